@@ -1,0 +1,10 @@
+/** @type {import('jest').Config} */
+export default {
+  testEnvironment: 'node',
+  testMatch: ['<rootDir>/test/**/*.test.ts'],
+  extensionsToTreatAsEsm: ['.ts'],
+  transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
+  // The build's output holds a second copy of package names and modules.
+  modulePathIgnorePatterns: ['<rootDir>/dist/'],
+  reporters: ['default', '<rootDir>/test/support/jest/count-reporter.js'],
+};

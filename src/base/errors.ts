@@ -1,0 +1,74 @@
+/**
+ * Every failure that a client can meet: its stable code, HTTP status, title, and the error type of
+ * RFC 9209 §2.3 for `Proxy-Status`. The one table; nothing else maps a failure to a status.
+ */
+const table = {
+  'bad-request': { status: 400, title: 'Bad request', proxyError: 'http_request_error' },
+  'client-unknown': { status: 401, title: 'Client unknown', proxyError: 'http_request_denied' },
+  'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
+  'connect-unsupported': { status: 405, title: 'CONNECT unsupported', proxyError: 'http_request_denied' },
+  'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
+  'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
+  'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
+  'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
+  'internal-error': { status: 500, title: 'Internal error', proxyError: 'proxy_internal_error' },
+  'upstream-unreachable': {
+    status: 502,
+    title: 'Upstream unreachable',
+    proxyError: 'destination_unavailable',
+  },
+  'upstream-tls': { status: 502, title: 'Upstream TLS failed', proxyError: 'tls_protocol_error' },
+  'upstream-protocol': {
+    status: 502,
+    title: 'Upstream broke the protocol',
+    proxyError: 'http_protocol_error',
+  },
+  'upstream-no-digest': {
+    status: 502,
+    title: 'Upstream offered no usable Digest challenge',
+    proxyError: 'http_protocol_error',
+  },
+  'upstream-credential-refused': {
+    status: 502,
+    title: 'Upstream refused the credential',
+    proxyError: 'destination_unavailable',
+  },
+  'upstream-proof-invalid': {
+    status: 502,
+    title: 'Upstream proof invalid',
+    proxyError: 'http_protocol_error',
+  },
+  overloaded: { status: 503, title: 'Overloaded', proxyError: 'connection_limit_reached' },
+  draining: { status: 503, title: 'Draining', proxyError: 'destination_unavailable', retryAfter: 5 },
+  'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
+} as const satisfies Record<string, ErrorKind>;
+
+interface ErrorKind {
+  readonly status: number;
+  readonly title: string;
+  readonly proxyError: string;
+  /** Seconds for `Retry-After`. */
+  readonly retryAfter?: number;
+}
+
+export type ErrorCode = keyof typeof table;
+
+/**
+ * A failure with a stable code. `detail` is for the client: what happened and what to do, never a
+ * secret, a nonce or an upstream's address; `cause` is for the log.
+ */
+export class GatewayError extends Error {
+  override readonly name = 'GatewayError';
+  readonly code: ErrorCode;
+  readonly detail: string;
+
+  constructor(code: ErrorCode, detail: string, cause?: unknown) {
+    super(`${code}: ${detail}`, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.detail = detail;
+  }
+
+  get kind(): ErrorKind {
+    return table[this.code];
+  }
+}

@@ -1,0 +1,31 @@
+import { inspect } from 'node:util';
+
+const REDACTED = '[secret]';
+
+/**
+ * A value that must not leak. Everything that turns an object into text (string, template, JSON,
+ * `util.inspect`, an error's message) gets `[secret]`; only `reveal()` gives the value.
+ */
+export class Secret {
+  readonly #value: string;
+
+  constructor(value: string) {
+    this.#value = value;
+  }
+
+  reveal(): string {
+    return this.#value;
+  }
+
+  toString(): string {
+    return REDACTED;
+  }
+
+  toJSON(): string {
+    return REDACTED;
+  }
+
+  [inspect.custom](): string {
+    return REDACTED;
+  }
+}
