@@ -4,9 +4,19 @@
  */
 const table = {
   'bad-request': { status: 400, title: 'Bad request', proxyError: 'http_request_error' },
-  'client-unknown': { status: 401, title: 'Client unknown', proxyError: 'http_request_denied' },
+  'client-unknown': {
+    status: 401,
+    title: 'Client unknown',
+    proxyError: 'http_request_denied',
+    headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
+  },
   'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
-  'connect-unsupported': { status: 405, title: 'CONNECT unsupported', proxyError: 'http_request_denied' },
+  'connect-unsupported': {
+    status: 405,
+    title: 'CONNECT unsupported',
+    proxyError: 'http_request_denied',
+    headers: ['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
+  },
   'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
   'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
   'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
@@ -38,8 +48,8 @@ const table = {
     title: 'Upstream proof invalid',
     proxyError: 'http_protocol_error',
   },
-  overloaded: { status: 503, title: 'Overloaded', proxyError: 'connection_limit_reached' },
-  draining: { status: 503, title: 'Draining', proxyError: 'destination_unavailable', retryAfter: 5 },
+  overloaded: { status: 503, title: 'Overloaded', proxyError: 'connection_limit_reached', headers: ['retry-after', '1'] },
+  draining: { status: 503, title: 'Draining', proxyError: 'destination_unavailable', headers: ['retry-after', '5'] },
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 
@@ -47,8 +57,8 @@ interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;
-  /** Seconds for `Retry-After`. */
-  readonly retryAfter?: number;
+  /** Headers of the answer, flat: name, value … */
+  readonly headers?: readonly string[];
 }
 
 export type ErrorCode = keyof typeof table;

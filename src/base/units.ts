@@ -1,0 +1,56 @@
+const MILLISECONDS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
+
+const BYTES: Readonly<Record<string, number>> = {
+  '': 1,
+  B: 1,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+  TiB: 2 ** 40,
+};
+
+/**
+ * A duration such as `500ms`, `30s`, `5m`, `1h` or `1d`, in milliseconds. Whole numbers only.
+ * Throws a RangeError whose message says what would be right.
+ */
+export function parseDuration(text: string): number {
+  return parse(text, MILLISECONDS, 'a duration', '500ms, 30s, 5m, 1h or 1d');
+}
+
+/**
+ * A size such as `512`, `512B`, `64KiB`, `1MiB` or `2GiB`, in bytes. Whole numbers only.
+ * Throws a RangeError whose message says what would be right.
+ */
+export function parseSize(text: string): number {
+  return parse(text, BYTES, 'a size', '512, 512B, 64KiB, 1MiB or 2GiB');
+}
+
+function parse(
+  text: string,
+  units: Readonly<Record<string, number>>,
+  kind: string,
+  examples: string,
+): number {
+  const match = /^(\d{1,16})([a-zA-Z]{0,3})$/.exec(text);
+  const unit = match?.[2] ?? '';
+  if (match === null || !Object.hasOwn(units, unit)) {
+    throw new RangeError(
+      `${quote(text)} is not ${kind}: write a whole number and its unit, such as ${examples}`,
+    );
+  }
+  const value = Number(match[1]) * (units[unit] ?? Number.NaN);
+  if (!Number.isSafeInteger(value)) {
+    throw new RangeError(`${quote(text)} is too large for ${kind}`);
+  }
+  return value;
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.length > 32 ? `${text.slice(0, 32)}…` : text);
+}

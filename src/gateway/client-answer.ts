@@ -1,0 +1,51 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AnswerSink } from '../upstream/sink.ts';
+import { inboundHeaders, inboundTrailers } from './headers.ts';
+
+/** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
+export class ClientAnswer implements AnswerSink {
+  readonly #req: IncomingMessage;
+  readonly #res: ServerResponse;
+  readonly requestId: string;
+  #resume: (() => void) | undefined;
+  /** Body bytes passed on. */
+  bytes = 0;
+
+  constructor(req: IncomingMessage, res: ServerResponse, requestId: string) {
+    this.#req = req;
+    this.#res = res;
+    this.requestId = requestId;
+  }
+
+  information(status: number, headers: readonly string[]): void {
+    // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and Node.js 24 cannot send any.
+    if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
+    this.#res.writeInformation(status, Object.fromEntries(inboundTrailers(headers)));
+  }
+
+  head(status: number, reason: string, headers: readonly string[]): void {
+    const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
+    this.#res.writeHead(status, reason, inboundHeaders(headers, this.requestId, trailers));
+  }
+
+  data(chunk: Buffer): boolean {
+    this.bytes += chunk.length;
+    const more = this.#res.write(chunk);
+    if (!more && this.#resume !== undefined) this.#res.once('drain', this.#resume);
+    return more;
+  }
+
+  onDrain(resume: () => void): void {
+    this.#resume = resume;
+  }
+
+  end(trailers: readonly string[]): void {
+    if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
+    this.#res.end();
+  }
+}
+
+function isChunked(status: number, method: string | undefined, headers: readonly string[]): boolean {
+  if (method === 'HEAD' || status === 204 || status === 304) return false;
+  return !headers.some((item, index) => index % 2 === 0 && item.toLowerCase() === 'content-length');
+}

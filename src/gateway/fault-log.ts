@@ -1,0 +1,39 @@
+import type { Clock } from '../base/clock.ts';
+import type { GatewayError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+
+/** Between two lines about the same failure of the same deployment, in milliseconds. */
+const QUIET_MS = 10_000;
+
+/** Says which failures happen, one line at a time: an upstream that is down must not fill the log. */
+export class FaultLog {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #told = new Map<string, { at: number; suppressed: number }>();
+
+  constructor(log: Log, clock: Clock) {
+    this.#log = log;
+    this.#clock = clock;
+  }
+
+  add(deployment: string, error: GatewayError, requestId: string): void {
+    const key = `${deployment} ${error.code}`;
+    const now = this.#clock.now();
+    const last = this.#told.get(key);
+    if (last !== undefined && now - last.at < QUIET_MS) {
+      last.suppressed += 1;
+      return;
+    }
+    this.#told.set(key, { at: now, suppressed: 0 });
+    const { code, detail, cause } = error;
+    const suppressed = last?.suppressed ?? 0;
+    this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
+  }
+}
+
+/** Code and message only: other properties of an error can hold parts of an answer. */
+function causeText(cause: unknown): string | undefined {
+  if (!(cause instanceof Error)) return undefined;
+  const code = 'code' in cause && typeof cause.code === 'string' ? `${cause.code}: ` : '';
+  return `${code}${cause.message}`;
+}

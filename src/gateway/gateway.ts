@@ -1,0 +1,143 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { asGatewayError } from '../upstream/faults.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { ClientAnswer } from './client-answer.ts';
+import { bodyOf, linger, onClientGone } from './client-request.ts';
+import { FaultLog } from './fault-log.ts';
+import { outboundHeaders } from './headers.ts';
+import { sendProblem } from './problem.ts';
+import { requestIdOf } from './request-id.ts';
+import type { Routes } from './routes.ts';
+import { parseTarget } from './target.ts';
+
+export interface Deployment {
+  readonly name: string;
+  readonly upstream: Upstream;
+}
+
+export interface GatewayOptions {
+  /** Whether clients that do not identify themselves are served. */
+  readonly anonymous: boolean;
+  readonly routes: Routes<Deployment>;
+}
+
+export interface GatewayExternals {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Metrics know a client by its name in the configuration; this one has none. */
+const ANONYMOUS = 'anonymous';
+const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
+
+/** The data plane: takes a client's request through to its upstream and the answer back. */
+export class Gateway {
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #metrics: Metrics;
+  readonly #faults: FaultLog;
+  #options: GatewayOptions;
+  #draining = false;
+
+  constructor(options: GatewayOptions, { clock, log, metrics }: GatewayExternals) {
+    this.#options = options;
+    this.#clock = clock;
+    this.#log = log;
+    this.#metrics = metrics;
+    this.#faults = new FaultLog(log, clock);
+  }
+
+  /** New rules for the requests that come from now on. */
+  configure(options: GatewayOptions): void {
+    this.#options = options;
+  }
+
+  /** Refuses the requests that come from now on. */
+  drain(): void {
+    this.#draining = true;
+  }
+
+  /** One request from its head to the end of its answer. Never rejects. */
+  async handle(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): Promise<void> {
+    const begun = this.#clock.now();
+    const answer = new ClientAnswer(req, res, requestIdOf(req.headers['x-request-id']));
+    let deployment = '';
+    let code = '';
+    try {
+      this.#admit();
+      const target = parseTarget(req.url ?? '', req.headers.host);
+      const found = this.#options.routes.find(target);
+      deployment = found.name;
+      await this.#forward(found, req, res, target.path, answer, expectsContinue);
+    } catch (thrown) {
+      const error = asGatewayError(thrown);
+      code = error.code;
+      this.#tell(error, deployment, answer.requestId);
+      fail(res, error, answer.requestId, expectsContinue);
+    } finally {
+      linger(req);
+      this.#count(deployment, code, res.statusCode, begun, answer.bytes);
+    }
+  }
+
+  async #forward(
+    { name, upstream }: Deployment,
+    req: IncomingMessage,
+    res: ServerResponse,
+    target: string,
+    answer: ClientAnswer,
+    expectsContinue: boolean,
+  ): Promise<void> {
+    const labels = { deployment: name };
+    const control = new AbortController();
+    onClientGone(res, () => control.abort(CLIENT_CLOSED));
+    const body = bodyOf(req, res, expectsContinue, (count) => this.#metrics.requestBytes.inc(labels, count));
+    const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
+    this.#metrics.requestsInFlight.inc(labels);
+    try {
+      await upstream.send({ method: req.method ?? '', target, headers, body }, answer, control);
+    } finally {
+      this.#metrics.requestsInFlight.dec(labels);
+    }
+  }
+
+  #admit(): void {
+    if (this.#draining) {
+      throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
+    }
+    if (!this.#options.anonymous) {
+      throw new GatewayError(
+        'client-unknown',
+        'This gateway serves known clients only, and this request does not say which client sent it.',
+      );
+    }
+  }
+
+  #tell(error: GatewayError, deployment: string, requestId: string): void {
+    if (error.code === 'internal-error') {
+      this.#log.error({ deployment, requestId, err: error.cause }, error.detail);
+    } else if (error.kind.status > 500) {
+      this.#faults.add(deployment, error, requestId);
+    }
+  }
+
+  #count(deployment: string, code: string, answered: number, begun: number, bytes: number): void {
+    const { requests, requestDuration, responseBytes } = this.#metrics;
+    const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
+    requests.inc({ deployment, operation: '', client: ANONYMOUS, status: String(status), code });
+    requestDuration.observe({ deployment, operation: '' }, (this.#clock.now() - begun) / 1000);
+    responseBytes.inc({ deployment }, bytes);
+  }
+}
+
+/** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
+function fail(res: ServerResponse, error: GatewayError, requestId: string, close: boolean): void {
+  if (res.destroyed) return;
+  if (res.headersSent) res.destroy();
+  else sendProblem(res, error, requestId, close);
+}

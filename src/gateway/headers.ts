@@ -1,0 +1,114 @@
+import { GatewayError } from '../base/errors.ts';
+
+/** Fields about one connection only (RFC 9110 §7.6.1), which end here in both directions. */
+const HOP_BY_HOP = [
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authentication-info',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+];
+
+/** What a client says to the gateway, and what would tell the upstream who the client is. */
+const NOT_OUTBOUND: ReadonlySet<string> = new Set([
+  ...HOP_BY_HOP,
+  'host',
+  'expect',
+  'authorization',
+  'proxy-authorization',
+  'cookie',
+  'x-api-key',
+  'forwarded',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-port',
+  'x-forwarded-proto',
+  'x-real-ip',
+]);
+
+/** What the upstream says to the gateway; X-Request-Id is the gateway's own. */
+const NOT_INBOUND: ReadonlySet<string> = new Set([
+  ...HOP_BY_HOP,
+  'www-authenticate',
+  'authentication-info',
+  'set-cookie',
+  'set-cookie2',
+  'x-request-id',
+]);
+
+const VIA = '1.1 digest-gateway';
+
+/**
+ * The headers that go upstream: a client's, less those for the gateway alone, and Via. Flat lists:
+ * name, value, name, value …
+ * @throws GatewayError `bad-request` for more than one Host (RFC 9112 §3.2)
+ */
+export function outboundHeaders(raw: readonly string[], httpVersion: string): string[] {
+  if (fieldValues(raw, 'host').length > 1) {
+    throw new GatewayError('bad-request', 'The request has more than one Host header.');
+  }
+  const headers = without(raw, NOT_OUTBOUND);
+  headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
+  return headers;
+}
+
+/**
+ * The headers that go to the client: the upstream's, less those for the gateway alone, with Via and
+ * X-Request-Id. `trailers`: the answer can carry trailers, so their announcement stays.
+ */
+export function inboundHeaders(raw: readonly string[], requestId: string, trailers: boolean): string[] {
+  const headers = without(raw, NOT_INBOUND);
+  if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);
+  headers.push('via', VIA, 'x-request-id', requestId);
+  return headers;
+}
+
+/** The trailers that go to the client. */
+export function inboundTrailers(raw: readonly string[]): [string, string][] {
+  const kept = without(raw, NOT_INBOUND);
+  const pairs: [string, string][] = [];
+  for (let index = 0; index + 1 < kept.length; index += 2) {
+    pairs.push([kept[index] ?? '', kept[index + 1] ?? '']);
+  }
+  return pairs;
+}
+
+function without(raw: readonly string[], unwanted: ReadonlySet<string>): string[] {
+  const listed = connectionListed(raw);
+  const kept: string[] = [];
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    const name = raw[index] ?? '';
+    const key = name.toLowerCase();
+    if (unwanted.has(key) || listed?.has(key) === true) continue;
+    kept.push(name, raw[index + 1] ?? '');
+  }
+  return kept;
+}
+
+/** Names that the sender's Connection header declares hop-by-hop; undefined: none. */
+function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefined {
+  let listed: Set<string> | undefined;
+  for (const value of fieldValues(raw, 'connection')) {
+    for (const name of value.toLowerCase().split(',')) {
+      const trimmed = name.trim();
+      // Content-Length is framing: who could list it away could make a body of unknown length.
+      if (trimmed === 'close' || trimmed === 'keep-alive' || trimmed === 'content-length') continue;
+      listed ??= new Set();
+      listed.add(trimmed);
+    }
+  }
+  return listed;
+}
+
+function fieldValues(raw: readonly string[], name: string): string[] {
+  const found: string[] = [];
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    const key = raw[index] ?? '';
+    if (key.length === name.length && key.toLowerCase() === name) found.push(raw[index + 1] ?? '');
+  }
+  return found;
+}

@@ -1,0 +1,53 @@
+import { type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { GatewayError } from '../base/errors.ts';
+
+interface Problem {
+  readonly status: number;
+  readonly headers: readonly string[];
+  readonly body: string;
+}
+
+/** Answers with the gateway's own refusal: problem+json (RFC 9457) and Proxy-Status (RFC 9209). */
+export function sendProblem(
+  res: ServerResponse,
+  error: GatewayError,
+  requestId: string,
+  close: boolean,
+): void {
+  const { status, headers, body } = problemOf(error, requestId);
+  res.writeHead(status, [...headers, ...(close ? ['connection', 'close'] : [])]);
+  res.end(body);
+}
+
+/** The same for a connection on which no request could be read. Closes it. */
+export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: string): void {
+  const { status, headers, body } = problemOf(error, requestId);
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n`;
+  for (let index = 0; index < headers.length; index += 2)
+    text += `${headers[index]}: ${headers[index + 1]}\r\n`;
+  socket.end(`${text}connection: close\r\n\r\n${body}`);
+}
+
+function problemOf(error: GatewayError, requestId: string): Problem {
+  const { code, detail, kind } = error;
+  const { status, title, proxyError, headers = [] } = kind;
+  const body = `${JSON.stringify({ status, code, title, detail, requestId })}\n`;
+  return {
+    status,
+    body,
+    headers: [
+      ...headers,
+      'content-type',
+      'application/problem+json',
+      'content-length',
+      String(Buffer.byteLength(body)),
+      'cache-control',
+      'no-store',
+      'proxy-status',
+      `digest-gateway; error=${proxyError}`,
+      'x-request-id',
+      requestId,
+    ],
+  };
+}

@@ -1,0 +1,96 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+
+/** How one exchange with the upstream ended. */
+export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
+
+/** Why a challenge was obtained. */
+export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
+
+export interface RequestLabels {
+  deployment: string;
+  operation: string;
+  client: string;
+  status: string;
+  /** The gateway's own error code; empty when the answer is the upstream's. */
+  code: string;
+}
+
+const PREFIX = 'digest_gateway_';
+/** Seconds, 0.5 ms to 60 s. */
+const DURATION_BUCKETS = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+];
+
+export interface BuildInfo {
+  version: string;
+  node: string;
+}
+
+/** Every instrument of the gateway, on a registry of its own. */
+export class Metrics {
+  readonly registry = new Registry();
+
+  readonly requests = this.#counter(
+    'requests_total',
+    'Requests answered, by what the client saw; code is an error of the gateway itself, empty when the upstream answered',
+    ['deployment', 'operation', 'client', 'status', 'code'],
+  );
+  readonly requestDuration = this.#histogram(
+    'request_duration_seconds',
+    'From the head of the request to the end of its answer',
+    ['deployment', 'operation'],
+  );
+  readonly upstreamDuration = this.#histogram(
+    'upstream_duration_seconds',
+    'From the first byte to the upstream to the end of its answer, every attempt included',
+    ['deployment'],
+  );
+  readonly requestsInFlight = this.#gauge('requests_in_flight', 'Requests under way', ['deployment']);
+  readonly requestBytes = this.#counter('request_bytes_total', 'Body bytes received from clients', [
+    'deployment',
+  ]);
+  readonly responseBytes = this.#counter('response_bytes_total', 'Body bytes of answers passed to clients', [
+    'deployment',
+  ]);
+  readonly upstreamAttempts = this.#counter(
+    'upstream_attempts_total',
+    'Requests sent to the upstream, by how they ended',
+    ['deployment', 'result'],
+  );
+  readonly challenges = this.#counter('challenges_total', 'Challenges obtained from the upstream', [
+    'deployment',
+    'reason',
+  ]);
+  readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
+  readonly configLastReload = this.#gauge(
+    'config_last_reload_success_timestamp_seconds',
+    'When the running configuration was loaded, in Unix time',
+    [],
+  );
+
+  constructor(build: BuildInfo) {
+    collectDefaultMetrics({ register: this.registry });
+    this.#gauge('build_info', 'Always 1; the labels tell version and runtime', ['version', 'node']).set(
+      { version: build.version, node: build.node },
+      1,
+    );
+  }
+
+  #counter<T extends string>(name: string, help: string, labelNames: T[]): Counter<T> {
+    return new Counter({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
+  }
+
+  #gauge<T extends string>(name: string, help: string, labelNames: T[]): Gauge<T> {
+    return new Gauge({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
+  }
+
+  #histogram<T extends string>(name: string, help: string, labelNames: T[]): Histogram<T> {
+    return new Histogram({
+      name: PREFIX + name,
+      help,
+      labelNames,
+      buckets: DURATION_BUCKETS,
+      registers: [this.registry],
+    });
+  }
+}

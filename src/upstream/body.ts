@@ -1,0 +1,92 @@
+import type { Readable } from 'node:stream';
+import { GatewayError } from '../base/errors.ts';
+
+/**
+ * A request's body on its way to the upstream: none; kept in memory, so that it can be sent again
+ * after a 401; or streamed, once only.
+ */
+export type RequestBody =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'kept'; readonly bytes: Buffer }
+  | { readonly kind: 'streamed'; readonly chunks: AsyncIterable<Buffer> };
+
+export interface BodyLimits {
+  /** Largest body that is kept, in bytes. */
+  readonly replayUpTo: number;
+  /** Largest body that is accepted, in bytes. */
+  readonly max: number;
+}
+
+/** A client's body that has not been read yet. */
+export interface BodySource {
+  /** Content-Length; undefined: chunked, of unknown length. */
+  readonly length: number | undefined;
+  /** Begins to read; called once, when somebody is ready to take the bytes. */
+  open(): Readable;
+  /** Told of the bytes as they are read. */
+  readonly onBytes: (count: number) => void;
+}
+
+const NONE: RequestBody = { kind: 'none' };
+
+/**
+ * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large.
+ * @throws GatewayError `body-too-large` beyond `max`, here or while the body streams; the signal's
+ *   reason when it aborts first
+ */
+export function receiveBody(
+  source: BodySource | undefined,
+  limits: BodyLimits,
+  signal: AbortSignal,
+): Promise<RequestBody> | RequestBody {
+  if (source === undefined || source.length === 0) return NONE;
+  const declared = source.length ?? 0;
+  if (declared > limits.max) throw tooLarge(limits.max);
+  const chunks = bounded(source, limits.max);
+  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks };
+  return new Promise((resolve, reject) => {
+    signal.onabort = () => reject(signal.reason);
+    keepOrStream(chunks, limits.replayUpTo).then(resolve, reject);
+  });
+}
+
+async function keepOrStream(chunks: AsyncGenerator<Buffer, void>, replayUpTo: number): Promise<RequestBody> {
+  const start: Buffer[] = [];
+  let size = 0;
+  while (size <= replayUpTo) {
+    const next = await chunks.next();
+    if (next.done === true) return size === 0 ? NONE : { kind: 'kept', bytes: joined(start) };
+    start.push(next.value);
+    size += next.value.length;
+  }
+  return { kind: 'streamed', chunks: resumed(start, chunks) };
+}
+
+async function* bounded(source: BodySource, max: number): AsyncGenerator<Buffer, void> {
+  let size = 0;
+  // The source is the client's connection: an upstream that answers early must not destroy it.
+  const chunks: AsyncIterable<Buffer> = source.open().iterator({ destroyOnReturn: false });
+  for await (const chunk of chunks) {
+    size += chunk.length;
+    source.onBytes(chunk.length);
+    if (size > max) throw tooLarge(max);
+    yield chunk;
+  }
+}
+
+async function* resumed(start: Buffer[], rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+  yield* start.splice(0);
+  yield* rest;
+}
+
+function joined(chunks: Buffer[]): Buffer {
+  const [only] = chunks;
+  return only !== undefined && chunks.length === 1 ? only : Buffer.concat(chunks);
+}
+
+function tooLarge(max: number): GatewayError {
+  return new GatewayError(
+    'body-too-large',
+    `The body is larger than the ${max} bytes that this deployment accepts (body.max).`,
+  );
+}

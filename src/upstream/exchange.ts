@@ -1,0 +1,176 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Dispatcher } from 'undici';
+import { GatewayError } from '../base/errors.ts';
+import { asGatewayError, isConnectionLost } from './faults.ts';
+import type { AnswerSink } from './sink.ts';
+
+/** How much of a 401's body is read so that its connection can be used again, in bytes. */
+const DRAIN_LIMIT = 64 * 1024;
+
+/** Checks an answer's body while it passes. */
+export interface BodyProof {
+  update(chunk: Buffer): void;
+  /** @throws GatewayError when the body is not what the upstream vouched for */
+  finish(): void;
+}
+
+export interface ExchangeRequest {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  readonly headers: string[];
+  readonly body: Buffer | AsyncIterable<Buffer> | null;
+  readonly signal: AbortSignal;
+  /**
+   * Sees the head of an answer that is no 401, before the sink does.
+   * @throws GatewayError when the answer must not go further
+   */
+  readonly onHead: (authenticationInfo: readonly string[]) => BodyProof | undefined;
+}
+
+export type ExchangeResult =
+  /** The answer went to the sink, whole. */
+  | { readonly kind: 'answered'; readonly status: number }
+  /** A 401, its body drained. Nothing reached the sink. */
+  | {
+      readonly kind: 'challenged';
+      readonly challenges: readonly string[];
+      readonly setCookies: readonly string[];
+    }
+  /** The connection broke before any answer came. Nothing reached the sink. */
+  | { readonly kind: 'lost'; readonly error: GatewayError };
+
+/**
+ * One request to the upstream and what came back.
+ * @throws GatewayError when there is no answer, or when it broke off; the signal's reason if it aborted
+ */
+export function exchange(
+  dispatcher: Dispatcher,
+  request: ExchangeRequest,
+  sink: AnswerSink,
+): Promise<ExchangeResult> {
+  return new Promise((resolve, reject) => {
+    const { method, target: path, headers, body } = request;
+    const handler = new Exchange(request, sink, resolve, reject);
+    dispatcher.dispatch({ method, path, headers, body } as Dispatcher.DispatchOptions, handler);
+  });
+}
+
+class Exchange implements Dispatcher.DispatchHandler {
+  readonly #request: ExchangeRequest;
+  readonly #sink: AnswerSink;
+  readonly #resolve: (result: ExchangeResult) => void;
+  readonly #reject: (error: GatewayError) => void;
+  #status = 0;
+  #challenge: ExchangeResult | undefined;
+  #drained = 0;
+  #proof: BodyProof | undefined;
+
+  constructor(
+    request: ExchangeRequest,
+    sink: AnswerSink,
+    resolve: (result: ExchangeResult) => void,
+    reject: (error: GatewayError) => void,
+  ) {
+    this.#request = request;
+    this.#sink = sink;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    // A request that waits in the pool's queue is not on a connection yet: it is given up in
+    // onRequestStart, and the client need not wait for that.
+    request.signal.onabort = () => reject(request.signal.reason);
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    const { signal } = this.#request;
+    const abort = (): void => {
+      controller.abort(signal.reason);
+      this.#reject(signal.reason);
+    };
+    if (signal.aborted) abort();
+    else signal.onabort = abort;
+  }
+
+  onResponseStart(
+    controller: Dispatcher.DispatchController,
+    status: number,
+    headers: IncomingHttpHeaders,
+    reason = '',
+  ): void {
+    if (status < 200) {
+      this.#sink.information(status, flatText(controller.rawHeaders));
+      return;
+    }
+    this.#status = status;
+    if (status === 401) {
+      this.#challenge = {
+        kind: 'challenged',
+        challenges: fieldLines(headers['www-authenticate']),
+        setCookies: fieldLines(headers['set-cookie']),
+      };
+      return;
+    }
+    this.#proof = this.#request.onHead(fieldLines(headers['authentication-info']));
+    this.#sink.head(status, reason, flatText(controller.rawHeaders));
+    this.#sink.onDrain(() => controller.resume());
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#challenge !== undefined) {
+      this.#drained += chunk.length;
+      if (this.#drained > DRAIN_LIMIT) {
+        this.#finish(this.#challenge);
+        controller.abort(new GatewayError('upstream-protocol', 'The body of a 401 is too long.'));
+      }
+      return;
+    }
+    this.#proof?.update(chunk);
+    if (!this.#sink.data(chunk)) controller.pause();
+  }
+
+  onResponseEnd(controller: Dispatcher.DispatchController): void {
+    if (this.#challenge !== undefined) {
+      this.#finish(this.#challenge);
+      return;
+    }
+    try {
+      this.#proof?.finish();
+      this.#sink.end(flatText(controller.rawTrailers));
+    } catch (error) {
+      this.#fail(error);
+      return;
+    }
+    this.#finish({ kind: 'answered', status: this.#status });
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    if (this.#status === 0 && !this.#request.signal.aborted && isConnectionLost(error)) {
+      this.#finish({ kind: 'lost', error: asGatewayError(error) });
+      return;
+    }
+    this.#fail(error);
+  }
+
+  #finish(result: ExchangeResult): void {
+    this.#request.signal.onabort = null;
+    this.#resolve(result);
+  }
+
+  #fail(error: unknown): void {
+    this.#request.signal.onabort = null;
+    this.#reject(asGatewayError(error));
+  }
+}
+
+type RawHeaders = Dispatcher.DispatchController['rawHeaders'];
+
+/** undici gives header names and values as bytes; on the wire they are Latin-1. */
+function flatText(raw: RawHeaders): string[] {
+  if (!Array.isArray(raw)) return [];
+  return raw.map((item) => (typeof item === 'string' ? item : item.toString('latin1')));
+}
+
+function fieldLines(value: string | string[] | undefined): readonly string[] {
+  if (value === undefined) return [];
+  return typeof value === 'string' ? [value] : value;
+}

@@ -1,0 +1,82 @@
+import { type ErrorCode, GatewayError } from '../base/errors.ts';
+
+/** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */
+const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
+  [
+    'UND_ERR_CONNECT_TIMEOUT',
+    ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).'],
+  ],
+  ['ETIMEDOUT', ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).']],
+  [
+    'UND_ERR_HEADERS_TIMEOUT',
+    ['upstream-timeout', 'The upstream took too long to answer (timeouts.response).'],
+  ],
+  [
+    'UND_ERR_BODY_TIMEOUT',
+    ['upstream-timeout', 'The upstream stopped in the middle of its answer (timeouts.idle).'],
+  ],
+  [
+    'UND_ERR_HEADERS_OVERFLOW',
+    ['upstream-protocol', 'The upstream sent more header bytes than are accepted.'],
+  ],
+  [
+    'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
+    ['upstream-protocol', 'The answer of the upstream is not as long as its Content-Length says.'],
+  ],
+  [
+    'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH',
+    ['bad-request', 'The body is not as long as its Content-Length says.'],
+  ],
+  ['UND_ERR_INVALID_ARG', ['bad-request', 'The request holds something that cannot be forwarded.']],
+  ['ERR_INVALID_CHAR', ['upstream-protocol', 'The upstream sent a header that cannot be passed on.']],
+  ['ERR_INVALID_HTTP_TOKEN', ['upstream-protocol', 'The upstream sent a header that cannot be passed on.']],
+  ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.']],
+  ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.']],
+  ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.']],
+]);
+
+/** What a failed exchange means to the client; the error itself goes along as the cause, for the log. */
+export function asGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error;
+  const code = errorCode(error);
+  const found = known.get(code);
+  if (found !== undefined) return new GatewayError(found[0], found[1], error);
+  if (isTls(code)) {
+    return new GatewayError(
+      'upstream-tls',
+      'No TLS connection to the upstream that can be trusted: its certificate or protocol version is not acceptable.',
+      error,
+    );
+  }
+  if (code.startsWith('HPE_')) {
+    return new GatewayError('upstream-protocol', 'The answer of the upstream is not HTTP/1.1.', error);
+  }
+  if (code !== '')
+    return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error);
+  return new GatewayError('internal-error', 'The gateway failed on this request.', error);
+}
+
+/** Whether the connection broke, so that nothing is known of what became of the request. */
+export function isConnectionLost(error: unknown): boolean {
+  const code = errorCode(error);
+  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
+}
+
+function errorCode(error: unknown): string {
+  if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return '';
+  return error.code;
+}
+
+function isTls(code: string): boolean {
+  return (
+    code.startsWith('ERR_TLS_') ||
+    code.startsWith('ERR_SSL_') ||
+    code.startsWith('CERT_') ||
+    code.startsWith('CRL_') ||
+    code.startsWith('UNABLE_TO_') ||
+    code === 'EPROTO' ||
+    code === 'DEPTH_ZERO_SELF_SIGNED_CERT' ||
+    code === 'SELF_SIGNED_CERT_IN_CHAIN' ||
+    code === 'HOSTNAME_MISMATCH'
+  );
+}

@@ -1,0 +1,228 @@
+import { GatewayError } from '../base/errors.ts';
+import { Nonce } from '../challenges/nonce.ts';
+import { type NoncePool, Opening } from '../challenges/pool.ts';
+import { type AlgorithmName, hash } from '../digest/algorithms.ts';
+import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
+import { chooseChallenge, parseChallenges } from '../digest/challenge.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { RequestBody } from './body.ts';
+import { cookiePairs } from './cookies.ts';
+import { type CredentialCircuit, credentialRefused } from './credential-circuit.ts';
+import type { BodyProof, ExchangeRequest, ExchangeResult } from './exchange.ts';
+import { verifyProof } from './proof.ts';
+import { type AnswerSink, nowhere } from './sink.ts';
+
+/** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
+const MAX_AUTHENTICATED = 2;
+/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
+const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
+
+export interface UpstreamRequest {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  /** Flat list: name, value, name, value … */
+  readonly headers: readonly string[];
+  readonly body: RequestBody;
+}
+
+/** The parts of an upstream that a handshake needs. */
+export interface HandshakeParts {
+  readonly pool: NoncePool;
+  readonly circuit: CredentialCircuit;
+  readonly algorithms: readonly AlgorithmName[];
+  readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
+  readonly onAttempt: (result: AttemptResult) => void;
+  readonly onChallenge: (reason: ChallengeReason) => void;
+}
+
+type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
+
+/** One client request, with as many exchanges as its authentication takes. */
+export class Handshake {
+  readonly #parts: HandshakeParts;
+  readonly #request: UpstreamRequest;
+  readonly #sink: AnswerSink;
+  readonly #signal: AbortSignal;
+  #opening: Opening | undefined;
+  #trial = false;
+  #authenticated = 0;
+  #repeated = false;
+  #streamed = false;
+
+  constructor(parts: HandshakeParts, request: UpstreamRequest, sink: AnswerSink, signal: AbortSignal) {
+    this.#parts = parts;
+    this.#request = request;
+    this.#sink = sink;
+    this.#signal = signal;
+  }
+
+  /**
+   * Sends the request with the nonce that is known, or without one to be asked for it, then answers
+   * what it is asked.
+   * @throws GatewayError when no answer reached the sink, or when it broke off
+   */
+  async run(): Promise<void> {
+    const { pool, circuit } = this.#parts;
+    const entry = pool.reserve() ?? (await pool.enter(this.#signal));
+    let nonce = entry instanceof Nonce ? entry : undefined;
+    this.#opening = entry instanceof Opening ? entry : undefined;
+    try {
+      this.#trial = circuit.admit();
+      if (this.#request.body.kind === 'streamed') nonce = (await this.#askFirst()) ?? nonce;
+      let challenged = await this.#send(nonce);
+      while (challenged !== undefined) {
+        nonce = this.#nextNonce(challenged, nonce);
+        challenged = await this.#send(nonce);
+      }
+    } finally {
+      if (this.#opening !== undefined) pool.close(this.#opening);
+    }
+  }
+
+  /** A body that is not kept can be sent once: its nonce is asked for with a request that does nothing. */
+  async #askFirst(): Promise<Nonce | undefined> {
+    const { target, headers } = this.#request;
+    const question = { method: 'HEAD', target, headers: withoutContent(headers), body: null };
+    const result = await this.#attempt(
+      { ...question, signal: this.#signal, onHead: () => undefined },
+      nowhere,
+    );
+    return result.kind === 'challenged' ? this.#nextNonce(result, undefined) : undefined;
+  }
+
+  /** The request, authenticated if a nonce is given. Resolves to the 401, or undefined: answered. */
+  async #send(nonce: Nonce | undefined): Promise<Challenged | undefined> {
+    let result = await this.#attempt(this.#signed(nonce), this.#sink);
+    if (result.kind === 'lost' && this.#mayRepeat()) {
+      this.#repeated = true;
+      result = await this.#attempt(this.#signed(nonce), this.#sink);
+    }
+    if (result.kind === 'lost') throw result.error;
+    if (result.kind === 'challenged') return result;
+    this.#parts.onAttempt('ok');
+    return undefined;
+  }
+
+  async #attempt(request: ExchangeRequest, sink: AnswerSink): Promise<ExchangeResult> {
+    try {
+      const result = await this.#parts.exchange(request, sink);
+      if (result.kind === 'lost') this.#parts.onAttempt('error');
+      return result;
+    } catch (error) {
+      this.#parts.onAttempt('error');
+      throw error;
+    }
+  }
+
+  #mayRepeat(): boolean {
+    return !this.#repeated && !this.#streamed && IDEMPOTENT.has(this.#request.method);
+  }
+
+  #signed(nonce: Nonce | undefined): ExchangeRequest {
+    const { method, target, body } = this.#request;
+    this.#streamed = body.kind === 'streamed';
+    const signal = this.#signal;
+    if (nonce === undefined) {
+      const onHead = (): undefined => this.#unchallenged();
+      return { method, target, headers: [...this.#request.headers], body: payload(body), signal, onHead };
+    }
+    this.#authenticated += 1;
+    const nc = nonce.count();
+    const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
+    const headers = [
+      ...this.#request.headers,
+      'authorization',
+      nonce.answer.authorize({ method, uri: target, nc, bodyHash }),
+    ];
+    if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
+    const onHead = (lines: readonly string[]): BodyProof | undefined => {
+      if (lines.length === 0) {
+        this.#accepted(nonce, undefined);
+        return undefined;
+      }
+      const info = parseAuthenticationInfo(lines);
+      return verifyProof(info, nonce, { uri: target, nc }, () => this.#accepted(nonce, info.nextnonce));
+    };
+    return { method, target, headers, body: payload(body), signal, onHead };
+  }
+
+  #unchallenged(): undefined {
+    if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
+  }
+
+  #accepted(nonce: Nonce, nextnonce: string | undefined): void {
+    const { pool, circuit } = this.#parts;
+    circuit.accepted();
+    if (this.#opening !== undefined) pool.accept(this.#opening);
+    if (nextnonce !== undefined) pool.succeed(nonce, nextnonce);
+  }
+
+  /**
+   * Classifies a 401 and gives the nonce to answer it with. `nonce` is the refused one; undefined: the
+   * request carried none.
+   * @throws GatewayError when there is nothing to answer, or no sense in it
+   */
+  #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce {
+    const { pool, circuit, onAttempt, onChallenge } = this.#parts;
+    const own = nonce !== undefined && nonce === this.#opening?.nonce;
+    const challenge = chooseChallenge(parseChallenges(result.challenges), this.#parts.algorithms);
+    if (nonce !== undefined) pool.refuse(nonce);
+    if (own && challenge?.stale !== true) {
+      onAttempt('refused');
+      circuit.refused();
+      throw credentialRefused();
+    }
+    onAttempt(nonce === undefined ? 'challenged' : 'stale');
+    if (challenge === undefined) throw noDigest();
+    if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
+    if (this.#streamed) throw cannotRepeat();
+    if (circuit.open && !this.#trial) throw credentialRefused();
+    onChallenge(nonce === undefined ? 'cold' : 'stale');
+    this.#opening ??= pool.open();
+    return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
+  }
+}
+
+function payload(body: RequestBody): Buffer | AsyncIterable<Buffer> | null {
+  if (body.kind === 'none') return null;
+  return body.kind === 'kept' ? body.bytes : body.chunks;
+}
+
+/** H(entity-body) for auth-int, RFC 7616 §3.4.3. */
+function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
+  if (body.kind === 'none') return undefined;
+  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
+  throw new GatewayError(
+    'body-too-large',
+    'The upstream wants the body protected (auth-int), which needs all of it in memory, and it is larger than body.replayUpTo.',
+  );
+}
+
+function withoutContent(headers: readonly string[]): string[] {
+  return headers.filter((_, index) => {
+    const name = headers[index - (index % 2)];
+    return name?.toLowerCase() !== 'content-length';
+  });
+}
+
+function noDigest(): GatewayError {
+  return new GatewayError(
+    'upstream-no-digest',
+    'The upstream answered 401 without a Digest challenge that the gateway may use. Check baseUrl and digest.algorithms.',
+  );
+}
+
+function alwaysStale(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream calls every nonce stale, even one that it has just issued.',
+  );
+}
+
+function cannotRepeat(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream asked for authentication again after the body was sent, and the body is larger than body.replayUpTo. Send the request again.',
+  );
+}

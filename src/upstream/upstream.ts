@@ -1,0 +1,157 @@
+import { randomBytes } from 'node:crypto';
+import type { Pool } from 'undici';
+import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
+import { NoncePool } from '../challenges/pool.ts';
+import { type ChallengeStore, serializeKey } from '../challenges/store.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import type { Credential } from '../digest/authorization.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
+import { type ConnectionOptions, openConnections } from './connections.ts';
+import { CredentialCircuit } from './credential-circuit.ts';
+import { exchange } from './exchange.ts';
+import { Handshake, type HandshakeParts } from './handshake.ts';
+import type { AnswerSink } from './sink.ts';
+
+/** Requests that may wait for each connection before the gateway says that it is overloaded. */
+const QUEUE_PER_CONNECTION = 16;
+
+export interface UpstreamOptions extends ConnectionOptions {
+  readonly deployment: string;
+  readonly credential: Credential & { readonly name: string; readonly version: string };
+  readonly algorithms: readonly AlgorithmName[];
+  readonly body: BodyLimits;
+  /** The longest that one client request may take here, in milliseconds. */
+  readonly totalTimeout: number;
+}
+
+/** A client's request as it is to reach the upstream. */
+export interface ClientRequest {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  /** Flat list: name, value, name, value … */
+  readonly headers: readonly string[];
+  /** Undefined: the request has no body. */
+  readonly body: BodySource | undefined;
+}
+
+export interface UpstreamExternals {
+  readonly store: ChallengeStore;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly onStoreError: (error: unknown) => void;
+}
+
+/** One deployment's upstream: its connections, nonces and credential. */
+export class Upstream {
+  readonly #options: UpstreamOptions;
+  readonly #metrics: Metrics;
+  readonly #clock: Clock;
+  readonly #connections: Pool;
+  readonly #nonces: NoncePool;
+  readonly #circuit: CredentialCircuit;
+  readonly #parts: HandshakeParts;
+  #inFlight = 0;
+  #onIdle: (() => void) | undefined;
+
+  constructor(options: UpstreamOptions, externals: UpstreamExternals) {
+    const { deployment, credential } = options;
+    const { metrics } = externals;
+    this.#options = options;
+    this.#metrics = metrics;
+    this.#clock = externals.clock;
+    this.#connections = openConnections(options);
+    this.#circuit = new CredentialCircuit(externals.clock);
+    this.#nonces = new NoncePool({
+      key: serializeKey({
+        deployment,
+        origin: options.origin,
+        credential: credential.name,
+        credentialVersion: credential.version,
+        egressAddress: '',
+      }),
+      store: externals.store,
+      credential,
+      newCnonce: () => randomBytes(16).toString('hex'),
+      onStoreError: externals.onStoreError,
+    });
+    this.#parts = {
+      pool: this.#nonces,
+      circuit: this.#circuit,
+      algorithms: options.algorithms,
+      exchange: (request, sink) => exchange(this.#connections, request, sink),
+      onAttempt: (result) => metrics.upstreamAttempts.inc({ deployment, result }),
+      onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
+    };
+  }
+
+  /** Whether the credential was refused and has not been accepted since. */
+  get credentialRefused(): boolean {
+    return this.#circuit.open;
+  }
+
+  /** Takes over nonces that other processes share; for the start. */
+  restore(): Promise<void> {
+    return this.#nonces.restore();
+  }
+
+  /**
+   * Sends a client's request, authenticated, and its answer to the sink. Aborting the controller gives
+   * the request up with the controller's reason, a GatewayError.
+   * @throws GatewayError when no answer reached the sink, or when it broke off
+   */
+  async send(request: ClientRequest, sink: AnswerSink, control: AbortController): Promise<void> {
+    const { deployment, connections, totalTimeout } = this.#options;
+    if (this.#inFlight >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
+    let tooLate = clientTooSlow;
+    const timer = setTimeout(() => control.abort(tooLate(totalTimeout)), totalTimeout);
+    this.#inFlight += 1;
+    try {
+      const body = await receiveBody(request.body, this.#options.body, control.signal);
+      tooLate = upstreamTooSlow;
+      const begun = this.#clock.now();
+      try {
+        await new Handshake(this.#parts, { ...request, body }, sink, control.signal).run();
+      } finally {
+        this.#metrics.upstreamDuration.observe({ deployment }, (this.#clock.now() - begun) / 1000);
+      }
+    } finally {
+      clearTimeout(timer);
+      this.#inFlight -= 1;
+      if (this.#inFlight === 0) this.#onIdle?.();
+    }
+  }
+
+  /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
+  async close(): Promise<void> {
+    if (this.#inFlight > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    }
+    await this.#connections.close();
+  }
+}
+
+function overloaded(): GatewayError {
+  return new GatewayError(
+    'overloaded',
+    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
+  );
+}
+
+function clientTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'request-timeout',
+    `The request's body was not there after ${totalTimeout} ms (timeouts.total).`,
+  );
+}
+
+function upstreamTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'upstream-timeout',
+    `The request took longer than ${totalTimeout} ms in all (timeouts.total).`,
+  );
+}
