@@ -1,0 +1,158 @@
+import type { AddressInfo } from 'node:net';
+import type { Clock } from './base/clock.ts';
+import type { Log } from './base/log.ts';
+import { MemoryChallengeStore } from './challenges/memory.ts';
+import { credentialOf } from './config/deployment.ts';
+import type { Config } from './config/schema.ts';
+import { ControlPlane, type Readiness } from './control/control.ts';
+import type { Credential } from './credentials/credentials.ts';
+import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
+import { Listener } from './gateway/listener.ts';
+import { Routes } from './gateway/routes.ts';
+import { type BuildInfo, Metrics } from './metrics/metrics.ts';
+import { Upstream } from './upstream/upstream.ts';
+
+/** How long a shutdown waits for requests under way, in milliseconds. */
+const DRAIN_MS = 30_000;
+
+/** A configuration with everything that it names, read and found right. */
+export interface AppSetup {
+  readonly config: Config;
+  readonly credentials: ReadonlyMap<string, Credential>;
+  /** PEM by name of the deployment. */
+  readonly authorities: ReadonlyMap<string, string>;
+}
+
+export interface AppExternals {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly build: BuildInfo;
+}
+
+export interface App {
+  /** Opens both planes; resolves to where they listen. Rejects when a port cannot be had. */
+  start(): Promise<{ listen: AddressInfo; control: AddressInfo }>;
+  /** Takes over a new setup, or keeps the one in force if `load` rejects, and says so. */
+  reload(load: () => Promise<AppSetup>): Promise<void>;
+  /** Finishes the requests under way and closes everything. */
+  close(): Promise<void>;
+}
+
+/** The composition root: builds every part and hands each what it needs. */
+export function createApp(setup: AppSetup, externals: AppExternals): App {
+  const { clock, log } = externals;
+  const metrics = new Metrics(externals.build);
+  const store = new MemoryChallengeStore();
+  const onStoreError = (error: unknown): void => log.warn({ err: error }, 'the challenge store failed');
+  let deployments = buildDeployments(setup, { store, clock, metrics, onStoreError });
+  let live = false;
+
+  const gateway = new Gateway(gatewayOptions(setup, deployments), { clock, log, metrics });
+  const listener = new Listener(gateway);
+  const control = new ControlPlane({
+    tokenSha256: setup.config.control.tokenSha256,
+    registry: metrics.registry,
+    live: () => live,
+    readiness: () => readiness(live, deployments),
+  });
+
+  return {
+    async start() {
+      await Promise.all(deployments.map(({ upstream }) => upstream.restore()));
+      const { listen, control: controlled } = setup.config;
+      const opened = await listener.listen(listen.address, listen.port);
+      const addresses = {
+        listen: opened,
+        control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
+          await listener.close(0);
+          throw error;
+        }),
+      };
+      live = true;
+      metrics.configLastReload.setToCurrentTime();
+      return addresses;
+    },
+
+    async reload(load) {
+      try {
+        const next = await load();
+        const old = deployments;
+        const built = buildDeployments(next, { store, clock, metrics, onStoreError });
+        await Promise.all(built.map(({ upstream }) => upstream.restore()));
+        deployments = built;
+        gateway.configure(gatewayOptions(next, built));
+        metrics.configReloads.inc({ result: 'success' });
+        metrics.configLastReload.setToCurrentTime();
+        log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
+        if (!samePorts(setup.config, next.config)) {
+          log.warn('listen and control cannot change while running: restart for that');
+        }
+        await Promise.all(old.map(({ upstream }) => upstream.close()));
+      } catch (error) {
+        metrics.configReloads.inc({ result: 'failure' });
+        const reason = error instanceof Error ? error.message : String(error);
+        log.error({ reason }, 'the new configuration was refused; the one in force stays');
+      }
+    },
+
+    async close() {
+      live = false;
+      await listener.close(DRAIN_MS);
+      await Promise.all(deployments.map(({ upstream }) => upstream.close()));
+      await control.close();
+    },
+  };
+}
+
+type UpstreamExternals = ConstructorParameters<typeof Upstream>[1];
+
+function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deployment[] {
+  return Object.entries(setup.config.deployments).map(([name, deployment]) => {
+    const credential = setup.credentials.get(credentialOf(deployment));
+    if (credential === undefined) throw new TypeError(`no credential was read for deployment ${name}`);
+    const upstream = new Upstream(
+      {
+        deployment: name,
+        origin: deployment.baseUrl,
+        credential,
+        algorithms: deployment.digest.algorithms,
+        connections: deployment.connections,
+        timeouts: deployment.timeouts,
+        totalTimeout: deployment.timeouts.total,
+        body: deployment.body,
+        tls: { ca: setup.authorities.get(name), minVersion: deployment.tls.minVersion },
+      },
+      externals,
+    );
+    return { name, upstream };
+  });
+}
+
+function gatewayOptions({ config }: AppSetup, deployments: readonly Deployment[]): GatewayOptions {
+  const routes = deployments.flatMap((deployment) => {
+    const settings = config.deployments[deployment.name];
+    return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
+  });
+  return { anonymous: config.anonymous, routes: new Routes(routes) };
+}
+
+function samePorts(a: Config, b: Config): boolean {
+  return JSON.stringify([a.listen, a.control]) === JSON.stringify([b.listen, b.control]);
+}
+
+function readiness(live: boolean, deployments: readonly Deployment[]): Readiness {
+  const planes = {
+    name: 'data-plane',
+    ok: live,
+    detail: live ? '' : 'does not take requests: starting, or shutting down',
+  };
+  const upstreams = deployments.map(({ name, upstream: { credentialRefused } }) => ({
+    name: `deployment:${name}`,
+    ok: !credentialRefused,
+    detail: credentialRefused ? 'the upstream refuses the credential: check user name and password' : '',
+  }));
+  const served = live && upstreams.some(({ ok }) => ok);
+  const checks = [planes, ...upstreams];
+  const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
+  return { status, checks };
+}

@@ -1,0 +1,36 @@
+import type { Command } from 'commander';
+import { ConfigError, formatFault } from '../config/faults.ts';
+import { readSetup } from './setup.ts';
+import { surroundings } from './surroundings.ts';
+
+/** `check --config FILE`: reads a configuration and every secret it names, without network. */
+export function registerCheck(program: Command): void {
+  program
+    .command('check')
+    .description('read a configuration and every secret it names, and say what is wrong')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .action(async ({ config }: { config: string }) => {
+      const { lines, status } = await check(config);
+      process.stdout.write(`${lines.join('\n')}\n`);
+      process.exitCode = status;
+    });
+}
+
+async function check(file: string): Promise<{ lines: string[]; status: 0 | 2 }> {
+  try {
+    const { config, warnings } = await readSetup(file, surroundings());
+    const deployments = count(Object.keys(config.deployments).length, 'deployment');
+    const credentials = count(Object.keys(config.credentials).length, 'credential');
+    const lines = warnings.map((warning) => `${formatFault(warning)} (warning)`);
+    return { lines: [...lines, `${file}: ok — ${deployments}, ${credentials}`], status: 0 };
+  } catch (error) {
+    if (error instanceof ConfigError) {
+      return { lines: error.faults.map(formatFault), status: 2 };
+    }
+    throw error;
+  }
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,28 @@
+import { type App, type AppSetup, createApp } from '../app.ts';
+import { monotonicClock } from '../base/clock.ts';
+import { createLog, type Log } from '../base/log.ts';
+import { packageVersion } from './version.ts';
+
+export interface GatewayProcess {
+  readonly app: App;
+  readonly log: Log;
+}
+
+/** The gateway as this process runs it: logs to stderr, names its version. */
+export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
+  const log = createLog(process.stderr.isTTY);
+  const build = { version: await packageVersion(), node: process.version };
+  return { app: createApp(setup, { clock: monotonicClock, log, build }), log };
+}
+
+/** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */
+export function shutdownSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal));
+  });
+}
+
+/** An address as a client types it. */
+export function urlOf({ address, port }: { address: string; port: number }): string {
+  return `http://${address.includes(':') ? `[${address}]` : address}:${port}`;
+}

@@ -1,0 +1,48 @@
+import { readFile } from 'node:fs/promises';
+import { Command, CommanderError } from 'commander';
+import { ConfigError } from '../config/faults.ts';
+import { registerCheck } from './check.ts';
+
+/** Each command registers itself; it sets `process.exitCode` when that is not 0. */
+const COMMANDS: readonly ((program: Command) => void)[] = [registerCheck];
+
+/**
+ * Runs the command that the arguments name. Exit status: 0 done, 1 found something wrong or failed,
+ * 2 wrong usage or configuration.
+ */
+export async function main(args: readonly string[]): Promise<void> {
+  // Commands take these settings over when they are registered, so they come first.
+  const program = new Command('digest-gateway')
+    .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
+    .version(await packageVersion())
+    .exitOverride()
+    .showHelpAfterError('(see digest-gateway --help)');
+  for (const register of COMMANDS) {
+    register(program);
+  }
+  try {
+    await program.parseAsync(args, { from: 'user' });
+  } catch (error) {
+    process.exitCode = report(error);
+  }
+}
+
+/** Says on stderr what went wrong, unless that was done; the exit status for it. */
+function report(error: unknown): 0 | 1 | 2 {
+  if (error instanceof CommanderError) {
+    return error.exitCode === 0 ? 0 : 2;
+  }
+  if (error instanceof ConfigError) {
+    process.stderr.write(`${error.message}\n`);
+    return 2;
+  }
+  process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
+  return 1;
+}
+
+async function packageVersion(): Promise<string> {
+  // The same two steps up from src/cli and from dist/cli.
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(text) as { version: string };
+  return version;
+}

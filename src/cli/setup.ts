@@ -1,0 +1,47 @@
+import { type Authorities, readAuthorities } from '../config/authorities.ts';
+import { ConfigError, type Fault } from '../config/faults.ts';
+import { loadLocated } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
+import type { Surroundings } from '../credentials/sources.ts';
+
+/** Everything that a configuration says and names, read and found right. */
+export interface Setup {
+  config: Config;
+  credentials: Credentials['byName'];
+  authorities: Authorities['byDeployment'];
+  /** What works, and should not stay as it is. */
+  warnings: readonly Fault[];
+}
+
+/**
+ * Reads a configuration, every secret and every certificate authority that it names. Throws a
+ * ConfigError with all that is wrong, each at its place in the file.
+ */
+export async function readSetup(file: string, surroundings: Surroundings): Promise<Setup> {
+  const { config, faultAt } = await loadLocated(file);
+  const [credentials, authorities] = await Promise.all([
+    readCredentials(config.credentials, surroundings).catch(orCredentialError),
+    readAuthorities(config.deployments),
+  ]);
+  const findings = [...authorities.findings];
+  if (credentials instanceof CredentialError) {
+    findings.push(...credentials.findings);
+  }
+  if (credentials instanceof CredentialError || findings.length > 0) {
+    throw new ConfigError(findings.map(faultAt));
+  }
+  return {
+    config,
+    credentials: credentials.byName,
+    authorities: authorities.byDeployment,
+    warnings: credentials.warnings.map(faultAt),
+  };
+}
+
+function orCredentialError(error: unknown): CredentialError {
+  if (error instanceof CredentialError) {
+    return error;
+  }
+  throw error;
+}

@@ -1,0 +1,39 @@
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { parse } from 'yaml';
+import {
+  defaultSettings,
+  demoPorts,
+  type SimulatorSettings,
+  simulatorSettings,
+} from '../simulator/settings.ts';
+import { type Simulator, startSimulator } from '../simulator/simulator.ts';
+import { shutdownSignal } from './gateway-process.ts';
+
+/** `simulate [--config FILE]`: runs the upstream simulator alone. */
+export function registerSimulate(program: Command): void {
+  program
+    .command('simulate')
+    .description('run the upstream simulator alone')
+    .option('--config <file>', 'its settings (YAML); without it, the two deployments of the demo')
+    .action(async ({ config }: { config?: string }) => {
+      const simulator = await startSimulator(
+        config === undefined ? defaultSettings(demoPorts) : await readSettings(config),
+      );
+      process.stdout.write(`${describe(simulator).join('\n')}\n`);
+      await shutdownSignal();
+      await simulator.close();
+    });
+}
+
+async function readSettings(file: string): Promise<SimulatorSettings> {
+  return simulatorSettings.parse(parse(await readFile(file, 'utf8')));
+}
+
+/** Where the simulator listens, a line each. */
+export function describe({ deployments, sidePort }: Simulator): string[] {
+  return [
+    ...Object.entries(deployments).map(([name, { origin }]) => `simulator  ${name.padEnd(12)} ${origin}`),
+    `simulator  ${'side port'.padEnd(12)} http://127.0.0.1:${sidePort}  (GET /counts, GET /ca.pem)`,
+  ];
+}

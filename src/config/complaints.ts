@@ -1,0 +1,69 @@
+import { closest } from 'fastest-levenshtein';
+import type { z } from 'zod';
+import type { Complaint, Path } from './faults.ts';
+import { valueAt } from './tree.ts';
+import { knownKeys } from './values.ts';
+
+type Issue = z.core.$ZodIssue;
+
+/** Keys that the configuration will have, and this version does not read. `*` is any name. */
+const LATER = [
+  'redis',
+  'clients',
+  'workers',
+  'audit',
+  'listen.tls',
+  'credentials.*.next',
+  'credentials.*.username.sealed',
+  'credentials.*.password.sealed',
+  'deployments.*.rewrite',
+  'deployments.*.injectSite',
+  'deployments.*.operations',
+  'deployments.*.unlistedOperations',
+  'deployments.*.egress',
+  'deployments.*.digest.noncePolicy',
+  'deployments.*.digest.renewAhead',
+  'deployments.*.tls.pinSha256',
+].map((path) => path.split('.'));
+
+/** The schema's issues with a tree as sentences. */
+export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {
+  return issues.flatMap((issue): Complaint[] => {
+    const path = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
+    if (issue.code === 'unrecognized_keys') {
+      const known = knownKeys(schema, path);
+      return issue.keys.map((key) => aboutKey(path, key, known));
+    }
+    return [
+      {
+        path,
+        message: issue.code === 'custom' ? issue.message : sentence(valueAt(tree, path), issue.message),
+      },
+    ];
+  });
+}
+
+function sentence(value: unknown, expected: string): string {
+  if (value === undefined) {
+    return `is missing: give ${expected}`;
+  }
+  return value === null ? `is empty: give ${expected}` : `must be ${expected}`;
+}
+
+function aboutKey(parent: Path, name: string, known: readonly string[]): Complaint {
+  const key = [...parent, name];
+  if (LATER.some((pattern) => isAt(pattern, key))) {
+    return { path: key, key, message: 'is not available in this version: leave it out' };
+  }
+  const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
+  // Inside a credential, a key out of place may be the password itself: `password: { hunter2 }`.
+  return parent[0] === 'credentials' && parent.length > 1
+    ? { path: parent, key, message: `a key here ${nearest}` }
+    : { path: key, key, message: nearest };
+}
+
+function isAt(pattern: readonly string[], path: Path): boolean {
+  return (
+    pattern.length === path.length && pattern.every((segment, at) => segment === '*' || segment === path[at])
+  );
+}

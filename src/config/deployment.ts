@@ -1,0 +1,109 @@
+import { z } from 'zod';
+import {
+  duration,
+  fileName,
+  flag,
+  hostName,
+  oneOf,
+  origin,
+  record,
+  SECTION,
+  size,
+  text,
+  whole,
+} from './values.ts';
+
+const ALGORITHMS = ['SHA-512-256', 'SHA-256', 'MD5'] as const;
+
+const match = () =>
+  z
+    .strictObject(
+      {
+        pathPrefix: text(
+          'a path that starts with / and has no query, such as /api/manuscripts/',
+          /^\/[\w\-.~%!$&'()*+,;=:@/]*$/,
+        ).exactOptional(),
+        host: hostName().exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .refine((rule) => rule.pathPrefix !== undefined || rule.host !== undefined, {
+      error: 'has neither pathPrefix nor host: give at least one, or no request comes here',
+    });
+
+const digest = () =>
+  z.strictObject(
+    {
+      algorithms: z
+        .array(oneOf(ALGORITHMS), { error: 'a list of algorithms' })
+        .nonempty({ error: `a list of at least one of ${ALGORITHMS.join(', ')}` })
+        .refine((names) => new Set(names).size === names.length, {
+          error: 'names an algorithm twice: name each once',
+        })
+        .default([...ALGORITHMS]),
+    },
+    { error: SECTION },
+  );
+
+const tls = (folder: string) =>
+  z.strictObject(
+    {
+      caFile: fileName(folder).exactOptional(),
+      minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
+      allowPlaintext: flag().default(false),
+    },
+    { error: SECTION },
+  );
+
+const timeouts = () =>
+  z.strictObject(
+    {
+      connect: duration().default(5000),
+      response: duration().default(60_000),
+      idle: duration().default(30_000),
+      total: duration().default(120_000),
+    },
+    { error: SECTION },
+  );
+
+const body = () =>
+  z
+    .strictObject(
+      { replayUpTo: size().default(2 ** 20), max: size().default(100 * 2 ** 20) },
+      { error: SECTION },
+    )
+    .refine((limits) => limits.replayUpTo <= limits.max, {
+      error: 'is more than body.max: no body of that size is let through; lower it, or raise body.max',
+      path: ['replayUpTo'],
+    });
+
+/** One upstream service. `folder` is where relative names of files start. */
+export const deploymentSchema = (folder: string) =>
+  z.strictObject(
+    {
+      baseUrl: origin(),
+      match: match(),
+      credential: text('the name of a credential').exactOptional(),
+      siteParameter: text('the name of a query parameter, such as site_name', /^[\w\-.~]+$/).exactOptional(),
+      sites: record(
+        z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
+      ).exactOptional(),
+      digest: digest().prefault({}),
+      tls: tls(folder).prefault({}),
+      connections: whole(1, 65_535).default(64),
+      timeouts: timeouts().prefault({}),
+      body: body().prefault({}),
+    },
+    { error: SECTION },
+  );
+
+export type Deployment = z.output<ReturnType<typeof deploymentSchema>>;
+
+/** The one credential of a deployment: its own, or the one that all of its sites name. */
+export function credentialOf(deployment: Pick<Deployment, 'credential' | 'sites'>): string {
+  const name = deployment.credential ?? Object.values(deployment.sites ?? {})[0]?.credential;
+  if (name === undefined) {
+    throw new TypeError('a deployment without a credential');
+  }
+  return name;
+}

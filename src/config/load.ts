@@ -1,0 +1,71 @@
+import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { isNativeError } from 'node:util/types';
+import { complaints } from './complaints.ts';
+import { ConfigError, type Fault, type Finding } from './faults.ts';
+import { brokenRules } from './rules.ts';
+import { type Config, configSchema } from './schema.ts';
+import { readYaml } from './yaml-source.ts';
+
+/** A configuration, and a way back to where each part of it is written. */
+export interface LocatedConfig {
+  config: Config;
+  faultAt(finding: Finding): Fault;
+}
+
+/** Reads a configuration. Throws a ConfigError with every fault: syntax, values, rules between them. */
+export function parseConfig(text: string, file: string): Config {
+  return parseLocated(text, file).config;
+}
+
+/** Reads the configuration in a file. Throws a ConfigError, also when the file cannot be read. */
+export async function loadConfig(file: string): Promise<Config> {
+  return (await loadLocated(file)).config;
+}
+
+/** As `loadConfig`, for who has more to say about places of the file. */
+export async function loadLocated(file: string): Promise<LocatedConfig> {
+  return parseLocated(await readText(file), file);
+}
+
+function parseLocated(text: string, file: string): LocatedConfig {
+  const source = readYaml(text, file);
+  const faults = [...source.syntaxFaults];
+  if (source.value === undefined && faults.length > 0) {
+    throw new ConfigError(faults);
+  }
+  const schema = configSchema(dirname(file));
+  const result = schema.safeParse(source.value ?? {});
+  const found = [
+    ...complaints(schema, source.value, result.error?.issues ?? []),
+    ...brokenRules(source.value),
+  ];
+  faults.push(...found.map(source.faultAt));
+  if (!result.success || faults.length > 0) {
+    throw new ConfigError(faults);
+  }
+  return { config: result.data, faultAt: source.faultAt };
+}
+
+async function readText(file: string): Promise<string> {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(await readFile(file));
+  } catch (error) {
+    throw new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(error) }]);
+  }
+}
+
+function whyUnreadable(error: unknown): string {
+  switch (isNativeError(error) && 'code' in error ? error.code : undefined) {
+    case 'ENOENT':
+      return 'there is no such file: name an existing one with --config';
+    case 'EISDIR':
+      return 'is a folder: name the file in it with --config';
+    case 'EACCES':
+      return 'may not be read by this user: give it read permission';
+    case 'ERR_ENCODING_INVALID_ENCODED_DATA':
+      return 'is not UTF-8 text: save it as UTF-8';
+    default:
+      return `cannot be read: ${isNativeError(error) ? error.message : 'for an unknown reason'}; name a readable file`;
+  }
+}

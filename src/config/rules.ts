@@ -1,0 +1,162 @@
+import { BlockList, isIP, isIPv6 } from 'node:net';
+import type { Complaint, Path } from './faults.ts';
+import { keysAt, textAt, valueAt } from './tree.ts';
+
+const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
+const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
+
+/**
+ * The rules between parts of the configuration. They read the tree as written, so that they are
+ * checked even while a value elsewhere is wrong and the schema has no result.
+ */
+export function brokenRules(tree: unknown): Complaint[] {
+  return [
+    ...exposure(tree),
+    ...names(tree),
+    ...keysAt(tree, ['deployments']).flatMap((name) => [
+      ...schemeFits(tree, name),
+      ...credentialFits(tree, name),
+    ]),
+    ...matchedTwice(tree, 'pathPrefix', (prefix) => prefix),
+    ...matchedTwice(tree, 'host', (host) => host.toLowerCase()),
+  ];
+}
+
+function* exposure(tree: unknown): Generator<Complaint> {
+  const dataAddress = textAt(tree, ['listen', 'address']) ?? '127.0.0.1';
+  const controlAddress = textAt(tree, ['control', 'address']) ?? '127.0.0.1';
+  if (valueAt(tree, ['anonymous']) === true && isExposed(dataAddress)) {
+    yield {
+      path: ['anonymous'],
+      message:
+        'would let everyone who reaches listen.address use the credentials: set it to false, or listen on 127.0.0.1',
+    };
+  }
+  if (valueAt(tree, ['control', 'tokenSha256']) === undefined && isExposed(controlAddress)) {
+    yield {
+      path: ['control', 'tokenSha256'],
+      message:
+        'is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1',
+    };
+  }
+  const dataPort = valueAt(tree, ['listen', 'port']) ?? 8080;
+  if (
+    dataAddress === controlAddress &&
+    dataPort !== 0 &&
+    dataPort === (valueAt(tree, ['control', 'port']) ?? 8081)
+  ) {
+    yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
+  }
+}
+
+/** Whether other machines reach the address. What is no address is a fault of its own. */
+function isExposed(address: string): boolean {
+  const [plain = ''] = address.split('%');
+  const loopback = new BlockList();
+  loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+  loopback.addAddress('::1', 'ipv6');
+  return isIP(plain) !== 0 && !loopback.check(plain, isIPv6(plain) ? 'ipv6' : 'ipv4');
+}
+
+function* names(tree: unknown): Generator<Complaint> {
+  for (const section of ['credentials', 'deployments']) {
+    yield* badNames(
+      tree,
+      [section],
+      NAME,
+      'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+    );
+  }
+  for (const deployment of keysAt(tree, ['deployments'])) {
+    const sites = ['deployments', deployment, 'sites'];
+    yield* badNames(tree, sites, SITE_NAME, 'no control characters, 128 at most, a letter or digit first');
+  }
+  const deployments = valueAt(tree, ['deployments']);
+  if (typeof deployments === 'object' && deployments !== null && Object.keys(deployments).length === 0) {
+    yield { path: ['deployments'], message: 'has no deployment: describe at least one upstream service' };
+  }
+}
+
+function* badNames(tree: unknown, section: Path, allowed: RegExp, rule: string): Generator<Complaint> {
+  for (const name of keysAt(tree, section)) {
+    if (!allowed.test(name)) {
+      const key = [...section, name];
+      yield { path: key, key, message: `is not a name that can be used here: ${rule}` };
+    }
+  }
+}
+
+function* schemeFits(tree: unknown, deployment: string): Generator<Complaint> {
+  const path = ['deployments', deployment];
+  const plaintext = textAt(tree, [...path, 'baseUrl'])?.startsWith('http://') === true;
+  if (plaintext && valueAt(tree, [...path, 'tls', 'allowPlaintext']) !== true) {
+    yield {
+      path: [...path, 'baseUrl'],
+      message: 'is not encrypted: write https://, or set tls.allowPlaintext to true for a test',
+    };
+  }
+}
+
+function* credentialFits(tree: unknown, deployment: string): Generator<Complaint> {
+  const path = ['deployments', deployment];
+  const own = valueAt(tree, [...path, 'credential']);
+  const sites = valueAt(tree, [...path, 'sites']);
+  const siteNames = keysAt(tree, [...path, 'sites']);
+  if (own === undefined && sites === undefined) {
+    yield {
+      path: [...path, 'credential'],
+      message: 'is missing: give credential, or sites that each name one',
+    };
+  }
+  if (own !== undefined && sites !== undefined) {
+    yield { path: [...path, 'sites'], message: 'stands beside credential: keep one of the two' };
+  }
+  if (sites !== undefined && valueAt(tree, [...path, 'siteParameter']) === undefined) {
+    yield {
+      path: [...path, 'siteParameter'],
+      message: 'is missing: name the query parameter that holds the site, such as site_name',
+    };
+  }
+  if (sites !== undefined && sites !== null && typeof sites === 'object' && siteNames.length === 0) {
+    yield { path: [...path, 'sites'], message: 'has no site: name at least one, or give credential instead' };
+  }
+
+  const uses = [[...path, 'credential'], ...siteNames.map((site) => [...path, 'sites', site, 'credential'])];
+  let first: string | undefined;
+  for (const use of uses) {
+    const name = textAt(tree, use);
+    if (name === undefined) continue;
+    yield* credentialExists(tree, use, name);
+    first ??= name;
+    if (own === undefined && name !== first) {
+      yield {
+        path: use,
+        message: `several credentials per deployment are not available in this version: name ${JSON.stringify(first)} for every site`,
+      };
+    }
+  }
+}
+
+function* credentialExists(tree: unknown, use: Path, name: string): Generator<Complaint> {
+  const known = keysAt(tree, ['credentials']);
+  if (!known.includes(name)) {
+    const right =
+      known.length === 0 ? 'describe it under credentials' : `credentials has ${known.join(', ')}`;
+    yield { path: use, message: `names a credential that does not exist: ${right}` };
+  }
+}
+
+function* matchedTwice(tree: unknown, rule: string, normal: (text: string) => string): Generator<Complaint> {
+  const owners = new Map<string, string>();
+  for (const name of keysAt(tree, ['deployments'])) {
+    const path = ['deployments', name, 'match', rule];
+    const text = textAt(tree, path);
+    if (text === undefined) continue;
+    const owner = owners.get(normal(text));
+    if (owner === undefined) {
+      owners.set(normal(text), name);
+    } else {
+      yield { path, message: `is that of deployments.${owner}, too: give each its own` };
+    }
+  }
+}

@@ -1,0 +1,133 @@
+import { isIPv4, isIPv6 } from 'node:net';
+import { resolve } from 'node:path';
+import { z } from 'zod';
+import { parseDuration, parseSize } from '../base/units.ts';
+import type { Path } from './faults.ts';
+
+/*
+ * The kinds of value that the configuration holds. The `error` of a plain kind is the end of the
+ * sentence "must be …"; a custom issue is a whole sentence of its own. Neither quotes a value that
+ * may be a secret.
+ */
+
+/** Node fires a timer of more than 2^31 - 1 ms at once instead of late. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+export const SECTION = 'a mapping of keys to values';
+
+export const flag = (): z.ZodBoolean => z.boolean({ error: 'true or false' });
+
+export const port = (): z.ZodType<number> => whole(0, 65_535);
+
+export function whole(min: number, max: number): z.ZodType<number> {
+  const error = `a whole number from ${min} to ${max}`;
+  return z.int({ error }).min(min, { error }).max(max, { error });
+}
+
+export function oneOf<const T extends readonly string[]>(choices: T): z.ZodType<T[number]> {
+  return z.enum(choices, { error: choices.length === 1 ? `${choices[0]}` : `one of ${choices.join(', ')}` });
+}
+
+/** Text of a known shape. */
+export function text(
+  expected: string,
+  shape: RegExp | ((value: string) => boolean) = /./u,
+): z.ZodType<string> {
+  const fits = typeof shape === 'function' ? shape : (value: string) => shape.test(value);
+  return z.string({ error: expected }).refine(fits, { error: `must be ${expected}` });
+}
+
+export const duration = (): z.ZodType<number> =>
+  quantity('a duration, such as 500ms, 30s or 5m', (written) => {
+    const milliseconds = parseDuration(written);
+    if (milliseconds === 0 || milliseconds > LONGEST_TIMER) {
+      throw new RangeError(`${written} is out of range: write a duration from 1ms to 24d`);
+    }
+    return milliseconds;
+  });
+
+export const size = (): z.ZodType<number> => quantity('a size, such as 512B, 64KiB or 1MiB', parseSize);
+
+function quantity(error: string, parse: (written: string) => number): z.ZodType<number> {
+  // A number without unit reaches here as a number, not as text.
+  return z.union([z.string(), z.number()], { error }).transform((written, context) => {
+    try {
+      return parse(String(written));
+    } catch (failure) {
+      if (!(failure instanceof RangeError)) {
+        throw failure;
+      }
+      context.addIssue({ code: 'custom', message: failure.message });
+      return z.NEVER;
+    }
+  });
+}
+
+/** The name of a file, relative to the folder of the configuration; absolute afterwards. */
+export const fileName = (folder: string): z.ZodType<string> =>
+  text('the name of a file').transform((name) => resolve(folder, name));
+
+export const bindAddress = (): z.ZodType<string> =>
+  text(
+    'an IP address to listen on, such as 127.0.0.1 or ::1, or localhost',
+    (value) => value === 'localhost' || isIPv4(value) || isIPv6(value),
+  );
+
+export const hostName = (): z.ZodType<string> =>
+  text('a host name without scheme and port, such as submissions.gateway.internal', isHost).transform(
+    (host) => host.toLowerCase(),
+  );
+
+/** `https://host` or `https://host:port`, kept as written: it is what the request is signed for. */
+export const origin = (): z.ZodType<string> =>
+  text(
+    'an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
+    (value) => {
+      const match = /^https?:\/\/([^/:@[\]]+|\[[^\]]+\])(?::(\d{1,5}))?$/.exec(value);
+      const [, host = '', portText = '443'] = match ?? [];
+      const number = Number(portText);
+      return (
+        number >= 1 && number <= 65_535 && (host.startsWith('[') ? isIPv6(host.slice(1, -1)) : isHost(host))
+      );
+    },
+  );
+
+/** A DNS name in its ASCII form, or an IPv4 address. */
+function isHost(value: string): boolean {
+  return value.length <= 253 && value.split('.').every((label) => /^\w[\w-]{0,62}$/.test(label));
+}
+
+/**
+ * A record whose every key that the file does not have is undefined: without prototype, so that a
+ * look-up by a client's word such as "constructor" finds nothing.
+ */
+export function record<T extends z.ZodType>(value: T, expected = SECTION) {
+  return z
+    .record(z.string(), value, { error: expected })
+    .transform((entries): Record<string, z.output<T>> => Object.assign(Object.create(null), entries));
+}
+
+/** The keys that the mapping at a path may have; none where it may have any, or is no mapping. */
+export function knownKeys(schema: unknown, path: Path): string[] {
+  const inner = unwrap(schema);
+  const [segment, ...rest] = path;
+  if (segment === undefined) {
+    return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
+  }
+  if (inner instanceof z.ZodObject) {
+    return knownKeys(inner.shape[segment], rest);
+  }
+  return inner instanceof z.ZodRecord ? knownKeys(inner.valueType, rest) : [];
+}
+
+function unwrap(schema: unknown): unknown {
+  if (schema instanceof z.ZodPipe) {
+    return unwrap(schema.in);
+  }
+  const wrapped =
+    schema instanceof z.ZodOptional ||
+    schema instanceof z.ZodExactOptional ||
+    schema instanceof z.ZodDefault ||
+    schema instanceof z.ZodPrefault;
+  return wrapped ? unwrap(schema.unwrap()) : schema;
+}

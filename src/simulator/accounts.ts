@@ -1,0 +1,46 @@
+import { type HashName, hashOf, wireText } from './hashes.ts';
+import type { Account } from './settings.ts';
+
+/** An account that can be asked for: names and hashes as they are on the wire. */
+export interface KnownAccount {
+  readonly sites: ReadonlySet<string>;
+  /** H(username:realm:password); worked out once for each hash. */
+  secretHash(hash: HashName): string;
+}
+
+/** The accounts of one deployment in one realm. */
+export class Accounts {
+  readonly #byName = new Map<string, KnownAccount>();
+  readonly #byHash = new Map<string, KnownAccount>();
+
+  constructor(accounts: readonly Account[], realm: string) {
+    const wireRealm = wireText(realm);
+    for (const { username, password, sites } of accounts) {
+      const name = wireText(username.normalize('NFC'));
+      const secret = wireText(password.normalize('NFC'));
+      const hashes = new Map<HashName, string>();
+      const account: KnownAccount = {
+        sites: new Set(sites),
+        secretHash(hash) {
+          const known = hashes.get(hash) ?? hashOf(hash, name, wireRealm, secret);
+          hashes.set(hash, known);
+          return known;
+        },
+      };
+      this.#byName.set(name, account);
+      for (const hash of ['md5', 'sha256', 'sha512-256'] as const) {
+        this.#byHash.set(`${hash} ${hashOf(hash, name, wireRealm)}`, account);
+      }
+    }
+  }
+
+  /** By user name, as Latin-1 decoded UTF-8. */
+  find(name: string): KnownAccount | undefined {
+    return this.#byName.get(name);
+  }
+
+  /** By H(username:realm), which `userhash=true` sends (RFC 7616 §3.4.4). */
+  findByHash(hash: HashName, name: string): KnownAccount | undefined {
+    return this.#byHash.get(`${hash} ${name}`);
+  }
+}

@@ -1,0 +1,126 @@
+import type { Accounts } from './accounts.ts';
+import { readAuthorization } from './authorization.ts';
+import { cookieIn, offeredQop } from './challenges.ts';
+import { type HashName, wireText } from './hashes.ts';
+import { Lockouts } from './lockouts.ts';
+import { NonceUses } from './nonce-uses.ts';
+import { type NonceState, Nonces } from './nonces.ts';
+import type { Behaviour } from './settings.ts';
+import { type DigestFault, type Proof, verify } from './verification.ts';
+
+export type Refusal =
+  | DigestFault
+  | 'scheme'
+  | 'opaque'
+  | 'cookie'
+  | 'nonce-unknown'
+  | 'nonce-expired'
+  | 'nonce-used'
+  | 'nc';
+
+/** A request as far as Digest is concerned. */
+export interface Attempt {
+  readonly method: string;
+  readonly target: string;
+  readonly address: string;
+  readonly authorization: string | undefined;
+  readonly cookie: string | undefined;
+  bodyHash(hash: HashName): Promise<string>;
+}
+
+export type Decision =
+  | { readonly kind: 'accepted'; readonly proof: Proof }
+  /** No Authorization header. */
+  | { readonly kind: 'asked' }
+  | { readonly kind: 'refused'; readonly reason: Refusal; readonly stale: boolean }
+  | { readonly kind: 'locked-out' };
+
+export interface Ticket {
+  readonly nonce: string;
+  readonly cookie: string;
+  readonly opaque: string;
+}
+
+/** The first check of every request: Digest. What it remembers lasts as long as its key. */
+export class Authentication {
+  readonly uses = new NonceUses();
+  readonly #nonces: Nonces;
+  readonly #lockouts: Lockouts;
+
+  constructor(now: () => number) {
+    this.#nonces = new Nonces(now);
+    this.#lockouts = new Lockouts(now);
+  }
+
+  /** What a new challenge consists of. */
+  issue(behaviour: Behaviour, address: string): Ticket {
+    const nonce = this.#nonces.issue(behaviour.nonceLifetimeMs, bindingOf(behaviour, address));
+    return { nonce, cookie: this.#nonces.cookieOf(nonce), opaque: this.#nonces.opaque };
+  }
+
+  async decide(attempt: Attempt, behaviour: Behaviour, accounts: Accounts): Promise<Decision> {
+    const { address, authorization } = attempt;
+    if (behaviour.lockout !== null && this.#lockouts.isLocked(address)) return { kind: 'locked-out' };
+    if (authorization === undefined) return { kind: 'asked' };
+    const credentials = readAuthorization(authorization);
+    if (credentials === undefined) return refused('malformed');
+    if (credentials.scheme !== 'digest') return refused('scheme');
+    const nonce = credentials.parameters.get('nonce') ?? '';
+    const state = this.#nonces.inspect(nonce, bindingOf(behaviour, address));
+    if (behaviour.staleFlag === 'always' && state !== 'fresh') return refused(reasonOf(state), true);
+    const proof = await verify(credentials, {
+      method: attempt.method,
+      target: attempt.target,
+      realm: wireText(behaviour.realm),
+      accounts,
+      qop: offeredQop(behaviour),
+      algorithms: behaviour.algorithms,
+      userhash: behaviour.userhash,
+      bodyHash: attempt.bodyHash,
+    });
+    if (typeof proof === 'string') {
+      this.#lockouts.failed(address, behaviour.lockout);
+      return refused(proof);
+    }
+    this.#lockouts.succeeded(address);
+    return this.#admit(proof, state, credentials.parameters.get('opaque'), attempt, behaviour);
+  }
+
+  /** The digest is right; is its nonce? */
+  #admit(
+    proof: Proof,
+    state: NonceState,
+    opaque: string | undefined,
+    attempt: Attempt,
+    behaviour: Behaviour,
+  ): Decision {
+    const { nonce } = proof;
+    if (state === 'unknown') return refused('nonce-unknown');
+    const nc = proof.count === undefined ? undefined : Number.parseInt(proof.count.nc, 16);
+    this.uses.see(nonce, nc);
+    const offeredOpaque = behaviour.opaque ? this.#nonces.opaque : undefined;
+    if (behaviour.requireMatchingOpaque && opaque !== offeredOpaque) return refused('opaque');
+    if (behaviour.requireCookie && cookieIn(attempt.cookie) !== this.#nonces.cookieOf(nonce)) {
+      return refused('cookie');
+    }
+    const flagged = behaviour.staleFlag !== 'never';
+    if (state === 'expired') return refused('nonce-expired', flagged);
+    const verdict = this.uses.accept(nonce, nc, behaviour);
+    if (verdict === 'used-up') return refused('nonce-used', flagged);
+    if (verdict === 'nc') return refused('nc');
+    if (verdict === 'dead') return refused('nonce-unknown', behaviour.staleFlag === 'always');
+    return { kind: 'accepted', proof };
+  }
+}
+
+function bindingOf({ bindNonceToAddress }: Behaviour, address: string): string {
+  return bindNonceToAddress ? address : '';
+}
+
+function reasonOf(state: Exclude<NonceState, 'fresh'>): Refusal {
+  return state === 'expired' ? 'nonce-expired' : 'nonce-unknown';
+}
+
+function refused(reason: Refusal, stale = false): Decision {
+  return { kind: 'refused', reason, stale };
+}

@@ -1,0 +1,122 @@
+import { KeyObject, randomBytes, webcrypto } from 'node:crypto';
+import type { X509Certificate } from '@peculiar/x509';
+import type { Behaviour } from './settings.ts';
+
+const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+/** A server's key and certificate, PEM. */
+export interface ServerCertificate {
+  readonly key: string;
+  readonly cert: string;
+}
+
+export interface Certificates {
+  /** The certificate of the authority that clients are to trust, PEM. */
+  readonly ca: string;
+  readonly server: Readonly<Record<Behaviour['tls'], ServerCertificate>>;
+}
+
+interface Authority {
+  readonly certificate: X509Certificate;
+  readonly keys: webcrypto.CryptoKeyPair;
+}
+
+type X509 = typeof import('@peculiar/x509');
+
+interface Order {
+  readonly issuer: Authority;
+  readonly hosts: readonly { type: 'dns' | 'ip'; value: string }[];
+  readonly notBefore: number;
+  readonly notAfter: number;
+}
+
+/** Makes an authority and one server certificate of every kind; keys exist in this process only. */
+export async function createCertificates(): Promise<Certificates> {
+  const x509 = await loadX509();
+  const now = Date.now();
+  const [issuer, stranger] = await Promise.all([
+    createAuthority(x509, 'CN=Simulator CA', now),
+    createAuthority(x509, 'CN=Unknown CA', now),
+  ]);
+  const hosts = [
+    { type: 'ip', value: '127.0.0.1' },
+    { type: 'ip', value: '::1' },
+    { type: 'dns', value: 'localhost' },
+  ] as const;
+  // An hour back, for a client whose clock is behind.
+  const good = { issuer, hosts, notBefore: now - hourMs, notAfter: now + 30 * dayMs };
+  const [plain, expired, foreign, wrongHost] = await Promise.all([
+    issue(x509, good),
+    issue(x509, { ...good, notBefore: now - 2 * dayMs, notAfter: now - dayMs }),
+    issue(x509, { ...good, issuer: stranger }),
+    issue(x509, { ...good, hosts: [{ type: 'dns', value: 'other.example.org' }] }),
+  ]);
+  return {
+    ca: issuer.certificate.toString('pem'),
+    server: { good: plain, expired, foreign, 'wrong-host': wrongHost },
+  };
+}
+
+/**
+ * tsyringe, the container under @peculiar/x509, refuses to load where the decorator-metadata proposal is
+ * missing. Nothing there records metadata, so "none recorded" is all that it has to hear.
+ */
+function loadX509(): Promise<X509> {
+  if (!('getMetadata' in Reflect)) {
+    Object.assign(Reflect, { getMetadata: () => undefined, getOwnMetadata: () => undefined });
+  }
+  return import('@peculiar/x509');
+}
+
+async function createAuthority(x509: X509, name: string, now: number): Promise<Authority> {
+  const keys = await createKeys();
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    serialNumber: createSerialNumber(),
+    name,
+    notBefore: new Date(now - 3 * dayMs),
+    notAfter: new Date(now + 30 * dayMs),
+    signingAlgorithm: algorithm,
+    keys,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  return { certificate, keys };
+}
+
+async function issue(x509: X509, { issuer, hosts, notBefore, notAfter }: Order): Promise<ServerCertificate> {
+  const keys = await createKeys();
+  const certificate = await x509.X509CertificateGenerator.create({
+    serialNumber: createSerialNumber(),
+    subject: 'CN=Simulator',
+    issuer: issuer.certificate.subject,
+    notBefore: new Date(notBefore),
+    notAfter: new Date(notAfter),
+    publicKey: keys.publicKey,
+    signingKey: issuer.keys.privateKey,
+    signingAlgorithm: algorithm,
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+      new x509.SubjectAlternativeNameExtension([...hosts]),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create(issuer.keys.publicKey),
+    ],
+  });
+  const key = KeyObject.from(keys.privateKey).export({ type: 'pkcs8', format: 'pem' });
+  return { key: key.toString(), cert: certificate.toString('pem') };
+}
+
+function createKeys(): Promise<webcrypto.CryptoKeyPair> {
+  return webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
+}
+
+/** Positive and never empty in DER (RFC 5280 §4.1.2.2). */
+function createSerialNumber(): string {
+  return `01${randomBytes(15).toString('hex')}`;
+}

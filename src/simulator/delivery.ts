@@ -1,0 +1,85 @@
+import { once } from 'node:events';
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Mishap } from './faults.ts';
+import type { Line } from './line.ts';
+import type { Reply } from './replies.ts';
+
+/** Where an answer goes. */
+export interface Outlet {
+  readonly response: ServerResponse;
+  readonly line: Line;
+  readonly head: boolean;
+  /** Aborted when the connection is gone. */
+  readonly gone: AbortSignal;
+}
+
+/** Statuses without content (RFC 9110 §15.3.5, §15.3.6, §15.4.5). */
+const bodyless = new Set([204, 205, 304]);
+
+/** Whether the answer to a request can have a body. */
+export function hasBody(status: number, head: boolean): boolean {
+  return !head && !bodyless.has(status);
+}
+
+/**
+ * Writes the answer with the faults of its body. Streams with back-pressure.
+ * @throws AbortError when the client leaves meanwhile.
+ */
+export async function deliver(reply: Reply, outlet: Outlet, mishap: Mishap): Promise<void> {
+  const { response, line } = outlet;
+  const offBy = mishap.length?.offBy ?? 0;
+  if (reply.earlyLink !== undefined) response.writeEarlyHints({ link: reply.earlyLink });
+  response.writeHead(reply.status, headersOf(reply, offBy));
+  if (!hasBody(reply.status, outlet.head)) {
+    response.end();
+    return;
+  }
+  const { body } = reply;
+  if (Buffer.isBuffer(body) && mishap.cut === undefined && mishap.pace === undefined) {
+    response.end(body);
+  } else {
+    await stream(reply, outlet, mishap);
+  }
+  if (offBy !== 0) line.finish();
+}
+
+function headersOf({ status, headers, body }: Reply, offBy: number): OutgoingHttpHeaders {
+  const known = Buffer.isBuffer(body) ? body.length : headers['content-length'];
+  if (known === undefined || status === 204 || status === 304) return headers;
+  if (status === 205) return { ...headers, 'content-length': 0 };
+  return { ...headers, 'content-length': Math.max(0, Number(known) + offBy) };
+}
+
+async function stream(reply: Reply, outlet: Outlet, { cut, pace }: Mishap): Promise<void> {
+  const { response, gone } = outlet;
+  const source = Buffer.isBuffer(reply.body) ? [reply.body] : reply.body;
+  let left = cut?.afterBytes ?? Number.POSITIVE_INFINITY;
+  for await (const chunk of pace === undefined ? source : slices(source, pace.bytes)) {
+    if (chunk.length >= left) {
+      await written(response, chunk.subarray(0, left));
+      outlet.line.reset();
+      return;
+    }
+    left -= chunk.length;
+    if (!response.write(chunk)) await once(response, 'drain', { signal: gone });
+    if (pace !== undefined) await sleep(pace.everyMs, undefined, { signal: gone });
+    gone.throwIfAborted();
+  }
+  if (reply.trailers !== undefined) response.addTrailers(reply.trailers());
+  response.end();
+}
+
+/** Resolves once the kernel has the bytes: a reset discards what it has not. */
+function written(response: ServerResponse, chunk: Buffer): Promise<void> {
+  return new Promise((resolve) => response.write(chunk, () => resolve()));
+}
+
+async function* slices(
+  source: Iterable<Buffer> | AsyncIterable<Buffer>,
+  size: number,
+): AsyncGenerator<Buffer> {
+  for await (const chunk of source) {
+    for (let at = 0; at < chunk.length; at += size) yield chunk.subarray(at, at + size);
+  }
+}

@@ -1,0 +1,131 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { SecureContextOptions } from 'node:tls';
+import { Authentication } from './authentication.ts';
+import type { Certificates } from './certificates.ts';
+import { type Counts, createTally } from './counts.ts';
+import { Faults } from './faults.ts';
+import { type Operation, operationOf } from './operations.ts';
+import { Rules } from './rules.ts';
+import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
+import { Visit } from './visit.ts';
+
+/** One deployment of the service: its server, what it remembers and what it counted. */
+export class Deployment {
+  readonly family: string;
+  readonly scheme: 'http' | 'https';
+  readonly #settings: CheckedDeployment;
+  readonly #certificates: Certificates;
+  readonly #now: () => number;
+  readonly #server: Server;
+  /** The same server; undefined in plain text. */
+  readonly #secure: SecureServer | undefined;
+  readonly #sockets = new Map<string, Socket>();
+  readonly #operation: Operation;
+  #authentication: Authentication;
+  #tally = createTally();
+  #rules: Rules;
+
+  constructor(settings: CheckedDeployment, certificates: Certificates, now: () => number) {
+    this.family = settings.family;
+    this.scheme = settings.plaintext ? 'http' : 'https';
+    this.#settings = settings;
+    this.#certificates = certificates;
+    this.#now = now;
+    this.#operation = operationOf(settings.kind, settings.family);
+    this.#authentication = new Authentication(now);
+    this.#rules = new Rules(behaviourOf(settings), this.#armed(settings.faults));
+    this.#secure = settings.plaintext ? undefined : createSecureServer(this.#identity(settings.tls));
+    this.#server = this.#secure ?? createServer();
+    this.#server.keepAliveTimeout = settings.keepAliveTimeoutMs;
+    this.#server.on('connection', (socket: Socket) => this.#track(socket));
+    this.#server.on('request', (request, response) => this.#serve(request, response, () => {}));
+    // Without this Node sends 100 Continue by itself, also to a request that is about to get a 401.
+    this.#server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+      this.#serve(request, response, () => response.writeContinue());
+    });
+  }
+
+  /** @returns the port. @throws when the port cannot be had. */
+  listen(host: string): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(this.#settings.port, host, () =>
+        resolve((this.#server.address() as AddressInfo).port),
+      );
+    });
+  }
+
+  /** Changes the behaviour for the requests that come from now on. @throws ZodError, and changes nothing. */
+  change(change: unknown): void {
+    const { behaviour: before, faults } = this.#rules;
+    const after = changedBehaviour(before, change);
+    // A fault that has hit its times must not come back because something else changes.
+    const renewed = Object.hasOwn(Object(change), 'faults');
+    this.#rules = new Rules(after, renewed ? this.#armed(after.faults) : faults);
+    this.#server.keepAliveTimeout = after.keepAliveTimeoutMs;
+    if (after.tls !== before.tls) this.#secure?.setSecureContext(this.#identity(after.tls));
+  }
+
+  counts(): Counts {
+    const { uses } = this.#authentication;
+    return {
+      ...structuredClone(this.#tally),
+      distinctNonces: uses.distinct,
+      nonces: uses.list(),
+      ncViolations: uses.violations,
+    };
+  }
+
+  /** As after a restart: the nonces issued so far are unknown, lock-outs are over, counts are zero. */
+  reset(): void {
+    this.#authentication = new Authentication(this.#now);
+    this.#tally = createTally();
+  }
+
+  /** Ends every connection at once. */
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      for (const socket of this.#sockets.values()) socket.destroy();
+    });
+  }
+
+  #armed(faults: Behaviour['faults']): Faults {
+    return new Faults(faults, (kind) => {
+      this.#tally.faults[kind] += 1;
+    });
+  }
+
+  #identity(kind: Behaviour['tls']): SecureContextOptions {
+    return this.#certificates.server[kind];
+  }
+
+  #track(socket: Socket): void {
+    this.#tally.connections += 1;
+    const key = nameOf(socket);
+    this.#sockets.set(key, socket);
+    socket.once('close', () => this.#sockets.delete(key));
+  }
+
+  #serve(request: IncomingMessage, response: ServerResponse, permit: () => void): void {
+    const visit = new Visit({
+      request,
+      response,
+      permit,
+      address: request.socket.remoteAddress ?? '',
+      raw: this.#sockets.get(nameOf(request.socket)),
+      rules: this.#rules,
+      operation: this.#operation,
+      authentication: this.#authentication,
+      tally: this.#tally,
+      now: this.#now,
+    });
+    void visit.run();
+  }
+}
+
+function nameOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
+}

@@ -1,0 +1,71 @@
+import type { Fault } from './settings.ts';
+
+type Of<Kind extends Fault['kind']> = Extract<Fault, { kind: Kind }>;
+
+export type LineFault = Of<'reset-before-head' | 'hang' | 'garbage'>;
+export type ReplyFault = Of<'endless-401' | 'no-digest' | 'status' | 'throttle'>;
+
+/** The faults that hit one request: at most one of each place. */
+export interface Mishap {
+  readonly delay?: Of<'delay'> | undefined;
+  /** Instead of any answer. */
+  readonly line?: LineFault | undefined;
+  /** Instead of the right answer. */
+  readonly reply?: ReplyFault | undefined;
+  readonly cut?: Of<'reset-in-body'> | undefined;
+  readonly pace?: Of<'slow-body'> | undefined;
+  readonly length?: Of<'content-length'> | undefined;
+}
+
+const none: Mishap = {};
+
+/** The faults of a deployment and how often each may still hit. */
+export class Faults {
+  readonly #left: { readonly fault: Fault; times: number }[];
+  readonly #hit: (kind: Fault['kind']) => void;
+
+  /** @param hit told of each fault that hits a request. */
+  constructor(faults: readonly Fault[], hit: (kind: Fault['kind']) => void) {
+    this.#left = faults.map((fault) => ({ fault, times: fault.times ?? Number.POSITIVE_INFINITY }));
+    this.#hit = hit;
+  }
+
+  /**
+   * What hits the next request. Of several faults for one place the first with times left is taken, so
+   * that a list with `times` is a sequence. @param accepted whether its Digest was accepted.
+   */
+  take(accepted: boolean): Mishap {
+    if (this.#left.length === 0) return none;
+    const delay = this.#next(accepted, 'delay');
+    const line = this.#next(accepted, 'reset-before-head', 'hang', 'garbage');
+    // Nothing after this is seen by the client, so it is kept for a later request.
+    if (line !== undefined) return { delay, line };
+    return {
+      delay,
+      reply: this.#next(accepted, 'endless-401', 'no-digest', 'status', 'throttle'),
+      cut: this.#next(accepted, 'reset-in-body'),
+      pace: this.#next(accepted, 'slow-body'),
+      length: this.#next(accepted, 'content-length'),
+    };
+  }
+
+  #next<Kind extends Fault['kind']>(accepted: boolean, ...kinds: Kind[]): Of<Kind> | undefined {
+    for (const entry of this.#left) {
+      const { fault } = entry;
+      if (entry.times > 0 && isOf(fault, kinds) && applies(fault, accepted)) {
+        entry.times -= 1;
+        this.#hit(fault.kind);
+        return fault;
+      }
+    }
+    return undefined;
+  }
+}
+
+function isOf<Kind extends Fault['kind']>(fault: Fault, kinds: readonly Kind[]): fault is Of<Kind> {
+  return kinds.some((kind) => kind === fault.kind);
+}
+
+function applies({ when }: Fault, accepted: boolean): boolean {
+  return when === 'any' || accepted === (when === 'authenticated');
+}

@@ -1,0 +1,82 @@
+import { isIPv6 } from 'node:net';
+import { createCertificates } from './certificates.ts';
+import type { Counts } from './counts.ts';
+import { Deployment } from './deployment.ts';
+import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from './settings.ts';
+import { SidePort } from './side-port.ts';
+
+/** Where a deployment is reached. */
+export interface DeploymentAddress {
+  readonly port: number;
+  /** For example `https://127.0.0.1:9443`. */
+  readonly origin: string;
+  /** The path segment after /api/. */
+  readonly family: string;
+}
+
+/** A running upstream service. */
+export interface Simulator<Name extends string = string> {
+  /** The certificate of the authority that signed the servers' ones, PEM. */
+  readonly ca: string;
+  readonly deployments: Readonly<Record<Name, DeploymentAddress>>;
+  /** Plain HTTP on 127.0.0.1: counts and changes. */
+  readonly sidePort: number;
+  /** Changes the behaviour for the requests that come from now on; undefined stands for the default. */
+  set(deployment: Name, change: BehaviourChange): void;
+  counts(deployment: Name): Counts;
+  /** As after a restart: a new nonce key, counts at zero. */
+  reset(deployment: Name): void;
+  /** Ends every connection and frees the ports; can be called again. */
+  close(): Promise<void>;
+}
+
+export interface SimulatorExternals {
+  /** Wall-clock milliseconds, for nonces and lock-outs. */
+  readonly now?: () => number;
+}
+
+/**
+ * Starts the upstream service: a CA, its deployments, and the side port.
+ * @throws ZodError for settings that do not exist; an error of `listen` when a port is taken.
+ */
+export async function startSimulator<Name extends string>(
+  settings: SimulatorSettings<Name>,
+  { now = Date.now }: SimulatorExternals = {},
+): Promise<Simulator<Name>> {
+  const { host, sidePort, deployments: wanted } = simulatorSettings.parse(settings);
+  const certificates = await createCertificates();
+  const deployments = new Map(
+    Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now)]),
+  );
+  const side = new SidePort(deployments, certificates.ca);
+  const close = async () => {
+    await Promise.all([...Array.from(deployments.values(), (each) => each.close()), side.close()]);
+  };
+  const listening = async () => {
+    const addresses: Record<string, DeploymentAddress> = {};
+    for (const [name, each] of deployments) {
+      const port = await each.listen(host);
+      const origin = `${each.scheme}://${isIPv6(host) ? `[${host}]` : host}:${port}`;
+      addresses[name] = { port, origin, family: each.family };
+    }
+    return { addresses: addresses as Record<Name, DeploymentAddress>, port: await side.listen(sidePort) };
+  };
+  const { addresses, port } = await listening().catch(async (error: unknown) => {
+    await close();
+    throw error;
+  });
+  const named = (name: Name): Deployment => {
+    const deployment = deployments.get(name);
+    if (deployment === undefined) throw new RangeError(`The simulator has no deployment ${name}.`);
+    return deployment;
+  };
+  return {
+    ca: certificates.ca,
+    deployments: addresses,
+    sidePort: port,
+    set: (name, change) => named(name).change(change),
+    counts: (name) => named(name).counts(),
+    reset: (name) => named(name).reset(),
+    close,
+  };
+}

@@ -1,0 +1,70 @@
+import { createHash } from 'node:crypto';
+import { type Call, failure, type Reply } from './replies.ts';
+
+const block = Buffer.alloc(65_536, 'digest gateway ');
+const json = { 'content-type': 'application/json' };
+const text = { 'content-type': 'text/plain;charset=UTF-8' };
+const maxBytes = 2 ** 40;
+
+/** Answers the paths that exist for tests of a gateway; undefined for any other path. */
+export async function answerTestPath(call: Call): Promise<Reply | undefined> {
+  const [, name = '', argument = ''] = call.path.split('/');
+  if (name === 'echo') return echo(call);
+  if (name === 'bytes') return bytes(argument, call.query.has('chunked'));
+  if (name === 'status') return status(argument);
+  if (name === 'headers') return headers(call.query);
+  if (name === 'early-hints') {
+    return {
+      status: 200,
+      headers: text,
+      body: Buffer.from('after 103\n'),
+      earlyLink: '</style.css>; rel=preload',
+    };
+  }
+  return undefined;
+}
+
+/** What arrived, as it arrived; the body by its length and hash. */
+async function echo({ request, body }: Call): Promise<Reply> {
+  const { length, sha256 } = await body.summary('sha256');
+  const { method, url, rawHeaders, rawTrailers } = request;
+  const seen = { method, url, rawHeaders, rawTrailers, body: { length, sha256 } };
+  return { status: 200, headers: json, body: Buffer.from(`${JSON.stringify(seen)}\n`) };
+}
+
+/** So many bytes, never more than a block of them in memory; chunked, their SHA-256 follows as a trailer. */
+function bytes(argument: string, chunked: boolean): Reply {
+  const length = Number(argument);
+  if (!Number.isInteger(length) || length < 0 || length > maxBytes) return failure(400, 400, 'Not a length.');
+  const headers = { 'content-type': 'application/octet-stream' };
+  if (!chunked)
+    return { status: 200, headers: { ...headers, 'content-length': length }, body: blocks(length) };
+  const hash = createHash('sha256');
+  return {
+    status: 200,
+    headers: { ...headers, trailer: 'X-Checksum' },
+    body: blocks(length, (chunk) => hash.update(chunk)),
+    trailers: () => ({ 'X-Checksum': hash.digest('hex') }),
+  };
+}
+
+async function* blocks(length: number, seen?: (chunk: Buffer) => void): AsyncGenerator<Buffer> {
+  for (let left = length; left > 0; left -= block.length) {
+    const chunk = left < block.length ? block.subarray(0, left) : block;
+    seen?.(chunk);
+    yield chunk;
+  }
+}
+
+function status(argument: string): Reply {
+  const code = Number(argument);
+  if (!Number.isInteger(code) || code < 200 || code > 599) return failure(400, 400, 'Not a status.');
+  return { status: code, headers: text, body: Buffer.from(`status ${code}\n`) };
+}
+
+/** Sets every query parameter as a response header; a repeated one becomes several lines. */
+function headers(query: URLSearchParams): Reply {
+  const fields: Record<string, string[]> = {};
+  for (const name of query.keys()) fields[name] = query.getAll(name);
+  return { status: 200, headers: { ...text, ...fields }, body: Buffer.from('headers\n') };
+}

@@ -1,0 +1,149 @@
+import { timingSafeEqual } from 'node:crypto';
+import type { Accounts, KnownAccount } from './accounts.ts';
+import type { Credentials } from './authorization.ts';
+import { type AlgorithmName, algorithms, type HashName, hashOf } from './hashes.ts';
+
+/** What a deployment offered, and the request that the answer is to fit. */
+export interface Expectation {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  /** Latin-1 decoded bytes, as on the wire. */
+  readonly realm: string;
+  readonly accounts: Accounts;
+  /** Empty: no qop was offered. */
+  readonly qop: readonly string[];
+  readonly algorithms: readonly AlgorithmName[];
+  readonly userhash: boolean;
+  /** The hex hash of the request's body, for auth-int. */
+  bodyHash(hash: HashName): Promise<string>;
+}
+
+export type DigestFault =
+  | 'malformed'
+  | 'realm'
+  | 'uri'
+  | 'algorithm'
+  | 'qop'
+  | 'unknown-user'
+  | 'wrong-response';
+
+/** A right answer, and what Authentication-Info needs of it. */
+export interface Proof {
+  readonly account: KnownAccount;
+  readonly hash: HashName;
+  /** H(A1) in hex. */
+  readonly secretHash: string;
+  readonly nonce: string;
+  readonly uri: string;
+  /** Undefined when the answer has no qop. */
+  readonly count: Count | undefined;
+}
+
+export interface Count {
+  readonly qop: 'auth' | 'auth-int';
+  /** As sent: eight hex digits. */
+  readonly nc: string;
+  readonly cnonce: string;
+}
+
+/**
+ * Checks a Digest answer as RFC 2617 and RFC 7616 define it; whether the nonce is any good is not
+ * looked at.
+ * @returns the proof, or the first thing that is wrong.
+ */
+export async function verify(
+  { parameters }: Credentials,
+  expected: Expectation,
+): Promise<Proof | DigestFault> {
+  const nonce = parameters.get('nonce');
+  const uri = parameters.get('uri');
+  const response = parameters.get('response');
+  if (nonce === undefined || uri === undefined || response === undefined) return 'malformed';
+  if (parameters.get('realm') !== expected.realm) return 'realm';
+  if (uri !== expected.target) return 'uri';
+  const algorithm = algorithmOf(parameters, expected.algorithms);
+  if (algorithm === undefined) return 'algorithm';
+  const { hash, session } = algorithms[algorithm];
+  const count = countOf(parameters, expected.qop, session);
+  if (typeof count === 'string') return count;
+  const account = accountOf(parameters, expected, hash);
+  if (account === undefined) return 'unknown-user';
+  const cnonce = parameters.get('cnonce') ?? '';
+  const plainHash = account.secretHash(hash);
+  const secretHash = session ? hashOf(hash, plainHash, nonce, cnonce) : plainHash;
+  const proof: Proof = { account, hash, secretHash, nonce, uri, count };
+  const bodyHash = count?.qop === 'auth-int' ? await expected.bodyHash(hash) : undefined;
+  return same(response, digestOf(proof, expected.method, bodyHash)) ? proof : 'wrong-response';
+}
+
+/**
+ * The digest over a method and the proof's uri. With an empty method it is the server's own proof,
+ * `rspauth` (RFC 7616 §3.5).
+ */
+export function digestOf(proof: Proof, method: string, bodyHash: string | undefined): string {
+  const { hash, secretHash, nonce, uri, count } = proof;
+  const message = bodyHash === undefined ? hashOf(hash, method, uri) : hashOf(hash, method, uri, bodyHash);
+  if (count === undefined) return hashOf(hash, secretHash, nonce, message);
+  return hashOf(hash, secretHash, nonce, count.nc, count.cnonce, count.qop, message);
+}
+
+type Parameters = Credentials['parameters'];
+
+function algorithmOf(parameters: Parameters, offered: readonly AlgorithmName[]): AlgorithmName | undefined {
+  const asked = (parameters.get('algorithm') ?? 'MD5').toLowerCase();
+  return offered.find((name) => name.toLowerCase() === asked);
+}
+
+/** An answer has a qop exactly when one was offered, and nc and cnonce with it (RFC 2617 §3.2.2). */
+function countOf(
+  parameters: Parameters,
+  offered: readonly string[],
+  session: boolean,
+): Count | undefined | 'qop' | 'malformed' {
+  const qop = parameters.get('qop');
+  const nc = parameters.get('nc');
+  const cnonce = parameters.get('cnonce');
+  if (qop === undefined) {
+    if (offered.length > 0) return 'qop';
+    return nc === undefined && (cnonce !== undefined) === session ? undefined : 'malformed';
+  }
+  if (!offered.includes(qop) || (qop !== 'auth' && qop !== 'auth-int')) return 'qop';
+  if (nc === undefined || !/^[\da-f]{8}$/i.test(nc) || cnonce === undefined) return 'malformed';
+  return { qop, nc, cnonce };
+}
+
+function accountOf(
+  parameters: Parameters,
+  { accounts, userhash }: Expectation,
+  hash: HashName,
+): KnownAccount | undefined {
+  const name = parameters.get('username');
+  const extended = parameters.get('username*');
+  const hashed = parameters.get('userhash')?.toLowerCase() === 'true';
+  if (extended !== undefined) {
+    // The two forms exclude each other, and a hash has no extended form (RFC 7616 §3.4).
+    const plain = name === undefined && !hashed ? readExtended(extended) : undefined;
+    return plain === undefined ? undefined : accounts.find(plain);
+  }
+  if (name === undefined) return undefined;
+  if (hashed) return userhash ? accounts.findByHash(hash, name) : undefined;
+  return accounts.find(name);
+}
+
+/** `UTF-8''…` of RFC 5987, as Latin-1 decoded UTF-8. */
+function readExtended(value: string): string | undefined {
+  const prefix = "utf-8''";
+  if (value.slice(0, prefix.length).toLowerCase() !== prefix) return undefined;
+  try {
+    return Buffer.from(decodeURIComponent(value.slice(prefix.length)), 'utf8').toString('latin1');
+  } catch {
+    return undefined;
+  }
+}
+
+function same(given: string, right: string): boolean {
+  const a = Buffer.from(given, 'latin1');
+  const b = Buffer.from(right, 'latin1');
+  return a.length === b.length && timingSafeEqual(a, b);
+}

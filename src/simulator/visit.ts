@@ -1,0 +1,202 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Authentication, Decision } from './authentication.ts';
+import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
+import type { Tally } from './counts.ts';
+import { deliver, hasBody, type Outlet } from './delivery.ts';
+import type { LineFault, ReplyFault } from './faults.ts';
+import { hashOf } from './hashes.ts';
+import { Line } from './line.ts';
+import { type Operation, perform } from './operations.ts';
+import { type Call, failure, type Reply, throttled } from './replies.ts';
+import { RequestBody } from './request-body.ts';
+import type { Rules } from './rules.ts';
+import { answerTestPath } from './test-paths.ts';
+import type { Proof } from './verification.ts';
+
+/** A request and all that its answer depends on. */
+export interface Occasion {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** Sends 100 Continue to a client that waits for it. */
+  readonly permit: () => void;
+  readonly address: string;
+  readonly raw: Socket | undefined;
+  readonly rules: Rules;
+  readonly operation: Operation;
+  readonly authentication: Authentication;
+  readonly tally: Tally;
+  readonly now: () => number;
+}
+
+// 33 bytes long, as in the specification.
+const unauthorized = Buffer.from('Digest authentication is required');
+const plainText = 'text/plain;charset=UTF-8';
+
+/** One request from its head to the end of its answer. */
+export class Visit {
+  readonly #occasion: Occasion;
+  readonly #call: Call;
+  readonly #outlet: Outlet;
+
+  constructor(occasion: Occasion) {
+    const { request, response, permit, raw, tally } = occasion;
+    const { method = '', url = '' } = request;
+    const mark = url.indexOf('?');
+    this.#occasion = occasion;
+    this.#call = {
+      request,
+      method,
+      path: mark < 0 ? url : url.slice(0, mark),
+      query: new URLSearchParams(mark < 0 ? '' : url.slice(mark)),
+      body: new RequestBody(request, permit),
+    };
+    const line = new Line(response, raw);
+    const departure = new AbortController();
+    response.once('close', () => {
+      if (!response.writableFinished && !line.broken) tally.aborted += 1;
+      departure.abort();
+    });
+    // A client that leaves in the middle of a body must not end the process.
+    response.on('error', () => {});
+    response.setHeader('Server', 'Simulator');
+    this.#outlet = { response, line, head: method === 'HEAD', gone: departure.signal };
+  }
+
+  /** Never rejects. */
+  async run(): Promise<void> {
+    const { response, line, gone } = this.#outlet;
+    try {
+      await this.#answer();
+    } catch {
+      if (gone.aborted || line.broken) return;
+      if (response.headersSent) line.reset();
+      else await deliver(failure(500, 500, 'The simulator failed.'), this.#outlet, {});
+    }
+  }
+
+  async #answer(): Promise<void> {
+    const { rules, tally } = this.#occasion;
+    tally.requests += 1;
+    const decision = await this.#decide();
+    const mishap = rules.faults.take(decision.kind === 'accepted');
+    if (mishap.delay !== undefined) await sleep(mishap.delay.ms, undefined, { signal: this.#outlet.gone });
+    if (mishap.line !== undefined) return this.#break(mishap.line);
+    if (decision.kind === 'locked-out' && rules.behaviour.lockout?.answer === 'drop') {
+      return this.#outlet.line.reset();
+    }
+    const reply = mishap.reply === undefined ? await this.#replyTo(decision) : this.#replaced(mishap.reply);
+    await deliver(reply, this.#outlet, mishap);
+  }
+
+  async #decide(): Promise<Decision> {
+    const { request, address, authentication, rules, tally } = this.#occasion;
+    const decision = await authentication.decide(
+      {
+        method: this.#call.method,
+        target: request.url ?? '',
+        address,
+        authorization: request.headers.authorization,
+        cookie: request.headers.cookie,
+        bodyHash: async (hash) => (await this.#call.body.summary(hash)).digest,
+      },
+      rules.behaviour,
+      rules.accounts,
+    );
+    if (decision.kind === 'accepted') tally.accepted += 1;
+    else if (decision.kind === 'asked') tally.unauthenticated += 1;
+    else if (decision.kind === 'locked-out') tally.lockedOut += 1;
+    else tally.refused[decision.reason] += 1;
+    return decision;
+  }
+
+  #break(fault: LineFault): void {
+    const { line } = this.#outlet;
+    if (fault.kind === 'reset-before-head') line.reset();
+    else if (fault.kind === 'garbage') line.garble();
+  }
+
+  /** The checks in the order of the specification: Digest, address, site. */
+  async #replyTo(decision: Decision): Promise<Reply> {
+    const { rules, address, tally } = this.#occasion;
+    const { behaviour } = rules;
+    if (decision.kind === 'locked-out') return failure(403, 403, 'Too many failures.');
+    if (decision.kind === 'asked') return this.#challenge(false);
+    if (decision.kind === 'refused') {
+      return decision.reason === 'uri' && behaviour.uriMismatchStatus === 400
+        ? failure(400, 400, 'The uri of the answer is not the request target.')
+        : this.#challenge(decision.stale);
+    }
+    if (!rules.isRegistered(address)) {
+      tally.refusedByAddress += 1;
+      return this.#proven(
+        failure(behaviour.addressRefusalStatus, 403, 'The address is not registered.'),
+        decision.proof,
+      );
+    }
+    return this.#proven(await this.#content(decision.proof), decision.proof);
+  }
+
+  async #content({ account }: Proof): Promise<Reply> {
+    const { operation, rules, tally } = this.#occasion;
+    if (this.#call.path === operation.path) {
+      const reply = perform(operation, this.#call, account.sites, rules.behaviour);
+      if (reply !== 'wrong-site') return reply;
+      tally.refusedBySite += 1;
+      return failure(500, 500, 'The authentication information is incorrect.');
+    }
+    const reply = rules.behaviour.testPaths ? await answerTestPath(this.#call) : undefined;
+    return reply ?? failure(404, 404, 'No such operation.');
+  }
+
+  #challenge(stale: boolean): Reply {
+    const { authentication, rules, address, tally } = this.#occasion;
+    const { behaviour } = rules;
+    const { nonce, cookie, opaque } = authentication.issue(behaviour, address);
+    tally.challenges += 1;
+    if (stale) tally.stale += 1;
+    return refusal({
+      'www-authenticate': challengeLines(behaviour, nonce, stale, opaque),
+      ...(behaviour.requireCookie && { 'set-cookie': setCookieOf(cookie) }),
+    });
+  }
+
+  /** The answer with Authentication-Info, and the cookie of the nonce that it offers. */
+  #proven(reply: Reply, proof: Proof): Reply {
+    const { authentication, rules, address } = this.#occasion;
+    const { behaviour } = rules;
+    if (behaviour.nextnonce === 'never' && behaviour.rspauth === 'none') return reply;
+    const next = behaviour.nextnonce === 'always' ? authentication.issue(behaviour, address) : undefined;
+    const sent = hasBody(reply.status, this.#outlet.head) ? reply.body : Buffer.alloc(0);
+    const bodyHash = Buffer.isBuffer(sent) ? hashOf(proof.hash, sent.toString('latin1')) : undefined;
+    const info = authenticationInfo(behaviour, proof, next?.nonce, bodyHash);
+    return {
+      ...reply,
+      headers: {
+        ...reply.headers,
+        ...(info !== undefined && { 'authentication-info': info }),
+        ...(next !== undefined && behaviour.requireCookie && { 'set-cookie': setCookieOf(next.cookie) }),
+      },
+    };
+  }
+
+  #replaced(fault: ReplyFault): Reply {
+    switch (fault.kind) {
+      case 'endless-401':
+        return this.#challenge(fault.stale);
+      case 'no-digest':
+        return refusal(fault.offer === 'basic' ? { 'www-authenticate': 'Basic realm="Simulator"' } : {});
+      case 'status':
+        return failure(fault.status, fault.errorCode, 'The service is not available.');
+      case 'throttle': {
+        const callAt = new Date(this.#occasion.now() + fault.retryAfterSeconds * 1000);
+        return throttled(fault.status, fault.retryAfterSeconds, callAt);
+      }
+    }
+  }
+}
+
+function refusal(headers: Reply['headers']): Reply {
+  return { status: 401, headers: { 'content-type': plainText, ...headers }, body: unauthorized };
+}

@@ -1,0 +1,113 @@
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { rootCertificates } from 'node:tls';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { gateway } from './gateway-process.ts';
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'check-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+async function configFile(text: string): Promise<string> {
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(file, text);
+  return file;
+}
+
+const deployment = (more = '') =>
+  `deployments:\n  d: { baseUrl: "https://a.example", match: { host: a }, credential: a${more} }\n`;
+
+test('the minimal configuration is ok', async () => {
+  const environment = { JOURNAL_A_USER: 'me', JOURNAL_A_API_KEY: 'hunter2' };
+  expect(await gateway(['check', '--config', 'config/minimal.yaml'], environment)).toEqual({
+    status: 0,
+    stdout: 'config/minimal.yaml: ok — 1 deployment, 1 credential\n',
+    stderr: '',
+  });
+});
+
+test('the documented example is ok once its secrets are there', async () => {
+  const file = join(folder, 'example.yaml');
+  await copyFile('config/example.yaml', file);
+  await mkdir(join(folder, 'secrets'));
+  await writeFile(join(folder, 'secrets', 'journal-a'), 'hunter2\n', { mode: 0o600 });
+  expect(await gateway(['check', '--config', file], { JOURNAL_A_USER: 'me' })).toEqual({
+    status: 0,
+    stdout: `${file}: ok — 2 deployments, 1 credential\n`,
+    stderr: '',
+  });
+});
+
+test('every fault of the configuration is a line on stdout', async () => {
+  const file = await configFile(`credentials: {}\n${deployment(', timeouts: { total: 0s }')}lisen: {}\n`);
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 2,
+    stdout: [
+      `${file}:3:70 deployments.d.credential: names a credential that does not exist: describe it under credentials`,
+      `${file}:3:92 deployments.d.timeouts.total: 0s is out of range: write a duration from 1ms to 24d`,
+      `${file}:4:1 lisen: does not exist: the nearest key is listen`,
+      '',
+    ].join('\n'),
+    stderr: '',
+  });
+});
+
+test('every secret and file that is missing is a line with its place', async () => {
+  const file = await configFile(
+    `credentials:\n  a:\n    username: { env: NOT_SET }\n    password: { file: none }\n${deployment(', tls: { caFile: ca.pem }')}`,
+  );
+  await writeFile(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n');
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 2,
+    stdout: [
+      `${file}:3:15 credentials.a.username: the environment variable NOT_SET is not set: set it for this process`,
+      `${file}:4:15 credentials.a.password: ${folder}/none does not exist: create it, or name another file`,
+      `${file}:6:88 deployments.d.tls.caFile: ${folder}/ca.pem holds no certificate: name a readable file of certificates in PEM form`,
+      '',
+    ].join('\n'),
+    stderr: '',
+  });
+});
+
+test('a password in the configuration is ok with a warning that does not quote it', async () => {
+  const file = await configFile(
+    `credentials:\n  a: { username: { value: me }, password: { value: hunter2 } }\n${deployment()}`,
+  );
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 0,
+    stdout: `${file}:2:43 credentials.a.password: stands in the configuration itself: use env or file (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
+    stderr: '',
+  });
+});
+
+test('a certificate authority of one or more certificates is ok', async () => {
+  await writeFile(join(folder, 'ca.pem'), `# ours\n${rootCertificates.slice(0, 2).join('\n')}\n`);
+  const file = await configFile(
+    `credentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment(', tls: { caFile: ca.pem }')}`,
+  );
+  const { status, stdout } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2' });
+  expect([status, stdout]).toEqual([0, `${file}: ok — 1 deployment, 1 credential\n`]);
+});
+
+test('a certificate authority that does not exist is a fault', async () => {
+  const file = await configFile(
+    `credentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment(', tls: { caFile: none.pem }')}`,
+  );
+  const { status, stdout } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2' });
+  expect([status, stdout]).toEqual([
+    2,
+    `${file}:3:88 deployments.d.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form\n`,
+  ]);
+});
+
+test('a configuration that does not exist is a fault', async () => {
+  const file = join(folder, 'none.yaml');
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 2,
+    stdout: `${file}:1:1 (file): there is no such file: name an existing one with --config\n`,
+    stderr: '',
+  });
+});

@@ -1,0 +1,30 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+
+const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+
+export interface Ended {
+  status: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs the program with arguments to its end. Its environment is `environment` and nothing else. */
+export async function gateway(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+  nodeArgs: readonly string[] = [],
+): Promise<Ended> {
+  const child = spawn(process.execPath, [...nodeArgs, PROGRAM, ...args], {
+    env: { ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const [stdout, stderr, [status]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { status, stdout, stderr };
+}

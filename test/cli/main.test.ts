@@ -1,0 +1,64 @@
+import { readFile } from 'node:fs/promises';
+import { describe, expect, test } from '@jest/globals';
+import { gateway } from './gateway-process.ts';
+
+const manifest = JSON.parse(await readFile('package.json', 'utf8')) as {
+  version: string;
+  engines: { node: string };
+};
+
+describe('usage', () => {
+  test('--version tells the version of the package', async () => {
+    expect(await gateway(['--version'])).toEqual({ status: 0, stdout: `${manifest.version}\n`, stderr: '' });
+  });
+
+  test('--help goes to stdout', async () => {
+    const { status, stdout, stderr } = await gateway(['--help']);
+    expect([status, stderr]).toEqual([0, '']);
+    expect(stdout).toMatch(/^Usage: digest-gateway /);
+    expect(stdout).toMatch(/^ {2}check /m);
+  });
+
+  test('no command is wrong usage', async () => {
+    const { status, stdout, stderr } = await gateway([]);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(/^Usage: digest-gateway /);
+  });
+
+  test.each([
+    ['a command that does not exist', ['chekc'], "error: unknown command 'chekc'\n(Did you mean check?)"],
+    ['an option that does not exist', ['check', '--confg', 'x'], 'error: '],
+    ['an option that is missing', ['check'], "error: required option '--config <file>' not specified"],
+    ['an option without value', ['check', '--config'], "error: option '--config <file>' argument missing"],
+    ['an argument too much', ['check', '--config', 'x', 'y'], "error: too many arguments for 'check'"],
+  ])('%s is wrong usage', async (_title, args, message) => {
+    const { status, stdout, stderr } = await gateway(args);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr.startsWith(message)).toBe(true);
+  });
+});
+
+describe('a Node that is too old', () => {
+  const pretend = (version: string) => [
+    '--import',
+    `data:text/javascript,Object.defineProperty(process,'versions',{value:{...process.versions,node:'${version}'}})`,
+  ];
+
+  test.each(['20.20.2', '8.17.0', '23.11.1'])('%s gets one sentence, and what to do', async (version) => {
+    expect(await gateway(['--version'], {}, pretend(version))).toEqual({
+      status: 2,
+      stdout: '',
+      stderr: `digest-gateway needs Node.js 24 or newer; this is v${version}. Install a newer one from https://nodejs.org/, or, in a checkout, run it as: npm run -s gateway -- COMMAND\n`,
+    });
+  });
+
+  test('the oldest that package.json allows is not too old', async () => {
+    const oldest = manifest.engines.node.replace('>=', '');
+    expect((await gateway(['--version'], {}, pretend(`${oldest}.0.0`))).status).toBe(0);
+  });
+
+  test('the file that says so has only syntax that it can read', async () => {
+    const source = await readFile('src/cli/digest-gateway.js', 'utf8');
+    expect(source).not.toMatch(/^\s*import\s+[^(]|\bawait\b|\?\?|\?\./m);
+  });
+});

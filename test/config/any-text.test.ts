@@ -1,0 +1,132 @@
+import { inspect } from 'node:util';
+import { expect, test } from '@jest/globals';
+import fc from 'fast-check';
+import { ConfigError } from '../../src/config/faults.ts';
+import { parseConfig } from '../../src/config/load.ts';
+import { faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+
+/** Everything about a parse that could reach a screen or a log. */
+function traces(text: string): string {
+  try {
+    return inspect(parseConfig(text, 'c.yaml'), { depth: null });
+  } catch (error) {
+    expect(error).toBeInstanceOf(ConfigError);
+    return `${inspect(error, { depth: null })} ${JSON.stringify(error)}`;
+  }
+}
+
+const words = [
+  ...['listen', 'control', 'credentials', 'deployments', 'anonymous', 'd', 'a', 'match', 'sites', 'username'],
+  ...[
+    'password',
+    'value',
+    'env',
+    'baseUrl',
+    'https://a.example',
+    'timeouts',
+    '5s',
+    '0',
+    '64KiB',
+    'null',
+    'true',
+  ],
+  ...['__proto__', 'constructor', 'toString', '<<', '~', '.inf', '0x10', '2026-01-01'],
+];
+const marks = [
+  ': ',
+  ':',
+  '\n',
+  '\n  ',
+  '\n    ',
+  '\n\t',
+  '- ',
+  '{ ',
+  ' }',
+  '[',
+  ']',
+  ', ',
+  '"',
+  "'",
+  '|\n',
+  '>',
+];
+const special = [
+  '&a ',
+  '*a',
+  '!x ',
+  '!!binary ',
+  '#',
+  '%YAML 1.1\n',
+  '---\n',
+  '...',
+  '? ',
+  '\\',
+  '\uFEFF',
+  '\r\n',
+  '\0',
+];
+const piece = fc.oneof(
+  { weight: 5, arbitrary: fc.constantFrom(...words) },
+  { weight: 6, arbitrary: fc.constantFrom(...marks) },
+  { weight: 2, arbitrary: fc.constantFrom(...special) },
+  { weight: 1, arbitrary: fc.string({ maxLength: 5 }) },
+);
+const yamlish = fc.array(piece, { maxLength: 60 }).map((pieces) => pieces.join(''));
+
+test('any text is a configuration or a ConfigError whose faults are in the text, in order', () => {
+  fc.assert(
+    fc.property(yamlish, (text) => {
+      try {
+        parseConfig(text, 'c.yaml');
+      } catch (error) {
+        if (!(error instanceof ConfigError)) {
+          throw error;
+        }
+        expect(error.faults.length).toBeGreaterThan(0);
+        const places = error.faults.map(({ line, column }) => line * 1e6 + column);
+        expect(places).toEqual(places.toSorted((a, b) => a - b));
+        expect(Math.max(...error.faults.map(({ line }) => line))).toBeLessThanOrEqual(
+          text.split('\n').length,
+        );
+      }
+    }),
+    { numRuns: 600 },
+  );
+});
+
+test('a right configuration with one piece changed is a configuration or a ConfigError', () => {
+  const right = `${CREDENTIALS}\n${DEPLOYMENTS}\nlisten: { port: 0 }\n`;
+  fc.assert(
+    fc.property(fc.nat(right.length), fc.nat(12), piece, (start, length, inserted) => {
+      const text = right.slice(0, start) + inserted + right.slice(start + length);
+      expect(() => faultLines(text)).not.toThrow();
+    }),
+    { numRuns: 400 },
+  );
+});
+
+test.each([
+  ['in its place', '{ username: { env: U }, password: { value: hunter2 } }'],
+  ['without source', '{ username: { env: U }, password: hunter2 }'],
+  ['as a key', '{ username: { env: U }, password: { hunter2 } }'],
+  ['as a key beside its source', '{ username: { env: U }, password: { env: P, hunter2: x } }'],
+  ['without space after the colon', '{ username: { env: U }, password:hunter2 }'],
+  ['as an alias', '{ username: { env: U }, password: { value: *hunter2 } }'],
+  ['as a tag', '{ username: { env: U }, password: { value: !hunter2 } }'],
+  ['as an anchor', '{ username: { env: U }, password: &hunter2 { value: 1 } }'],
+  ['in a quote left open', '{ username: { env: U }, password: { value: "hunter2 } }'],
+  ['with an escape that does not exist', '{ username: { env: U }, password: { value: "\\hunter2" } }'],
+  ['in a list', '{ username: { env: U }, password: [hunter2] }'],
+  ['with two sources', '{ username: { env: U }, password: { env: P, value: hunter2 } }'],
+  ['as the whole credential', 'hunter2'],
+  ['as the name of a variable', '{ username: { env: U }, password: { env: "hunter2-" } }'],
+  ['as a user name', '{ username: hunter2, password: { env: P } }'],
+])('a password %s is in no message', (_title, credential) => {
+  expect(traces(`credentials:\n  a: ${credential}\n${DEPLOYMENTS}`)).not.toContain('hunter2');
+});
+
+test('a password in an origin, and a token instead of its hash, are in no message', () => {
+  const origin = withMore().replace('https://', 'https://user:hunter2@');
+  expect(traces(`control: { tokenSha256: hunter2 }\n${origin}`)).not.toContain('hunter2');
+});

@@ -1,0 +1,160 @@
+import { describe, expect, test } from '@jest/globals';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+
+const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+const withCredential = (content: string) => `credentials:\n  a: ${content}\n${DEPLOYMENTS}`;
+
+const unknown: Case[] = [
+  ['at the top', `${RIGHT}\nlistne: {}`, ['3:1 listne: does not exist: the nearest key is listen']],
+  [
+    'in a section',
+    `${RIGHT}\nlisten: { adress: x }`,
+    ['3:11 listen.adress: does not exist: the nearest key is address'],
+  ],
+  [
+    'in a deployment',
+    withMore('timeout: {}', 'Digest: {}', 'site: {}'),
+    [
+      '7:5 deployments.d.timeout: does not exist: the nearest key is timeouts',
+      '8:5 deployments.d.Digest: does not exist: the nearest key is digest',
+      '9:5 deployments.d.site: does not exist: the nearest key is sites',
+    ],
+  ],
+  [
+    'in each section of a deployment',
+    withMore(
+      'digest: { algorithm: MD5 }',
+      'tls: { ca: x }',
+      'timeouts: { connection: 1s }',
+      'body: { maximum: 1 }',
+    ),
+    [
+      '7:15 deployments.d.digest.algorithm: does not exist: the nearest key is algorithms',
+      '8:12 deployments.d.tls.ca: does not exist: the nearest key is caFile',
+      '9:17 deployments.d.timeouts.connection: does not exist: the nearest key is connect',
+      '10:13 deployments.d.body.maximum: does not exist: the nearest key is max',
+    ],
+  ],
+  [
+    'with an odd name',
+    `${RIGHT}\n"li sten": {}`,
+    ['3:1 ["li sten"]: does not exist: the nearest key is listen'],
+  ],
+  [
+    'with the name of a prototype',
+    `${RIGHT}\n__proto__: {}`,
+    ['3:1 __proto__: does not exist: the nearest key is listen'],
+  ],
+];
+
+const secret: Case[] = [
+  [
+    'a wrong key in a credential',
+    withCredential('{ username: { env: U }, pasword: { env: P } }'),
+    [
+      '2:3 credentials.a.password: is missing: give a mapping: { env: NAME }, { file: NAME } or { value: TEXT }',
+      '2:30 credentials.a: a key here does not exist: the nearest key is password',
+    ],
+  ],
+  [
+    'a password where its source belongs',
+    withCredential('{ username: { env: U }, password: hunter2 }'),
+    ['2:40 credentials.a.password: must be a mapping: { env: NAME }, { file: NAME } or { value: TEXT }'],
+  ],
+  [
+    'a password as a key',
+    withCredential('{ username: { env: U }, password: { hunter2 } }'),
+    [
+      '2:40 credentials.a.password: has no source: give exactly one of env, file and value',
+      '2:42 credentials.a.password: a key here does not exist: the nearest key is env',
+    ],
+  ],
+  [
+    'a password without quotes that is a number',
+    withCredential('{ username: { env: U }, password: { value: 123456 } }'),
+    ['2:49 credentials.a.password.value: must be text in quotes'],
+  ],
+  [
+    'a password as the name of a variable',
+    withCredential('{ username: { env: U }, password: { env: "hunter 2" } }'),
+    ['2:47 credentials.a.password.env: must be the name of an environment variable'],
+  ],
+  [
+    'two sources',
+    withCredential('{ username: { env: U }, password: { value: hunter2, env: P } }'),
+    ['2:40 credentials.a.password: has more than one source: give exactly one of env, file and value'],
+  ],
+  [
+    'no source',
+    withCredential('{ username: {}, password: { env: P } }'),
+    ['2:18 credentials.a.username: has no source: give exactly one of env, file and value'],
+  ],
+];
+
+const later = ['redis: {}', 'clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].map(
+  (line): Case => {
+    const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
+    const column = line.startsWith('listen') ? 11 : 1;
+    return [
+      key ?? '',
+      `${RIGHT}\n${line}`,
+      [`3:${column} ${key}: is not available in this version: leave it out`],
+    ];
+  },
+);
+
+const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOperations', 'egress'].map(
+  (key): Case => [
+    key,
+    withMore(`${key}: {}`),
+    [`7:5 deployments.d.${key}: is not available in this version: leave it out`],
+  ],
+);
+
+const laterDeeper: Case[] = [
+  [
+    'digest',
+    withMore('digest: { noncePolicy: auto, renewAhead: true }'),
+    [
+      '7:15 deployments.d.digest.noncePolicy: is not available in this version: leave it out',
+      '7:34 deployments.d.digest.renewAhead: is not available in this version: leave it out',
+    ],
+  ],
+  [
+    'tls',
+    withMore('tls: { pinSha256: [] }'),
+    ['7:12 deployments.d.tls.pinSha256: is not available in this version: leave it out'],
+  ],
+  [
+    'credentials',
+    withCredential('{ username: { env: U }, password: { env: P }, next: {} }'),
+    ['2:52 credentials.a.next: is not available in this version: leave it out'],
+  ],
+  [
+    'sealed',
+    withCredential('{ username: { env: U }, password: { sealed: x } }'),
+    [
+      '2:40 credentials.a.password: has no source: give exactly one of env, file and value',
+      '2:42 credentials.a.password.sealed: is not available in this version: leave it out',
+    ],
+  ],
+];
+
+describe('a key that does not exist', () => {
+  test.each(unknown)('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+});
+
+describe('credentials', () => {
+  test.each(secret)('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+});
+
+describe('a key of a later version', () => {
+  test.each([...later, ...laterInDeployments, ...laterDeeper])('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+});

@@ -1,0 +1,175 @@
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { Secret } from '../../src/base/secret.ts';
+import { credentialOf } from '../../src/config/deployment.ts';
+import { loadConfig, parseConfig } from '../../src/config/load.ts';
+import { configSchema } from '../../src/config/schema.ts';
+import { knownKeys } from '../../src/config/values.ts';
+import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'config-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+describe('a configuration that is right', () => {
+  test('has every default', () => {
+    const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}`, 'c.yaml');
+    expect(config).toEqual({
+      listen: { address: '127.0.0.1', port: 8080 },
+      control: { address: '127.0.0.1', port: 8081 },
+      anonymous: false,
+      credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
+      deployments: {
+        d: {
+          baseUrl: 'https://a.example',
+          match: { pathPrefix: '/a/' },
+          credential: 'a',
+          digest: { algorithms: ['SHA-512-256', 'SHA-256', 'MD5'] },
+          tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
+          connections: 64,
+          timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
+          body: { replayUpTo: 1_048_576, max: 104_857_600 },
+        },
+      },
+    });
+  });
+
+  test('is taken as it is written', () => {
+    const text = [
+      'listen: { address: "::1", port: 0 }',
+      `control: { address: 0.0.0.0, port: 9, tokenSha256: ${'AB'.repeat(32)} }`,
+      'anonymous: true',
+      'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
+      'deployments:',
+      '  d:',
+      '    baseUrl: "https://Submissions.Example.org:8443"',
+      '    match: { pathPrefix: "/%61/", host: Gateway.Internal }',
+      '    siteParameter: site_name',
+      '    sites: { x: { credential: a } }',
+      '    digest: { algorithms: [MD5] }',
+      '    tls: { caFile: /etc/ca.pem, minVersion: TLSv1.3 }',
+      '    connections: 1',
+      '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
+      '    body: { replayUpTo: 0, max: 512B }',
+    ].join('\n');
+    expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
+      listen: { address: '::1', port: 0 },
+      control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
+      anonymous: true,
+      credentials: {
+        a: { username: { value: expect.any(Secret) }, password: { file: '/srv/gateway/sub/key' } },
+      },
+      deployments: {
+        d: {
+          baseUrl: 'https://Submissions.Example.org:8443',
+          match: { pathPrefix: '/%61/', host: 'gateway.internal' },
+          siteParameter: 'site_name',
+          sites: { x: { credential: 'a' } },
+          digest: { algorithms: ['MD5'] },
+          tls: { caFile: '/etc/ca.pem', minVersion: 'TLSv1.3', allowPlaintext: false },
+          connections: 1,
+          timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },
+          body: { replayUpTo: 0, max: 512 },
+        },
+      },
+    });
+  });
+
+  test.each([
+    'https://a.example',
+    'https://10.0.0.1:9443',
+    '"https://[::1]:8443"',
+    '"https://[2001:db8::1]"',
+  ])('keeps the origin %s', (baseUrl) => {
+    const { deployments } = parseConfig(withMore().replace('https://a.example', baseUrl), 'c.yaml');
+    expect(deployments['d']?.baseUrl).toBe(baseUrl.replaceAll('"', ''));
+  });
+
+  test('may repeat parts with anchors', () => {
+    const text = withMore('timeouts: &t { idle: 1s }', 'body: { max: &m 2MiB, replayUpTo: *m }');
+    const { deployments } = parseConfig(
+      `${text}\n  e: { baseUrl: "https://b.example", match: { host: b }, credential: a, timeouts: *t }`,
+      'c.yaml',
+    );
+    expect(deployments['e']?.timeouts).toEqual(deployments['d']?.timeouts);
+    expect(deployments['d']?.body).toEqual({ max: 2_097_152, replayUpTo: 2_097_152 });
+  });
+
+  test('finds nothing under a name that only the prototype of objects has', () => {
+    const text = withMore().replace('credential: a', 'siteParameter: s\n    sites: { x: { credential: a } }');
+    const config = parseConfig(text, 'c.yaml');
+    const [deployment] = Object.values(config.deployments);
+    expect([
+      config.deployments['constructor'],
+      config.credentials['toString'],
+      deployment?.sites?.['valueOf'],
+    ]).toEqual([undefined, undefined, undefined]);
+  });
+
+  test.each(['credential: a', 'siteParameter: s\n    sites: { x: { credential: a }, y: { credential: a } }'])(
+    'has one credential for a deployment: %j',
+    (lines) => {
+      const config = parseConfig(withMore().replace('credential: a', lines), 'c.yaml');
+      expect(Object.values(config.deployments).map(credentialOf)).toEqual(['a']);
+    },
+  );
+});
+
+describe('the files of config/', () => {
+  const names = readdir('config').then((all) => all.filter((name) => name.endsWith('.yaml')).sort());
+
+  test('are right', async () => {
+    expect(await names).toEqual(expect.arrayContaining(['example.yaml', 'minimal.yaml']));
+    for (const name of await names) {
+      const config = await loadConfig(join('config', name));
+      expect(Object.keys(config.deployments).length).toBeGreaterThan(0);
+    }
+  });
+
+  test('example.yaml shows every key', async () => {
+    const text = await readFile('config/example.yaml', 'utf8');
+    const keys = keysUnder([]);
+    expect(keys).toEqual(expect.arrayContaining(['tokenSha256', 'replayUpTo', 'caFile', 'env']));
+    expect(keys.filter((key) => !new RegExp(`(^|[\\s{])${key}:`, 'm').test(text))).toEqual([]);
+  });
+
+  function keysUnder(path: readonly string[]): string[] {
+    const named = ['credentials', 'deployments', 'sites'].includes(path.at(-1) ?? '');
+    const keys = named ? ['NAME'] : knownKeys(configSchema('.'), path);
+    const below = keys.flatMap((key) => keysUnder([...path, key]));
+    return named ? below : [...keys, ...below];
+  }
+});
+
+describe('a file', () => {
+  test('is read, and names in it start at its folder', async () => {
+    const file = join(folder, 'right.yaml');
+    await writeFile(file, withMore('tls: { caFile: sub/../ca.pem }'));
+    expect((await loadConfig(file)).deployments['d']?.tls.caFile).toBe(resolve(folder, 'ca.pem'));
+  });
+
+  test('that does not exist is a fault', async () => {
+    const file = join(folder, 'none.yaml');
+    expect(await failure(file)).toBe(
+      `ConfigError: ${file}:1:1 (file): there is no such file: name an existing one with --config`,
+    );
+  });
+
+  test('that is a folder is a fault', async () => {
+    expect(await failure(folder)).toBe(
+      `ConfigError: ${folder}:1:1 (file): is a folder: name the file in it with --config`,
+    );
+  });
+
+  test('that is not UTF-8 is a fault', async () => {
+    const file = join(folder, 'latin1.yaml');
+    await writeFile(file, Buffer.from('# m\u00fcnchen', 'latin1'));
+    expect(await failure(file)).toBe(`ConfigError: ${file}:1:1 (file): is not UTF-8 text: save it as UTF-8`);
+  });
+
+  const failure = (file: string) => loadConfig(file).then(() => 'none', String);
+});

@@ -1,0 +1,170 @@
+import { describe, expect, test } from '@jest/globals';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
+
+const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+const OPEN =
+  'anonymous: would let everyone who reaches listen.address use the credentials: set it to false, or listen on 127.0.0.1';
+const TOKEN =
+  'control.tokenSha256: is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1';
+const HASH = 'ab'.repeat(32);
+
+const exposure: Case[] = [
+  ...['0.0.0.0', '"::"', '10.0.0.1', '"::ffff:10.0.0.1"', '"fe80::1%eth0"'].map(
+    (address): Case => [
+      `anonymous on ${address}`,
+      `${RIGHT}\nanonymous: true\nlisten: { address: ${address} }`,
+      [`3:12 ${OPEN}`],
+    ],
+  ),
+  ...['127.0.0.1', '127.9.9.9', '"::1"', 'localhost', '"::ffff:127.0.0.1"'].map(
+    (address): Case => [
+      `anonymous on ${address} is right`,
+      `${RIGHT}\nanonymous: true\nlisten: { address: ${address} }\ncontrol: { address: ${address} }`,
+      [],
+    ],
+  ),
+  ['a control port for all, without token', `${RIGHT}\ncontrol: { address: 0.0.0.0 }`, [`3:1 ${TOKEN}`]],
+  ['a control port for all, with token', `${RIGHT}\ncontrol: { address: 0.0.0.0, tokenSha256: ${HASH} }`, []],
+  [
+    'one port for both planes',
+    `${RIGHT}\ncontrol: { port: 8080 }`,
+    ['3:18 control.port: is the port of listen, too: give each its own'],
+  ],
+  ['any free port for both planes', `${RIGHT}\nlisten: { port: 0 }\ncontrol: { port: 0 }`, []],
+];
+
+const plaintext = (...lines: string[]) =>
+  withDeployment('baseUrl: http://a.example', 'match: { host: a }', 'credential: a', ...lines);
+
+const credentials: Case[] = [
+  [
+    'an origin without TLS',
+    plaintext(),
+    [
+      '4:14 deployments.d.baseUrl: is not encrypted: write https://, or set tls.allowPlaintext to true for a test',
+    ],
+  ],
+  ['an origin without TLS, where that is allowed', plaintext('tls: { allowPlaintext: true }'), []],
+  [
+    'a credential that does not exist',
+    withDeployment('baseUrl: https://a.example', 'match: { host: a }', 'credential: b'),
+    ['6:17 deployments.d.credential: names a credential that does not exist: credentials has a'],
+  ],
+  [
+    'a credential where there are none',
+    DEPLOYMENTS,
+    ['1:91 deployments.d.credential: names a credential that does not exist: describe it under credentials'],
+  ],
+  [
+    'neither credential nor sites',
+    withDeployment('baseUrl: https://a.example', 'match: { host: a }'),
+    ['3:3 deployments.d.credential: is missing: give credential, or sites that each name one'],
+  ],
+  [
+    'credential and sites',
+    withMore('siteParameter: s', 'sites: { x: { credential: a } }'),
+    ['8:12 deployments.d.sites: stands beside credential: keep one of the two'],
+  ],
+];
+
+const withSites = (...lines: string[]) =>
+  `${withDeployment('baseUrl: https://a.example', 'match: { host: a }', ...lines)}`.replace(
+    CREDENTIALS,
+    'credentials: { a: &c { username: { env: U }, password: { env: P } }, b: *c }',
+  );
+
+const sites: Case[] = [
+  [
+    'sites of one credential',
+    withSites('siteParameter: s', 'sites: { x: { credential: a }, "y z": { credential: a } }'),
+    [],
+  ],
+  [
+    'sites of several credentials',
+    withSites('siteParameter: s', 'sites:', '  x: { credential: b }', '  y: { credential: a }'),
+    [
+      '9:24 deployments.d.sites.y.credential: several credentials per deployment are not available in this version: name "b" for every site',
+    ],
+  ],
+  [
+    'a site whose credential does not exist',
+    withSites('siteParameter: s', 'sites: { x: { credential: c } }'),
+    ['7:31 deployments.d.sites.x.credential: names a credential that does not exist: credentials has a, b'],
+  ],
+  [
+    'sites without parameter',
+    withSites('sites: { x: { credential: a } }'),
+    [
+      '3:3 deployments.d.siteParameter: is missing: name the query parameter that holds the site, such as site_name',
+    ],
+  ],
+  [
+    'sites without one',
+    withSites('siteParameter: s', 'sites: {}'),
+    ['7:12 deployments.d.sites: has no site: name at least one, or give credential instead'],
+  ],
+  [
+    'a site that no client can name',
+    withSites('siteParameter: s', 'sites: { __proto__: { credential: a } }'),
+    [
+      '7:14 deployments.d.sites.__proto__: is not a name that can be used here: no control characters, 128 at most, a letter or digit first',
+    ],
+  ],
+];
+
+const NAME = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
+
+const names: Case[] = ['"a b"', '-a', '""', '__proto__', 'ä', 'a'.repeat(65)].map((name) => {
+  const shown = /^[\w-]+$/.test(name) ? `.${name}` : `[${name.startsWith('"') ? name : `"${name}"`}]`;
+  return [
+    `a deployment called ${name}`,
+    `${CREDENTIALS}\ndeployments:\n  ${name}: { baseUrl: "https://a.example", match: { host: a }, credential: a }`,
+    [`3:3 deployments${shown}: is not a name that can be used here: ${NAME}`],
+  ];
+});
+
+const two = (first: string, second: string) =>
+  [
+    CREDENTIALS,
+    'deployments:',
+    `  d: { baseUrl: "https://a.example", match: ${first}, credential: a }`,
+    `  e: { baseUrl: "https://a.example", match: ${second}, credential: a }`,
+  ].join('\n');
+
+const matches: Case[] = [
+  [
+    'a prefix twice',
+    two('{ pathPrefix: /x }', '{ pathPrefix: /x }'),
+    ['4:59 deployments.e.match.pathPrefix: is that of deployments.d, too: give each its own'],
+  ],
+  [
+    'a host twice, in another case',
+    two('{ host: a.example }', '{ host: A.EXAMPLE }'),
+    ['4:53 deployments.e.match.host: is that of deployments.d, too: give each its own'],
+  ],
+  ['a prefix within another', two('{ pathPrefix: /x }', '{ pathPrefix: /x/y }'), []],
+];
+
+describe('rules between parts', () => {
+  test.each([...exposure, ...credentials, ...sites, ...names, ...matches])('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test('all faults of all kinds are told at once, in the order of the file', () => {
+    const text = [
+      'redis: {}',
+      'listen: { port: 99999, address: 0.0.0.0 }',
+      'anonymous: true',
+      withMore('timeouts: { idle: 0s }', 'tsl: {}').replace('credential: a', 'credential: nobody'),
+    ].join('\n');
+    expect(faultLines(text).map((line) => line.split(': ')[0])).toEqual([
+      'c.yaml:1:1 redis',
+      'c.yaml:2:17 listen.port',
+      'c.yaml:3:12 anonymous',
+      'c.yaml:9:17 deployments.d.credential',
+      'c.yaml:10:23 deployments.d.timeouts.idle',
+      'c.yaml:11:5 deployments.d.tsl',
+    ]);
+  });
+});

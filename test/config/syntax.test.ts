@@ -1,0 +1,106 @@
+import { describe, expect, test } from '@jest/globals';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+
+const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+
+const cases: Case[] = [
+  ['a tab', `${RIGHT}\nlisten:\n\tport: 1`, ['4:1 (file): a tab stands in the indentation: use spaces']],
+  [
+    'a key twice',
+    `${RIGHT}\nanonymous: true\nanonymous: false`,
+    ['4:1 (file): the key stands twice in this mapping: keep one of them'],
+  ],
+  [
+    'a key twice, beside other faults',
+    withMore('connections: 0', 'connections: 1', 'body: { max: 1KB }'),
+    [
+      '8:5 (file): the key stands twice in this mapping: keep one of them',
+      '9:18 deployments.d.body.max: "1KB" is not a size: write a whole number and its unit, such as 512, 512B, 64KiB, 1MiB or 2GiB',
+    ],
+  ],
+  [
+    'a bracket left open',
+    `${RIGHT}\nlisten: { port: 1`,
+    [
+      '3:18 (file): the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
+    ],
+  ],
+  [
+    'a quote left open',
+    'listen: "x',
+    ['1:11 (file): a quote, bracket, comma or colon is missing: close what is open, write ": " after a key'],
+  ],
+  [
+    'an alias without anchor',
+    `${RIGHT}\nlisten: *x`,
+    ['3:9 (file): the alias has no anchor before it: put text that starts with * in quotes'],
+  ],
+  [
+    'a tag',
+    `${RIGHT}\nanonymous: !yes true`,
+    ['3:12 (file): the tag is not known: leave it out, or put text that starts with ! in quotes'],
+  ],
+  [
+    'two documents',
+    `${RIGHT}\n---\na: 1`,
+    ['3:1 (file): a second document starts here: keep one document in the file'],
+  ],
+  [
+    'a reserved character',
+    'listen: @x',
+    ['1:9 (file): a plain text cannot start with @ or `: put it in quotes'],
+  ],
+  [
+    'two colons on a line',
+    'a: b: c',
+    ['1:4 (file): a second ": " on one line: put the text in quotes, or start a new line'],
+  ],
+  ['a list as key', '? [a]\n: b', ['1:3 (file): a key is not a text: write a plain word']],
+  [
+    'an escape that does not exist',
+    'listen: "\\q"',
+    ['1:10 (file): a backslash in double quotes starts no known escape: write \\\\, or use single quotes'],
+  ],
+  [
+    'a directive',
+    `%FOO\n---\n${RIGHT}`,
+    ['1:1 (file): a line that starts with % is a directive that is not known: leave it out'],
+  ],
+  [
+    'text before a key',
+    'hello\nlisten: 1',
+    ['1:1 (file): a key goes over several lines: write "key: value" on one line'],
+  ],
+  [
+    'aliases that expand without end',
+    [
+      'a: &a [x,x,x,x,x,x,x,x]',
+      'b: &b [*a,*a,*a,*a,*a,*a]',
+      'c: &c [*b,*b,*b,*b,*b,*b]',
+      'd: [*c,*c,*c,*c]',
+    ].join('\n'),
+    ['1:1 (file): aliases or nesting go too deep: write the values out'],
+  ],
+];
+
+describe('syntax', () => {
+  test.each(cases)('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test.each([
+    ['brackets', '['.repeat(20_000)],
+    ['lists', '- '.repeat(20_000)],
+    ['mappings', Array.from({ length: 3000 }, (_, depth) => `${' '.repeat(depth)}a:`).join('\n')],
+  ])('%s nested without end are a fault, not a crash', (_title, text) => {
+    expect(faultLines(text)[0]).toMatch(/^c\.yaml:\d+:\d+ /);
+  });
+
+  test('line ends of Windows and a byte order mark change no position', () => {
+    const text = `\uFEFF${withMore('connections: 0').replaceAll('\n', '\r\n')}`;
+    expect(faultLines(text)).toEqual([
+      'c.yaml:7:18 deployments.d.connections: must be a whole number from 1 to 65535',
+    ]);
+  });
+});

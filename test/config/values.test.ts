@@ -1,0 +1,214 @@
+import { describe, expect, test } from '@jest/globals';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
+
+const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+const MATCH = 'match: { pathPrefix: /a/ }';
+const ORIGIN =
+  'deployments.d.baseUrl: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443';
+const PREFIX =
+  'deployments.d.match.pathPrefix: must be a path that starts with / and has no query, such as /api/manuscripts/';
+const HOST =
+  'deployments.d.match.host: must be a host name without scheme and port, such as submissions.gateway.internal';
+const DURATION = 'is not a duration: write a whole number and its unit, such as 500ms, 30s, 5m, 1h or 1d';
+
+const withBaseUrl = (baseUrl: string) => withDeployment(`baseUrl: ${baseUrl}`, MATCH, 'credential: a');
+const withMatch = (match: string) =>
+  withDeployment('baseUrl: https://a.example', `match: ${match}`, 'credential: a');
+
+const listeners: Case[] = [
+  [
+    'a port as text',
+    `${RIGHT}\nlisten: { port: "80" }`,
+    ['3:17 listen.port: must be a whole number from 0 to 65535'],
+  ],
+  [
+    'a port too high',
+    `${RIGHT}\ncontrol: { port: 65536 }`,
+    ['3:18 control.port: must be a whole number from 0 to 65535'],
+  ],
+  [
+    'a fraction of a port',
+    `${RIGHT}\nlisten: { port: 1.5 }`,
+    ['3:17 listen.port: must be a whole number from 0 to 65535'],
+  ],
+  [
+    'a host name to listen on',
+    `${RIGHT}\nlisten: { address: example.org }`,
+    ['3:20 listen.address: must be an IP address to listen on, such as 127.0.0.1 or ::1, or localhost'],
+  ],
+  [
+    'a list instead of a mapping',
+    `${RIGHT}\nlisten: []`,
+    ['3:9 listen: must be a mapping of keys to values'],
+  ],
+  [
+    'a section without content',
+    `listen:\n${RIGHT}`,
+    ['1:1 listen: is empty: give a mapping of keys to values'],
+  ],
+  ['YAML 1.1 for true', `${RIGHT}\nanonymous: yes`, ['3:12 anonymous: must be true or false']],
+  [
+    'a token instead of its hash',
+    `${RIGHT}\ncontrol: { tokenSha256: hunter2 }`,
+    ['3:25 control.tokenSha256: must be the SHA-256 of the token, 64 hex digits'],
+  ],
+];
+
+const deployments: Case[] = [
+  [
+    'an empty file',
+    '',
+    ['1:1 deployments: is missing: give a mapping of at least one name to its upstream service'],
+  ],
+  ['a list as the whole', '- a', ['1:1 (file): must be a mapping of keys to values']],
+  ['a word as the whole', 'hello', ['1:1 (file): must be a mapping of keys to values']],
+  [
+    'deployments without one',
+    'deployments: {}',
+    ['1:14 deployments: has no deployment: describe at least one upstream service'],
+  ],
+  [
+    'a deployment that says nothing',
+    `${CREDENTIALS}\ndeployments:\n  d: {}`,
+    [
+      '3:3 deployments.d.baseUrl: is missing: give an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
+      '3:3 deployments.d.match: is missing: give a mapping of keys to values',
+      '3:3 deployments.d.credential: is missing: give credential, or sites that each name one',
+    ],
+  ],
+  ['a path after the origin', withBaseUrl('https://a.example/api'), [`4:14 ${ORIGIN}`]],
+  ['a slash after the origin', withBaseUrl('https://a.example/'), [`4:14 ${ORIGIN}`]],
+  ['a query after the origin', withBaseUrl('https://a.example?x'), [`4:14 ${ORIGIN}`]],
+  ['user info in the origin', withBaseUrl('https://user:hunter2@a.example'), [`4:14 ${ORIGIN}`]],
+  ['another scheme', withBaseUrl('ftp://a.example'), [`4:14 ${ORIGIN}`]],
+  ['no scheme', withBaseUrl('a.example:443'), [`4:14 ${ORIGIN}`]],
+  ['port 0 of an origin', withBaseUrl('https://a.example:0'), [`4:14 ${ORIGIN}`]],
+  ['a port of an origin too high', withBaseUrl('https://a.example:65536'), [`4:14 ${ORIGIN}`]],
+  ['brackets around no IPv6 address', withBaseUrl('"https://[a]"'), [`4:14 ${ORIGIN}`]],
+  ['a name that is not ASCII', withBaseUrl('https://münchen.example'), [`4:14 ${ORIGIN}`]],
+  ['a line break after the origin', withBaseUrl('"https://a.example\\n"'), [`4:14 ${ORIGIN}`]],
+  ['a prefix without slash', withMatch('{ pathPrefix: api }'), [`5:26 ${PREFIX}`]],
+  ['a prefix with a query', withMatch('{ pathPrefix: "/a?b" }'), [`5:26 ${PREFIX}`]],
+  ['a host with a port', withMatch('{ host: "a.example:80" }'), [`5:20 ${HOST}`]],
+  ['a host with a scheme', withMatch('{ host: "https://a.example" }'), [`5:20 ${HOST}`]],
+  [
+    'nothing to match',
+    withMatch('{}'),
+    [
+      '5:12 deployments.d.match: has neither pathPrefix nor host: give at least one, or no request comes here',
+    ],
+  ],
+];
+
+const limits: Case[] = [
+  [
+    'a duration without unit',
+    withMore('timeouts: { connect: 30 }'),
+    [`7:26 deployments.d.timeouts.connect: "30" ${DURATION}`],
+  ],
+  [
+    'a unit that does not exist',
+    withMore('timeouts: { idle: 2w }'),
+    [`7:23 deployments.d.timeouts.idle: "2w" ${DURATION}`],
+  ],
+  [
+    'a duration of nothing',
+    withMore('timeouts: { total: 0s }'),
+    ['7:24 deployments.d.timeouts.total: 0s is out of range: write a duration from 1ms to 24d'],
+  ],
+  [
+    'a duration longer than a timer can be',
+    withMore('timeouts: { total: 25d }'),
+    ['7:24 deployments.d.timeouts.total: 25d is out of range: write a duration from 1ms to 24d'],
+  ],
+  [
+    'a list as duration',
+    withMore('timeouts: { response: [1s] }'),
+    ['7:27 deployments.d.timeouts.response: must be a duration, such as 500ms, 30s or 5m'],
+  ],
+  [
+    'an empty duration',
+    withMore('timeouts:', '  idle:'),
+    ['8:7 deployments.d.timeouts.idle: is empty: give a duration, such as 500ms, 30s or 5m'],
+  ],
+  [
+    'a negative size',
+    withMore('body: { replayUpTo: -1 }'),
+    [
+      '7:25 deployments.d.body.replayUpTo: "-1" is not a size: write a whole number and its unit, such as 512, 512B, 64KiB, 1MiB or 2GiB',
+    ],
+  ],
+  [
+    'more to replay than a body may have',
+    withMore('body: { replayUpTo: 2MiB, max: 1MiB }'),
+    [
+      '7:25 deployments.d.body.replayUpTo: is more than body.max: no body of that size is let through; lower it, or raise body.max',
+    ],
+  ],
+  [
+    'the default of replayUpTo above max',
+    withMore('body: { max: 1KiB }'),
+    [
+      '7:5 deployments.d.body.replayUpTo: is more than body.max: no body of that size is let through; lower it, or raise body.max',
+    ],
+  ],
+  [
+    'no connections',
+    withMore('connections: 0'),
+    ['7:18 deployments.d.connections: must be a whole number from 1 to 65535'],
+  ],
+  [
+    'an algorithm that does not exist',
+    withMore('digest: { algorithms: [MD5, MD4] }'),
+    ['7:33 deployments.d.digest.algorithms[1]: must be one of SHA-512-256, SHA-256, MD5'],
+  ],
+  [
+    'no algorithm',
+    withMore('digest: { algorithms: [] }'),
+    ['7:27 deployments.d.digest.algorithms: must be a list of at least one of SHA-512-256, SHA-256, MD5'],
+  ],
+  [
+    'an algorithm twice',
+    withMore('digest: { algorithms: [MD5, MD5] }'),
+    ['7:27 deployments.d.digest.algorithms: names an algorithm twice: name each once'],
+  ],
+  [
+    'one algorithm without list',
+    withMore('digest: { algorithms: MD5 }'),
+    ['7:27 deployments.d.digest.algorithms: must be a list of algorithms'],
+  ],
+  [
+    'a TLS version that is too old',
+    withMore('tls: { minVersion: TLSv1.1 }'),
+    ['7:24 deployments.d.tls.minVersion: must be one of TLSv1.2, TLSv1.3'],
+  ],
+  [
+    'a file without name',
+    withMore('tls: { caFile: "" }'),
+    ['7:20 deployments.d.tls.caFile: must be the name of a file'],
+  ],
+];
+
+describe('values', () => {
+  test.each([...listeners, ...deployments, ...limits])('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test('a value that is an alias is told where the alias stands', () => {
+    const text = withMore('timeouts: { connect: &t 0s, idle: *t }');
+    expect(faultLines(text)).toEqual([
+      'c.yaml:7:29 deployments.d.timeouts.connect: 0s is out of range: write a duration from 1ms to 24d',
+      'c.yaml:7:39 deployments.d.timeouts.idle: 0s is out of range: write a duration from 1ms to 24d',
+    ]);
+  });
+
+  test('a value inside what an alias repeats is told where it is written', () => {
+    const text = `${RIGHT}\nlisten: &l { port: x }\ncontrol: *l`;
+    expect(faultLines(text)).toEqual([
+      'c.yaml:3:20 listen.port: must be a whole number from 0 to 65535',
+      'c.yaml:3:20 control.port: must be a whole number from 0 to 65535',
+      'c.yaml:3:20 control.port: is the port of listen, too: give each its own',
+    ]);
+  });
+});

@@ -1,0 +1,156 @@
+import { execFileSync } from 'node:child_process';
+import { chmod, chown, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { Secret } from '../../src/base/secret.ts';
+import { readSource, type Source, type Surroundings } from '../../src/credentials/sources.ts';
+
+const ROOT = 0;
+const NOBODY = 65_534;
+const uid = process.geteuid?.() ?? ROOT;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sources-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+async function secretFile(name: string, content: string | Buffer, mode = 0o600): Promise<string> {
+  const file = join(folder, name);
+  await writeFile(file, content);
+  // Not as an option of writeFile, where the umask takes bits away.
+  await chmod(file, mode);
+  return file;
+}
+
+/** The secret, or what is wrong. */
+function outcome(source: Source, surroundings: Partial<Surroundings> = {}): Promise<string> {
+  return readSource(source, { environment: {}, uid, ...surroundings }).then(
+    (secret) => secret.reveal(),
+    (error: Error) => error.message,
+  );
+}
+
+describe('an environment variable', () => {
+  test('is taken as it is', async () => {
+    expect(await outcome({ env: 'KEY' }, { environment: { KEY: ' hunter2\n' } })).toBe(' hunter2\n');
+  });
+
+  test('that is not set is told by its name', async () => {
+    expect(await outcome({ env: 'KEY' }, { environment: { OTHER: 'hunter2' } })).toBe(
+      'the environment variable KEY is not set: set it for this process',
+    );
+  });
+
+  test('that is empty is told by its name', async () => {
+    expect(await outcome({ env: 'KEY' }, { environment: { KEY: '' } })).toBe(
+      'the environment variable KEY is empty: put the secret there',
+    );
+  });
+});
+
+describe('a value', () => {
+  test('is taken as it is', async () => {
+    expect(await outcome({ value: new Secret('hunter2') })).toBe('hunter2');
+  });
+
+  test('that is empty is refused', async () => {
+    expect(await outcome({ value: new Secret('') })).toBe('the value is empty: put the secret there');
+  });
+});
+
+describe('the content of a file', () => {
+  test.each([
+    ['hunter2', 'hunter2'],
+    ['hunter2\n', 'hunter2'],
+    ['hunter2\r\n', 'hunter2'],
+    ['hunter2\n\n', 'hunter2\n'],
+    [' hunter2 ', ' hunter2 '],
+    ['\uFEFFpässwörd\n', 'pässwörd'],
+  ])('%j is the secret %j', async (content, secret) => {
+    expect(await outcome({ file: await secretFile('content', content) })).toBe(secret);
+  });
+
+  test.each(['', '\n', '\r\n'])('%j is empty', async (content) => {
+    const file = await secretFile('empty', content);
+    expect(await outcome({ file })).toBe(`${file} is empty: put the secret there`);
+  });
+
+  test('that is not UTF-8 is refused', async () => {
+    const file = await secretFile('latin1', Buffer.from('hünter2', 'latin1'));
+    expect(await outcome({ file })).toBe(`${file} is not UTF-8 text: save it as UTF-8`);
+  });
+
+  test('up to 64 KiB is read, a byte more is refused', async () => {
+    const file = await secretFile('large', 'x'.repeat(65_536));
+    expect(await outcome({ file })).toHaveLength(65_536);
+    await writeFile(file, 'x'.repeat(65_537));
+    expect(await outcome({ file })).toBe(`${file} is larger than 65536 bytes: name the file of one secret`);
+  });
+});
+
+describe('the mode of a file', () => {
+  test.each([0o600, 0o400, 0o440, 0o640, 0o750])('%o is safe', async (mode) => {
+    expect(await outcome({ file: await secretFile(`safe-${mode}`, 'hunter2', mode) })).toBe('hunter2');
+  });
+
+  test.each([0o644, 0o604, 0o602, 0o620, 0o660, 0o666, 0o777])('%o is refused', async (mode) => {
+    const file = await secretFile(`open-${mode}`, 'hunter2', mode);
+    expect(await outcome({ file })).toBe(`${file} can be read or written by others: run chmod 600 on it`);
+  });
+});
+
+describe('the owner of a file', () => {
+  /** A file and a process of two users, neither of them root; needs no rights of root to arrange. */
+  async function strangersFile(): Promise<[file: string, process: number]> {
+    const file = await secretFile('owner', 'hunter2');
+    if (uid === ROOT) {
+      await chown(file, NOBODY, NOBODY);
+      return [file, ROOT];
+    }
+    return [file, uid + 1];
+  }
+
+  test('may not be another user', async () => {
+    const [file, process] = await strangersFile();
+    expect(await outcome({ file }, { uid: process })).toBe(
+      `${file} belongs to another user, who could exchange it: make this user or root its owner`,
+    );
+  });
+
+  test('may be the user of the process', async () => {
+    const [file] = await strangersFile();
+    expect(await outcome({ file }, { uid: uid === ROOT ? NOBODY : uid })).toBe('hunter2');
+  });
+
+  test('is not asked for where users have no numbers', async () => {
+    const [file] = await strangersFile();
+    expect(await readSource({ file }, { environment: {} }).then((secret) => secret.reveal())).toBe('hunter2');
+  });
+});
+
+describe('a path', () => {
+  test('that leads through links, as in Kubernetes, is followed', async () => {
+    await mkdir(join(folder, '..2026'));
+    await secretFile('..2026/key', 'hunter2', 0o440);
+    await symlink('..2026', join(folder, '..data'));
+    await symlink('..data/key', join(folder, 'key'));
+    expect(await outcome({ file: join(folder, 'key') })).toBe('hunter2');
+  });
+
+  test('to nothing is told', async () => {
+    const file = join(folder, 'none');
+    expect(await outcome({ file })).toBe(`${file} does not exist: create it, or name another file`);
+  });
+
+  test('to a folder is told', async () => {
+    expect(await outcome({ file: folder })).toBe(`${folder} is not a regular file: name one`);
+  });
+
+  test('to a named pipe is told at once, without waiting for a writer', async () => {
+    const file = join(folder, 'pipe');
+    execFileSync('mkfifo', ['-m', '600', file]);
+    expect(await outcome({ file })).toBe(`${file} is not a regular file: name one`);
+  });
+});

@@ -1,0 +1,97 @@
+import { pino } from 'pino';
+import { stringify } from 'yaml';
+import { type App, createApp } from '../../src/app.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { parseConfig } from '../../src/config/load.ts';
+import { readCredentials } from '../../src/credentials/credentials.ts';
+
+export interface RunningGateway {
+  readonly app: App;
+  /** `http://127.0.0.1:PORT` of the data plane. */
+  readonly origin: string;
+  readonly port: number;
+  /** `http://127.0.0.1:PORT` of the control plane. */
+  readonly control: string;
+  /** Every line logged so far, parsed. */
+  readonly logged: Record<string, unknown>[];
+  /** The sum of a metric over all series that have these labels; 0 when there are none. */
+  metric(name: string, labels?: Record<string, string>): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** What a test says about one deployment; the rest is as the configuration's defaults have it. */
+export interface TestDeployment {
+  readonly origin: string;
+  readonly ca?: string;
+  readonly settings?: Record<string, unknown>;
+  readonly username?: string;
+  readonly password?: string;
+}
+
+/** A gateway as `serve` runs it, on free ports, with one deployment for each given upstream. */
+export async function startGateway(
+  deployments: Record<string, TestDeployment>,
+  top: Record<string, unknown> = {},
+): Promise<RunningGateway> {
+  const { setup } = await setupFor(deployments, top);
+  const logged: Record<string, unknown>[] = [];
+  const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
+  const app = createApp(setup, { clock: monotonicClock, log, build: { version: 'test', node: process.version } });
+  const { listen, control } = await app.start();
+  const controlOrigin = `http://127.0.0.1:${control.port}`;
+  return {
+    app,
+    origin: `http://127.0.0.1:${listen.port}`,
+    port: listen.port,
+    control: controlOrigin,
+    logged,
+    metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
+    close: () => app.close(),
+  };
+}
+
+/** What `createApp` takes, from deployments as a test describes them. */
+export async function setupFor(
+  deployments: Record<string, TestDeployment>,
+  top: Record<string, unknown> = {},
+): Promise<{ setup: Parameters<typeof createApp>[0] }> {
+  const config = parseConfig(
+    stringify({
+      listen: { port: 0 },
+      control: { port: 0 },
+      anonymous: true,
+      credentials: mapValues(deployments, ({ username = 'demo-user', password = 'demo-api-key' }) => ({
+        username: { value: username },
+        password: { value: password },
+      })),
+      deployments: mapValues(deployments, ({ origin, settings = {} }, name) => ({
+        baseUrl: origin,
+        match: { pathPrefix: '/' },
+        credential: name,
+        ...settings,
+      })),
+      ...top,
+    }),
+    'test.yaml',
+  );
+  const { byName } = await readCredentials(config.credentials, { environment: {} });
+  const authorities = new Map(
+    Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),
+  );
+  return { setup: { config, credentials: byName, authorities } };
+}
+
+function mapValues<V, W>(record: Record<string, V>, change: (value: V, key: string) => W): Record<string, W> {
+  return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, change(value, key)]));
+}
+
+async function metricOf(control: string, name: string, labels: Record<string, string>): Promise<number> {
+  const text = await (await fetch(`${control}/metrics`)).text();
+  const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
+  let sum = 0;
+  for (const line of text.split('\n')) {
+    const matches = line.startsWith(`${name} `) || line.startsWith(`${name}{`);
+    if (matches && wanted.every((label) => line.includes(label))) sum += Number(line.slice(line.lastIndexOf(' ')));
+  }
+  return sum;
+}
