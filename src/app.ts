@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import { isNativeError } from 'node:util/types';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import { MemoryChallengeStore } from './challenges/memory.ts';
@@ -90,7 +91,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         await Promise.all(old.map(({ upstream }) => upstream.close()));
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
-        const reason = error instanceof Error ? error.message : String(error);
+        const reason = isNativeError(error) ? error.message : String(error);
         log.error({ reason }, 'the new configuration was refused; the one in force stays');
       }
     },

@@ -48,8 +48,18 @@ const table = {
     title: 'Upstream proof invalid',
     proxyError: 'http_protocol_error',
   },
-  overloaded: { status: 503, title: 'Overloaded', proxyError: 'connection_limit_reached', headers: ['retry-after', '1'] },
-  draining: { status: 503, title: 'Draining', proxyError: 'destination_unavailable', headers: ['retry-after', '5'] },
+  overloaded: {
+    status: 503,
+    title: 'Overloaded',
+    proxyError: 'connection_limit_reached',
+    headers: ['retry-after', '1'],
+  },
+  draining: {
+    status: 503,
+    title: 'Draining',
+    proxyError: 'destination_unavailable',
+    headers: ['retry-after', '5'],
+  },
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 

@@ -1,10 +1,19 @@
-import { readFile } from 'node:fs/promises';
+import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
 import { registerCheck } from './check.ts';
+import { registerDemo } from './demo.ts';
+import { registerServe } from './serve.ts';
+import { registerSimulate } from './simulate.ts';
+import { packageVersion } from './version.ts';
 
 /** Each command registers itself; it sets `process.exitCode` when that is not 0. */
-const COMMANDS: readonly ((program: Command) => void)[] = [registerCheck];
+const COMMANDS: readonly ((program: Command) => void)[] = [
+  registerServe,
+  registerCheck,
+  registerSimulate,
+  registerDemo,
+];
 
 /**
  * Runs the command that the arguments name. Exit status: 0 done, 1 found something wrong or failed,
@@ -36,13 +45,12 @@ function report(error: unknown): 0 | 1 | 2 {
     process.stderr.write(`${error.message}\n`);
     return 2;
   }
-  process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
+  if (isNativeError(error) && 'code' in error && error.code === 'EADDRINUSE') {
+    process.stderr.write(
+      `${error.message}. Another program listens there: stop it, or choose another port in the configuration.\n`,
+    );
+    return 1;
+  }
+  process.stderr.write(`${isNativeError(error) ? error.stack : String(error)}\n`);
   return 1;
-}
-
-async function packageVersion(): Promise<string> {
-  // The same two steps up from src/cli and from dist/cli.
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
-  const { version } = JSON.parse(text) as { version: string };
-  return version;
 }

@@ -1,6 +1,5 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { parse } from 'yaml';
+import { loadSettings } from '../config/load.ts';
 import {
   defaultSettings,
   demoPorts,
@@ -18,16 +17,12 @@ export function registerSimulate(program: Command): void {
     .option('--config <file>', 'its settings (YAML); without it, the two deployments of the demo')
     .action(async ({ config }: { config?: string }) => {
       const simulator = await startSimulator(
-        config === undefined ? defaultSettings(demoPorts) : await readSettings(config),
+        config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),
       );
       process.stdout.write(`${describe(simulator).join('\n')}\n`);
       await shutdownSignal();
       await simulator.close();
     });
-}
-
-async function readSettings(file: string): Promise<SimulatorSettings> {
-  return simulatorSettings.parse(parse(await readFile(file, 'utf8')));
 }
 
 /** Where the simulator listens, a line each. */

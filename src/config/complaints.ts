@@ -43,11 +43,14 @@ export function complaints(schema: unknown, tree: unknown, issues: readonly Issu
   });
 }
 
+/** How zod's own messages begin, where a schema has none of ours. */
+const ZOD_PREFIX = /^[A-Z][a-z ]*: expected /;
+
 function sentence(value: unknown, expected: string): string {
   if (value === undefined) {
     return `is missing: give ${expected}`;
   }
-  return value === null ? `is empty: give ${expected}` : `must be ${expected}`;
+  return value === null ? `is empty: give ${expected}` : `must be ${expected.replace(ZOD_PREFIX, '')}`;
 }
 
 function aboutKey(parent: Path, name: string, known: readonly string[]): Complaint {

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
+import type { z } from 'zod';
 import { complaints } from './complaints.ts';
 import { ConfigError, type Fault, type Finding } from './faults.ts';
 import { brokenRules } from './rules.ts';
@@ -26,6 +27,16 @@ export async function loadConfig(file: string): Promise<Config> {
 /** As `loadConfig`, for who has more to say about places of the file. */
 export async function loadLocated(file: string): Promise<LocatedConfig> {
   return parseLocated(await readText(file), file);
+}
+
+/** Reads a YAML file that another schema describes. Throws a ConfigError as `loadConfig` does. */
+export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
+  const source = readYaml(await readText(file), file);
+  const result = schema.safeParse(source.value);
+  const found = complaints(schema, source.value, result.error?.issues ?? []).map(source.faultAt);
+  if (!result.success || source.syntaxFaults.length > 0)
+    throw new ConfigError([...source.syntaxFaults, ...found]);
+  return result.data;
 }
 
 function parseLocated(text: string, file: string): LocatedConfig {

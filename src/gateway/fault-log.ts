@@ -1,3 +1,4 @@
+import { isNativeError } from 'node:util/types';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -33,7 +34,7 @@ export class FaultLog {
 
 /** Code and message only: other properties of an error can hold parts of an answer. */
 function causeText(cause: unknown): string | undefined {
-  if (!(cause instanceof Error)) return undefined;
+  if (!isNativeError(cause)) return undefined;
   const code = 'code' in cause && typeof cause.code === 'string' ? `${cause.code}: ` : '';
   return `${code}${cause.message}`;
 }

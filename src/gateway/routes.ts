@@ -61,10 +61,7 @@ function upstreamOf({ baseUrl }: RouteMatch): string {
   return `${hostname}:${port || '443'}`;
 }
 
-function underPrefix<Deployment>(
-  routes: readonly Route<Deployment>[],
-  path: string,
-): Deployment | undefined {
+function underPrefix<Deployment>(routes: readonly Route<Deployment>[], path: string): Deployment | undefined {
   return routes.find(({ match }) => match.pathPrefix !== undefined && isUnder(path, match.pathPrefix))
     ?.deployment;
 }

@@ -1,3 +1,4 @@
+import { isNativeError } from 'node:util/types';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 
 /** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */
@@ -63,8 +64,7 @@ export function isConnectionLost(error: unknown): boolean {
 }
 
 function errorCode(error: unknown): string {
-  if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return '';
-  return error.code;
+  return isNativeError(error) && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }
 
 function isTls(code: string): boolean {

@@ -36,7 +36,11 @@ export async function startGateway(
   const { setup } = await setupFor(deployments, top);
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
-  const app = createApp(setup, { clock: monotonicClock, log, build: { version: 'test', node: process.version } });
+  const app = createApp(setup, {
+    clock: monotonicClock,
+    log,
+    build: { version: 'test', node: process.version },
+  });
   const { listen, control } = await app.start();
   const controlOrigin = `http://127.0.0.1:${control.port}`;
   return {
@@ -91,7 +95,8 @@ async function metricOf(control: string, name: string, labels: Record<string, st
   let sum = 0;
   for (const line of text.split('\n')) {
     const matches = line.startsWith(`${name} `) || line.startsWith(`${name}{`);
-    if (matches && wanted.every((label) => line.includes(label))) sum += Number(line.slice(line.lastIndexOf(' ')));
+    if (matches && wanted.every((label) => line.includes(label)))
+      sum += Number(line.slice(line.lastIndexOf(' ')));
   }
   return sum;
 }
