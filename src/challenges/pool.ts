@@ -38,8 +38,6 @@ export class NoncePool {
   #known: Nonce | undefined;
   /** The handshake that others wait for. */
   #opening: Opening | undefined;
-  /** Whether the upstream has ever accepted this credential. */
-  #proven = false;
   /** The nonce that the store held when this process last looked. */
   #stored: string | undefined;
 
@@ -97,19 +95,19 @@ export class NoncePool {
     if (this.#known === nonce) this.#known = undefined;
   }
 
-  /** The upstream's challenge came: the nonce with which this request answers. */
+  /**
+   * The upstream's challenge came: the nonce with which this request answers. It is this request's own
+   * until the upstream has accepted it: somebody else's answer could be there first, and the server
+   * refuse a brand-new nonce (nc out of order, or a nonce that serves once), which would look like a
+   * refused credential.
+   */
   offer(opening: Opening, held: HeldChallenge): Nonce {
     opening.nonce = this.#create(held);
-    // With qop a later nc could overtake the first, and the server would refuse a brand-new nonce.
-    // A credential that was never accepted is tried by one request only: many failures at once
-    // make some servers lock the address out.
-    if (opening.nonce.shareable && this.#proven) this.#publish(opening.nonce);
     return opening.nonce;
   }
 
   /** The upstream accepted the answer: the nonce serves everyone, unless a newer one does. */
   accept(opening: Opening): void {
-    this.#proven = true;
     if (opening.nonce !== undefined) this.#publish(opening.nonce);
   }
 

@@ -1,11 +1,6 @@
 import type { Command } from 'commander';
 import { loadSettings } from '../config/load.ts';
-import {
-  defaultSettings,
-  demoPorts,
-  type SimulatorSettings,
-  simulatorSettings,
-} from '../simulator/settings.ts';
+import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { shutdownSignal } from './gateway-process.ts';
 

@@ -90,8 +90,8 @@ const behaviour = z.strictObject({
   /** A nonce is worth nothing from another client address. */
   bindNonceToAddress: z.boolean().default(false),
   /**
-   * stale="true" for an expired or used-up nonce: after the digest was found right; `always`: before it
-   * is checked, and for unknown nonces too; or never.
+   * stale="true" for an expired or used-up nonce once its digest was found right; `always`: for expired
+   * and unknown nonces before the digest is looked at, too; or never.
    */
   staleFlag: z.enum(['after-digest', 'always', 'never']).default('after-digest'),
   nextnonce: z.enum(['never', 'always']).default('never'),

@@ -6,6 +6,7 @@ import type { AnswerSink } from './sink.ts';
 
 /** How much of a 401's body is read so that its connection can be used again, in bytes. */
 const DRAIN_LIMIT = 64 * 1024;
+const EMPTY = Buffer.alloc(0);
 
 /** Checks an answer's body while it passes. */
 export interface BodyProof {
@@ -65,6 +66,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   #challenge: ExchangeResult | undefined;
   #drained = 0;
   #proof: BodyProof | undefined;
+  #held: Buffer = EMPTY;
 
   constructor(
     request: ExchangeRequest,
@@ -124,8 +126,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       }
       return;
     }
-    this.#proof?.update(chunk);
-    if (!this.#sink.data(chunk)) controller.pause();
+    if (!this.#sink.data(this.#proof === undefined ? chunk : this.#prove(chunk))) controller.pause();
   }
 
   onResponseEnd(controller: Dispatcher.DispatchController): void {
@@ -135,6 +136,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     try {
       this.#proof?.finish();
+      if (this.#held.length > 0) this.#sink.data(this.#held);
       this.#sink.end(flatText(controller.rawTrailers));
     } catch (error) {
       this.#fail(error);
@@ -149,6 +151,14 @@ class Exchange implements Dispatcher.DispatchHandler {
       return;
     }
     this.#fail(error);
+  }
+
+  /** Holds the last piece back until the proof is checked: with it the client would have the whole answer. */
+  #prove(chunk: Buffer): Buffer {
+    const before = this.#held;
+    this.#proof?.update(chunk);
+    this.#held = chunk;
+    return before;
   }
 
   #finish(result: ExchangeResult): void {

@@ -74,7 +74,7 @@ describe('a nonce is unknown', () => {
     const { challenge, answered, simulator } = await open({ bindNonceToAddress: true });
     const offered = await challenge();
     expect((await answered(offered)).status).toBe(200);
-    const other = connect(simulator, { connect: { localAddress: '127.0.0.2' } });
+    const other = connect(simulator, { localAddress: '127.0.0.2' });
     const authorization = answer(offered, { method: 'GET', target: authors, ...user });
     const seen = await other.request({ path: authors, method: 'GET', headers: { authorization } });
     await seen.body.dump();

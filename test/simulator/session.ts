@@ -1,7 +1,6 @@
 import { afterEach } from '@jest/globals';
 import { type Dispatcher, Pool } from 'undici';
-import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { defaultSettings } from '../../src/simulator/settings.ts';
+import { type DeploymentSettings, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import { type AnswerParts, answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
@@ -24,7 +23,7 @@ export interface Ask {
   readonly body?: string;
 }
 
-/** A simulator whose submissions deployment behaves as said, and a client of it. */
+/** A simulator whose submissions deployment is set as said, and a client of it. */
 export interface Session {
   readonly simulator: Simulator<'submissions' | 'abstracts'>;
   readonly pool: Pool;
@@ -38,10 +37,13 @@ export interface Session {
   close(): Promise<void>;
 }
 
-async function openSession(behaviour: BehaviourChange = {}, options: Pool.Options = {}): Promise<Session> {
+async function openSession(
+  settings: Partial<DeploymentSettings> = {},
+  options: Pool.Options = {},
+): Promise<Session> {
   let time = Date.now();
   const { deployments } = defaultSettings();
-  const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
+  const submissions = { ...deployments.submissions, testPaths: true, ...settings };
   const simulator = await startSimulator(
     { deployments: { ...deployments, submissions } },
     { now: () => time },
@@ -95,8 +97,8 @@ export function useSessions(): typeof openSession {
   afterEach(async () => {
     await Promise.all(opened.splice(0).map((session) => session.close()));
   });
-  return async (behaviour, options) => {
-    const session = await openSession(behaviour, options);
+  return async (settings, options) => {
+    const session = await openSession(settings, options);
     opened.push(session);
     return session;
   };
@@ -104,9 +106,9 @@ export function useSessions(): typeof openSession {
 
 /** A pool that trusts the simulator's authority. */
 export function connect(simulator: Session['simulator'], options: Pool.Options = {}): Pool {
-  const { connect: more, ...rest } = options;
   return new Pool(simulator.deployments.submissions.origin, {
-    ...rest,
-    connect: { ca: simulator.ca, ...(typeof more === 'object' && more) },
+    connect: { ca: simulator.ca },
+    connections: 1,
+    ...options,
   });
 }

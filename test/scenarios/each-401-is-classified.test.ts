@@ -1,0 +1,148 @@
+import { describe, expect, test } from '@jest/globals';
+import type { Pair } from '../support/simulated-pair.ts';
+import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
+
+async function attempts({ gateway }: Pair): Promise<Record<string, number>> {
+  const results = ['ok', 'challenged', 'stale', 'refused', 'error'];
+  const counts = await Promise.all(
+    results.map((result) => gateway.metric('digest_gateway_upstream_attempts_total', { result })),
+  );
+  return Object.fromEntries(results.map((result, index) => [result, counts[index] ?? 0]));
+}
+
+describe('a 401 to a cached nonce is answered once more, whatever stale says', () => {
+  test.each(['after-digest', 'never'] as const)('stale flag: %s', async (staleFlag) => {
+    const pair = await startPair({ staleFlag });
+    expect((await pair.get(authors)).status).toBe(200);
+    pair.simulator.reset('submissions'); // as after a restart: the old nonce is unknown
+    expect((await pair.get(authors)).status).toBe(200);
+    expect(await attempts(pair)).toEqual({ ok: 2, challenged: 1, stale: 1, refused: 0, error: 0 });
+    expect(await pair.gateway.metric('digest_gateway_challenges_total', { reason: 'stale' })).toBe(1);
+  });
+});
+
+test('an expired nonce costs its request one more exchange and no failure', async () => {
+  const pair = await startPair({ nonceLifetimeMs: 40 });
+  const statuses = new Set<number>();
+  const until = Date.now() + 400;
+  while (Date.now() < until) statuses.add((await pair.get(authors)).status);
+  expect([...statuses]).toEqual([200]);
+  expect((await attempts(pair))['stale']).toBeGreaterThanOrEqual(5);
+});
+
+test('one-time nonces cost a challenge each and no failure, for one client and for many', async () => {
+  const pair = await startPair({ oneTimeNonces: true, staleFlag: 'never' });
+  for (let index = 0; index < 5; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  const answers = await Promise.all(Array.from({ length: 20 }, () => pair.get(authors)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200));
+  expect((await attempts(pair))['refused']).toBe(0);
+});
+
+test('one-time nonces with nextnonce form a chain without a second challenge', async () => {
+  const pair = await startPair({ qop: 'auth', oneTimeNonces: true, nextnonce: 'always', rspauth: 'right' });
+  for (let index = 0; index < 20; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  const { challenges, requests } = pair.simulator.counts('submissions');
+  expect([challenges, requests]).toEqual([1, 21]);
+});
+
+test('a server that kills a nonce at the first nc out of order serves 50 clients at once', async () => {
+  const pair = await startPair({ qop: 'auth', nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' });
+  for (let round = 0; round < 4; round += 1) {
+    const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  }
+  expect((await attempts(pair))['refused']).toBe(0);
+});
+
+test('a fresh nonce refused without stale is a refused credential: one attempt, then none for half a minute', async () => {
+  const pair = await startPair({}, { password: 'wrong' });
+  const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+  const problems = await Promise.all(answers.map(problemOf));
+  expect(new Set(problems.map(({ status, code }) => `${status} ${code}`))).toEqual(
+    new Set(['502 upstream-credential-refused']),
+  );
+  expect(problems[0]?.detail).not.toContain('wrong');
+  const { requests, refused } = pair.simulator.counts('submissions');
+  expect([requests, refused['wrong-response']]).toEqual([2, 1]);
+
+  const readiness = await fetch(`${pair.gateway.control}/readyz`);
+  expect([readiness.status, ((await readiness.json()) as { status: string }).status]).toEqual([
+    503,
+    'unready',
+  ]);
+  expect(pair.gateway.logged.filter(({ code }) => code === 'upstream-credential-refused')).toHaveLength(1);
+});
+
+test('nonces called stale without end are given up after two authenticated attempts', async () => {
+  const pair = await startPair({ faults: [{ kind: 'endless-401', stale: true }] });
+  expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
+  const { requests, unauthenticated } = pair.simulator.counts('submissions');
+  expect([requests, unauthenticated]).toEqual([3, 1]);
+});
+
+describe('a 401 without a Digest challenge that may be used is not answered', () => {
+  test.each(['basic', 'nothing'] as const)('offered: %s', async (offer) => {
+    const pair = await startPair({ faults: [{ kind: 'no-digest', offer }] });
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
+    expect(pair.simulator.counts('submissions').requests).toBe(1);
+  });
+
+  test('offered: an algorithm that the deployment does not allow', async () => {
+    const pair = await startPair({ qop: 'auth' }, { settings: { digest: { algorithms: ['SHA-256'] } } });
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
+  });
+});
+
+test('of several challenges the strongest that is allowed is answered', async () => {
+  const pair = await startPair({
+    qop: 'auth',
+    algorithms: ['MD5', 'SHA-256', 'SHA-512-256-sess'],
+    challenges: 'joined',
+  });
+  expect((await pair.get(authors)).status).toBe(200);
+});
+
+test('a cookie that came with the challenge goes back with every answer, and never to the client', async () => {
+  const pair = await startPair({ qop: 'auth', requireCookie: true });
+  for (let index = 0; index < 3; index += 1) {
+    const answer = await pair.get(authors);
+    expect([answer.status, answer.headers.getSetCookie()]).toEqual([200, []]);
+  }
+  expect(pair.simulator.counts('submissions').challenges).toBe(1);
+});
+
+describe('the proof of the upstream', () => {
+  test.each(['auth', 'auth-int'] as const)('right, qop %s: the answer goes through', async (qop) => {
+    const pair = await startPair({ qop, rspauth: 'right' });
+    for (let index = 0; index < 3; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  });
+
+  test('wrong: the answer is withheld, and its nextnonce not kept', async () => {
+    const pair = await startPair({ qop: 'auth', rspauth: 'wrong', nextnonce: 'always' });
+    const answer = await pair.get(authors);
+    expect([answer.status, (await problemOf(answer)).code]).toEqual([502, 'upstream-proof-invalid']);
+    expect(await (await pair.get(authors)).text()).not.toContain('Lindqvist');
+  });
+
+  test('wrong over the body (auth-int): the answer is broken off before its end', async () => {
+    const pair = await startPair({ qop: 'auth-int', rspauth: 'wrong' });
+    const outcome = await pair
+      .get(authors)
+      .then((answer) => answer.text())
+      .catch(() => 'broken off');
+    expect(outcome).toBe('broken off');
+    expect(
+      await pair.gateway.metric('digest_gateway_requests_total', { code: 'upstream-proof-invalid' }),
+    ).toBe(1);
+  });
+});
+
+test('what the upstream refuses after Digest goes through to the client', async () => {
+  const pair = await startPair({ allowedAddresses: ['192.0.2.1'] });
+  const answer = await pair.get(authors);
+  expect(answer.status).toBe(403);
+  expect(pair.simulator.counts('submissions').refusedByAddress).toBe(1);
+  const wrongSite = await startPair();
+  const refused = await wrongSite.get(authors.replace('site_name=demo', 'site_name=other'));
+  expect([refused.status, refused.headers.get('x-frame-options')]).toEqual([500, 'DENY']);
+});

@@ -1,0 +1,53 @@
+import { describe, expect, test } from '@jest/globals';
+import { Agent, request } from 'undici';
+import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
+import { startSimulator } from '../../src/simulator/simulator.ts';
+import { authors, connect, useSessions } from './session.ts';
+
+const open = useSessions();
+
+describe('the certificate', () => {
+  test.each([
+    ['expired', 'CERT_HAS_EXPIRED'],
+    ['foreign', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
+    ['wrong-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
+  ] satisfies [BehaviourChange['tls'], string][])('%s', async (tls, code) => {
+    const { ask, simulator } = await open({ tls });
+    await expect(ask(authors)).rejects.toMatchObject({ code });
+    expect(simulator.counts('submissions')).toMatchObject({ connections: 1, requests: 0 });
+  });
+
+  test('is good by default, also for localhost, and can change while running', async () => {
+    const { ask, simulator } = await open();
+    expect((await ask(authors)).status).toBe(401);
+    const dispatcher = new Agent({ connect: { ca: simulator.ca } });
+    const named = await request(`https://localhost:${simulator.deployments.submissions.port}/`, {
+      dispatcher,
+    });
+    await named.body.dump();
+    await dispatcher.close();
+    expect(named.statusCode).toBe(401);
+
+    simulator.set('submissions', { tls: 'expired' });
+    const later = connect(simulator);
+    await expect(later.request({ path: '/', method: 'GET' })).rejects.toMatchObject({
+      code: 'CERT_HAS_EXPIRED',
+    });
+    await later.destroy();
+  });
+});
+
+test('plaintext is http', async () => {
+  const { deployments } = defaultSettings();
+  const simulator = await startSimulator({
+    deployments: { plain: { ...deployments.submissions, plaintext: true } },
+  });
+  const { origin } = simulator.deployments.plain;
+  const dispatcher = new Agent();
+  const seen = await request(`${origin}/`, { dispatcher });
+  await seen.body.dump();
+  await dispatcher.close();
+  await simulator.close();
+  expect(origin).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+  expect(seen.statusCode).toBe(401);
+});
