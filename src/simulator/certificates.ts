@@ -59,14 +59,9 @@ export async function createCertificates(): Promise<Certificates> {
   };
 }
 
-/**
- * tsyringe, the container under @peculiar/x509, refuses to load where the decorator-metadata proposal is
- * missing. Nothing there records metadata, so "none recorded" is all that it has to hear.
- */
-function loadX509(): Promise<X509> {
-  if (!('getMetadata' in Reflect)) {
-    Object.assign(Reflect, { getMetadata: () => undefined, getOwnMetadata: () => undefined });
-  }
+/** tsyringe, the container under @peculiar/x509, refuses to load before reflect-metadata has. */
+async function loadX509(): Promise<X509> {
+  await import('reflect-metadata');
   return import('@peculiar/x509');
 }
 
