@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AnswerSink } from '../upstream/sink.ts';
-import { inboundHeaders, inboundTrailers } from './headers.ts';
+import { inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 
 /** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
 export class ClientAnswer implements AnswerSink {
@@ -20,12 +20,14 @@ export class ClientAnswer implements AnswerSink {
   information(status: number, headers: readonly string[]): void {
     // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and Node.js 24 cannot send any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
-    this.#res.writeInformation(status, Object.fromEntries(inboundTrailers(headers)));
+    this.#res.writeInformation(status, interimHeaders(headers));
   }
 
   head(status: number, reason: string, headers: readonly string[]): void {
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    this.#res.writeHead(status, reason, inboundHeaders(headers, this.requestId, trailers));
+    // undici reads the phrase as UTF-8, Node takes the characters for bytes.
+    const phrase = Buffer.from(reason, 'utf8').toString('latin1');
+    this.#res.writeHead(status, phrase, inboundHeaders(headers, this.requestId, trailers));
   }
 
   data(chunk: Buffer): boolean {

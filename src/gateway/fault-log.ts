@@ -6,7 +6,10 @@ import type { Log } from '../base/log.ts';
 /** Between two lines about the same failure of the same deployment, in milliseconds. */
 const QUIET_MS = 10_000;
 
-/** Says which failures happen, one line at a time: an upstream that is down must not fill the log. */
+/**
+ * Says which failures an operator can do something about. Each at most once per interval: an upstream
+ * that is down must not fill the log.
+ */
 export class FaultLog {
   readonly #log: Log;
   readonly #clock: Clock;
@@ -18,6 +21,11 @@ export class FaultLog {
   }
 
   add(deployment: string, error: GatewayError, requestId: string): void {
+    if (error.code === 'internal-error') {
+      this.#log.error({ deployment, requestId, cause: stackOf(error.cause) }, error.detail);
+      return;
+    }
+    if (error.kind.status <= 500) return;
     const key = `${deployment} ${error.code}`;
     const now = this.#clock.now();
     const last = this.#told.get(key);
@@ -30,6 +38,10 @@ export class FaultLog {
     const suppressed = last?.suppressed ?? 0;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
   }
+}
+
+function stackOf(cause: unknown): string {
+  return isNativeError(cause) ? (cause.stack ?? cause.message) : String(cause);
 }
 
 /** Code and message only: other properties of an error can hold parts of an answer. */

@@ -38,7 +38,6 @@ const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the c
 /** The data plane: takes a client's request through to its upstream and the answer back. */
 export class Gateway {
   readonly #clock: Clock;
-  readonly #log: Log;
   readonly #metrics: Metrics;
   readonly #faults: FaultLog;
   #options: GatewayOptions;
@@ -47,7 +46,6 @@ export class Gateway {
   constructor(options: GatewayOptions, { clock, log, metrics }: GatewayExternals) {
     this.#options = options;
     this.#clock = clock;
-    this.#log = log;
     this.#metrics = metrics;
     this.#faults = new FaultLog(log, clock);
   }
@@ -77,7 +75,7 @@ export class Gateway {
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
-      this.#tell(error, deployment, answer.requestId);
+      this.#faults.add(deployment, error, answer.requestId);
       fail(res, error, answer.requestId, expectsContinue);
     } finally {
       linger(req);
@@ -115,14 +113,6 @@ export class Gateway {
         'client-unknown',
         'This gateway serves known clients only, and this request does not say which client sent it.',
       );
-    }
-  }
-
-  #tell(error: GatewayError, deployment: string, requestId: string): void {
-    if (error.code === 'internal-error') {
-      this.#log.error({ deployment, requestId, err: error.cause }, error.detail);
-    } else if (error.kind.status > 500) {
-      this.#faults.add(deployment, error, requestId);
     }
   }
 

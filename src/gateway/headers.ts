@@ -67,6 +67,11 @@ export function inboundHeaders(raw: readonly string[], requestId: string, traile
   return headers;
 }
 
+/** The headers of an interim answer (1xx) that go to the client. */
+export function interimHeaders(raw: readonly string[]): string[] {
+  return without(raw, NOT_INBOUND);
+}
+
 /** The trailers that go to the client. */
 export function inboundTrailers(raw: readonly string[]): [string, string][] {
   const kept = without(raw, NOT_INBOUND);

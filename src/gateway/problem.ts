@@ -16,17 +16,22 @@ export function sendProblem(
   close: boolean,
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
-  res.writeHead(status, [...headers, ...(close ? ['connection', 'close'] : [])]);
+  // Without a reason of its own it would take that of an upstream's head which could not be passed on.
+  res.writeHead(status, reasonOf(status), [...headers, ...(close ? ['connection', 'close'] : [])]);
   res.end(body);
 }
 
 /** The same for a connection on which no request could be read. Closes it. */
 export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
-  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n`;
+  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\n`;
   for (let index = 0; index < headers.length; index += 2)
     text += `${headers[index]}: ${headers[index + 1]}\r\n`;
   socket.end(`${text}connection: close\r\n\r\n${body}`);
+}
+
+function reasonOf(status: number): string {
+  return STATUS_CODES[status] ?? '';
 }
 
 function problemOf(error: GatewayError, requestId: string): Problem {

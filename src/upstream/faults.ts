@@ -1,4 +1,5 @@
 import { isNativeError } from 'node:util/types';
+import { errors } from 'undici';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 
 /** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */
@@ -49,7 +50,8 @@ export function asGatewayError(error: unknown): GatewayError {
       error,
     );
   }
-  if (code.startsWith('HPE_')) {
+  // Its code is missing from some releases of undici.
+  if (error instanceof errors.HTTPParserError) {
     return new GatewayError('upstream-protocol', 'The answer of the upstream is not HTTP/1.1.', error);
   }
   if (code !== '')
