@@ -35,7 +35,7 @@ export interface App {
   start(): Promise<{ listen: AddressInfo; control: AddressInfo }>;
   /** Takes over a new setup, or keeps the one in force if `load` rejects, and says so. */
   reload(load: () => Promise<AppSetup>): Promise<void>;
-  /** Finishes the requests under way and closes everything. */
+  /** Finishes the requests under way and closes everything; can be called again. */
   close(): Promise<void>;
 }
 
@@ -47,6 +47,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const onStoreError = (error: unknown): void => log.warn({ err: error }, 'the challenge store failed');
   let deployments = buildDeployments(setup, { store, clock, metrics, onStoreError });
   let live = false;
+  let closing: Promise<void> | undefined;
 
   const gateway = new Gateway(gatewayOptions(setup, deployments), { clock, log, metrics });
   const listener = new Listener(gateway);
@@ -96,11 +97,14 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       }
     },
 
-    async close() {
-      live = false;
-      await listener.close(DRAIN_MS);
-      await Promise.all(deployments.map(({ upstream }) => upstream.close()));
-      await control.close();
+    close() {
+      closing ??= (async () => {
+        live = false;
+        await listener.close(DRAIN_MS);
+        await Promise.all(deployments.map(({ upstream }) => upstream.close()));
+        await control.close();
+      })();
+      return closing;
     },
   };
 }

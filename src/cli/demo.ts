@@ -1,7 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
+import type { AppSetup } from '../app.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
-import { startSimulator } from '../simulator/simulator.ts';
+import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
 import { readSetup } from './setup.ts';
 import { describe } from './simulate.ts';
@@ -18,17 +19,14 @@ export function registerDemo(program: Command): void {
   program
     .command('demo')
     .description('simulator and gateway together; sends a request of each operation and keeps running')
-    .action(demo);
+    .option('--free-ports', 'on any free ports instead of 8080, 8081, 9443 and 9444')
+    .action(({ freePorts = false }: { freePorts?: boolean }) => demo(freePorts));
 }
 
-async function demo(): Promise<void> {
-  const simulator = await startSimulator(defaultSettings(demoPorts));
+async function demo(freePorts: boolean): Promise<void> {
+  const simulator = await startSimulator(freePorts ? defaultSettings() : defaultSettings(demoPorts));
   try {
-    const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
-    const setup = await readSetup(file, surroundings());
-    // The simulator makes its authority anew at every start, so no file could hold it.
-    const authorities = new Map(Object.keys(setup.config.deployments).map((name) => [name, simulator.ca]));
-    const { app } = await gatewayProcess({ ...setup, authorities });
+    const { app } = await gatewayProcess(await demoSetup(simulator, freePorts));
     const { listen, control } = await app.start();
     try {
       print(...describe(simulator), `gateway    ${'clients'.padEnd(12)} ${urlOf(listen)}`);
@@ -42,6 +40,19 @@ async function demo(): Promise<void> {
   } finally {
     await simulator.close();
   }
+}
+
+/** config/demo.yaml, in front of this simulator: its authority is new at every start, so no file holds it. */
+async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
+  const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
+  const { config, credentials } = await readSetup(file, surroundings());
+  for (const [name, { origin }] of Object.entries(simulator.deployments)) {
+    const deployment = config.deployments[name];
+    if (deployment !== undefined) deployment.baseUrl = origin;
+  }
+  if (freePorts) config.listen.port = config.control.port = 0;
+  const authorities = new Map(Object.keys(config.deployments).map((name) => [name, simulator.ca]));
+  return { config, credentials, authorities };
 }
 
 async function show(url: string): Promise<void> {

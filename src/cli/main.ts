@@ -47,7 +47,7 @@ function report(error: unknown): 0 | 1 | 2 {
   }
   if (isNativeError(error) && 'code' in error && error.code === 'EADDRINUSE') {
     process.stderr.write(
-      `${error.message}. Another program listens there: stop it, or choose another port in the configuration.\n`,
+      `${error.message}. Another program listens there: stop it, choose another port in the configuration, or run demo --free-ports.\n`,
     );
     return 1;
   }

@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { ControlPlane, type Readiness } from '../../src/control/control.ts';
+import { Metrics } from '../../src/metrics/metrics.ts';
+
+const token = 'a-long-random-token';
+let close: (() => Promise<void>) | undefined;
+
+afterEach(() => close?.());
+
+async function start(readiness: Readiness, tokenSha256?: string): Promise<string> {
+  const { registry } = new Metrics({ version: 'test', node: 'v0' });
+  const control = new ControlPlane({
+    registry,
+    tokenSha256,
+    live: () => readiness.status !== 'unready',
+    readiness: () => readiness,
+  });
+  close = () => control.close();
+  const { port } = await control.listen('127.0.0.1', 0);
+  return `http://127.0.0.1:${port}`;
+}
+
+const ready: Readiness = { status: 'ready', checks: [{ name: 'data-plane', ok: true, detail: '' }] };
+
+describe('health', () => {
+  test.each([
+    ['ready', 200],
+    ['degraded', 200],
+    ['unready', 503],
+  ] as const)('readiness %s answers %d with every check', async (status, wanted) => {
+    const readiness = { ...ready, status };
+    const answer = await fetch(`${await start(readiness)}/readyz`);
+    expect([answer.status, await answer.json()]).toEqual([wanted, readiness]);
+  });
+
+  test('liveness follows the planes', async () => {
+    expect((await fetch(`${await start(ready)}/livez`)).status).toBe(200);
+    await close?.();
+    expect((await fetch(`${await start({ ...ready, status: 'unready' })}/livez`)).status).toBe(503);
+  });
+});
+
+test('metrics are in the format of Prometheus, under the names of the contract', async () => {
+  const answer = await fetch(`${await start(ready)}/metrics`);
+  expect(answer.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
+  const text = await answer.text();
+  expect(text).toContain('digest_gateway_build_info{version="test",node="v0"} 1');
+  for (const name of [
+    'requests_total',
+    'request_duration_seconds',
+    'upstream_duration_seconds',
+    'requests_in_flight',
+    'request_bytes_total',
+    'response_bytes_total',
+    'upstream_attempts_total',
+    'challenges_total',
+    'config_reloads_total',
+  ]) {
+    expect(text).toContain(`# TYPE digest_gateway_${name} `);
+  }
+});
+
+test('helmet guards every answer, and nothing names the framework', async () => {
+  const { headers, status } = await fetch(`${await start(ready)}/nothing`);
+  expect(status).toBe(404);
+  expect(headers.get('x-powered-by')).toBeNull();
+  expect(headers.get('content-security-policy')).toContain("default-src 'self'");
+  expect(headers.get('x-content-type-options')).toBe('nosniff');
+});
+
+test('with a token, metrics need it and health does not', async () => {
+  const origin = await start(ready, createHash('sha256').update(token).digest('hex'));
+  const ask = (authorization?: string) =>
+    fetch(`${origin}/metrics`, authorization === undefined ? {} : { headers: { authorization } });
+  expect((await ask()).status).toBe(401);
+  expect((await ask('Bearer wrong')).status).toBe(401);
+  expect((await ask(`Basic ${token}`)).status).toBe(401);
+  expect((await ask(`Bearer ${token}`)).status).toBe(200);
+  expect((await fetch(`${origin}/readyz`)).status).toBe(200);
+  expect((await fetch(`${origin}/livez`)).status).toBe(200);
+});

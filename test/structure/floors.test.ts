@@ -1,0 +1,95 @@
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from '@jest/globals';
+
+/** Imports go to a lower floor only; rooms on one floor don't import each other. */
+const FLOORS: Readonly<Record<string, number>> = {
+  base: 0,
+  digest: 1,
+  metrics: 1,
+  simulator: 1,
+  challenges: 2,
+  credentials: 2,
+  config: 2,
+  upstream: 3,
+  gateway: 4,
+  control: 4,
+  app: 5,
+  cli: 6,
+};
+
+/** Rooms that compute only: no I/O, clock or randomness. */
+const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = { digest: ['node:crypto'] };
+
+const root = fileURLToPath(new URL('../../src', import.meta.url));
+const files = globSync('**/*.{ts,js}', { cwd: root });
+
+interface Import {
+  readonly file: string;
+  readonly specifier: string;
+}
+
+function importsOf(file: string, text: string): Import[] {
+  const statements = text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)'([^']+)'/g);
+  return Array.from(statements, ([, specifier = '']) => ({ file, specifier }));
+}
+
+/** The room of a path below src: its folder, or `app` for app.ts. */
+function roomOf(path: string): string {
+  const [first = ''] = path.split('/');
+  return first.replace(/\.ts$/, '');
+}
+
+function violations(imports: readonly Import[]): string[] {
+  return imports.flatMap(({ file, specifier }) => {
+    const from = roomOf(file);
+    if (!specifier.startsWith('.')) {
+      const allowed = PURE_IMPORTS[from];
+      return allowed === undefined || allowed.includes(specifier) ? [] : [`${file} -> ${specifier}`];
+    }
+    const target = join(dirname(file), specifier);
+    const to = roomOf(target);
+    const lower = (FLOORS[to] ?? Number.NaN) < (FLOORS[from] ?? Number.NaN);
+    return from === to || lower ? [] : [`${file} -> ${target}`];
+  });
+}
+
+describe('the floors of src', () => {
+  const imports = files.flatMap((file) => importsOf(file, readFileSync(join(root, file), 'utf8')));
+
+  test('every file stands in a room with a floor', () => {
+    expect(files.filter((file) => FLOORS[roomOf(file)] === undefined)).toEqual([]);
+    expect(imports.length).toBeGreaterThan(files.length);
+  });
+
+  test('imports go to a lower floor only', () => expect(violations(imports)).toEqual([]));
+
+  test('only cli touches process', () => {
+    const touching = files.filter((file) =>
+      /\bprocess\./.test(withoutComments(readFileSync(join(root, file), 'utf8'))),
+    );
+    expect(touching.filter((file) => roomOf(file) !== 'cli')).toEqual([]);
+  });
+
+  test('the check sees what it forbids', () => {
+    const upward = importsOf(
+      'digest/a.ts',
+      "import { x } from '../gateway/b.ts';\nimport fs from 'node:fs';",
+    );
+    const sideways = importsOf('gateway/a.ts', "const c = await import('../control/c.ts');");
+    expect(violations([...upward, ...sideways])).toHaveLength(3);
+    expect(violations(importsOf('gateway/a.ts', "export { b } from '../digest/b.ts';"))).toEqual([]);
+  });
+});
+
+describe('the size of files', () => {
+  test('no source file is longer than 250 lines', () => {
+    const long = files.filter((file) => readFileSync(join(root, file), 'utf8').split('\n').length > 251);
+    expect(long.map((file) => relative(root, join(root, file)))).toEqual([]);
+  });
+});
+
+function withoutComments(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
+}
