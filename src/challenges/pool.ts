@@ -1,3 +1,4 @@
+import type { Cancellation } from '../base/cancellation.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
 import { Nonce } from './nonce.ts';
@@ -65,21 +66,21 @@ export class NoncePool {
 
   /**
    * A nonce from the handshake under way, or the opening of one's own: when none is under way, when
-   * it takes too long, when it ended without a challenge, or when the signal aborts.
+   * it takes too long, when it ended without a challenge, or when the request is given up.
    */
-  enter(signal: AbortSignal): Promise<Nonce | Opening> {
-    if (this.#opening === undefined || signal.aborted) return Promise.resolve(this.open());
+  enter(cancellation: Cancellation): Promise<Nonce | Opening> {
+    if (this.#opening === undefined) return Promise.resolve(this.open());
     return new Promise((resolve) => {
       const waiter: Waiter = (entry) => {
         clearTimeout(timer);
-        signal.onabort = null;
+        cancellation.onCancel(undefined);
         this.#waiters.delete(waiter);
         resolve(entry);
       };
       const goAlone = (): void => waiter(new Opening());
       const timer = setTimeout(goAlone, WAIT_MS);
-      signal.onabort = goAlone;
       this.#waiters.add(waiter);
+      cancellation.onCancel(goAlone);
     });
   }
 

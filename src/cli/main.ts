@@ -20,6 +20,8 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
  * 2 wrong usage or configuration.
  */
 export async function main(args: readonly string[]): Promise<void> {
+  // Who reads only the beginning (`| head`) has what they wanted.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   // Commands take these settings over when they are registered, so they come first.
   const program = new Command('digest-gateway')
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')

@@ -1,17 +1,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GatewayError } from '../base/errors.ts';
 import type { AnswerSink } from '../upstream/sink.ts';
-import { inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
+import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 
 /** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
 export class ClientAnswer implements AnswerSink {
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
+  readonly #isDraining: () => boolean;
   readonly requestId: string;
   #resume: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
 
-  constructor(req: IncomingMessage, res: ServerResponse, requestId: string) {
+  constructor(req: IncomingMessage, res: ServerResponse, requestId: string, isDraining: () => boolean) {
+    this.#isDraining = isDraining;
     this.#req = req;
     this.#res = res;
     this.requestId = requestId;
@@ -24,7 +27,10 @@ export class ClientAnswer implements AnswerSink {
   }
 
   head(status: number, reason: string, headers: readonly string[]): void {
+    checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
+    // A client that heard of the shutdown sends its next request elsewhere.
+    if (this.#isDraining()) this.#res.shouldKeepAlive = false;
     // undici reads the phrase as UTF-8, Node takes the characters for bytes.
     const phrase = Buffer.from(reason, 'utf8').toString('latin1');
     this.#res.writeHead(status, phrase, inboundHeaders(headers, this.requestId, trailers));
@@ -45,6 +51,15 @@ export class ClientAnswer implements AnswerSink {
     if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
     this.#res.end();
   }
+}
+
+/** Chunks are undone on the way; a body coded in any other way would reach the client without a word of it. */
+function checkCoding(headers: readonly string[]): void {
+  if (fieldValues(headers, 'transfer-encoding').every((coding) => coding.toLowerCase() === 'chunked')) return;
+  throw new GatewayError(
+    'upstream-protocol',
+    'The upstream sent a Transfer-Encoding that it was not asked for (RFC 9112 §7.4).',
+  );
 }
 
 function isChunked(status: number, method: string | undefined, headers: readonly string[]): boolean {

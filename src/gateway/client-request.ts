@@ -1,14 +1,21 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Cancellation } from '../base/cancellation.ts';
 import type { BodySource } from '../upstream/body.ts';
 
-/** How long a client that is still sending gets to read an answer that came early, in milliseconds. */
-const LINGER_MS = 2_000;
+/** One request of a client, and the way to its answer. */
+export interface Visit {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  /** The client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
+  readonly expectsContinue: boolean;
+  readonly cancellation: Cancellation;
+  /** Lets no further request come from this connection, not even one that has been read already. */
+  readonly refuseRest: () => void;
+}
 
 /** A client's body, still unread; undefined: the request has none. */
 export function bodyOf(
-  req: IncomingMessage,
-  res: ServerResponse,
-  expectsContinue: boolean,
+  { req, res, expectsContinue }: Visit,
   onBytes: (count: number) => void,
 ): BodySource | undefined {
   const declared = req.headers['content-length'];
@@ -25,16 +32,4 @@ export function onClientGone(res: ServerResponse, abort: () => void): void {
   res.once('close', () => {
     if (!res.writableFinished) abort();
   });
-}
-
-/**
- * After an answer that did not wait for the whole body: takes what still comes, for a while. Closing at
- * once would reset the connection and with it the answer.
- */
-export function linger(req: IncomingMessage): void {
-  if (req.complete || req.destroyed) return;
-  req.resume();
-  const timer = setTimeout(() => req.socket.destroy(), LINGER_MS);
-  timer.unref();
-  req.once('close', () => clearTimeout(timer));
 }

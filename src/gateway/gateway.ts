@@ -1,4 +1,3 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -6,9 +5,11 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { ClientAnswer } from './client-answer.ts';
-import { bodyOf, linger, onClientGone } from './client-request.ts';
+import { bodyOf, onClientGone, type Visit } from './client-request.ts';
 import { FaultLog } from './fault-log.ts';
+import { checkFraming } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
+import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
 import type { Routes } from './routes.ts';
@@ -42,6 +43,7 @@ export class Gateway {
   readonly #faults: FaultLog;
   #options: GatewayOptions;
   #draining = false;
+  readonly #isDraining = (): boolean => this.#draining;
 
   constructor(options: GatewayOptions, { clock, log, metrics }: GatewayExternals) {
     this.#options = options;
@@ -61,22 +63,25 @@ export class Gateway {
   }
 
   /** One request from its head to the end of its answer. Never rejects. */
-  async handle(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): Promise<void> {
+  async handle(visit: Visit): Promise<void> {
+    const { req, res } = visit;
     const begun = this.#clock.now();
-    const answer = new ClientAnswer(req, res, requestIdOf(req.headers['x-request-id']));
+    const requestId = requestIdOf(req.headers['x-request-id']);
+    const answer = new ClientAnswer(req, res, requestId, this.#isDraining);
     let deployment = '';
     let code = '';
     try {
+      checkFraming(req);
       this.#admit();
       const target = parseTarget(req.url ?? '', req.headers.host);
       const found = this.#options.routes.find(target);
       deployment = found.name;
-      await this.#forward(found, req, res, target.path, answer, expectsContinue);
+      await this.#forward(found, visit, target.path, answer);
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
       this.#faults.add(deployment, error, answer.requestId);
-      fail(res, error, answer.requestId, expectsContinue);
+      fail(visit, error, answer.requestId);
     } finally {
       linger(req);
       this.#count(deployment, code, res.statusCode, begun, answer.bytes);
@@ -85,20 +90,18 @@ export class Gateway {
 
   async #forward(
     { name, upstream }: Deployment,
-    req: IncomingMessage,
-    res: ServerResponse,
+    visit: Visit,
     target: string,
     answer: ClientAnswer,
-    expectsContinue: boolean,
   ): Promise<void> {
+    const { req, res, cancellation } = visit;
     const labels = { deployment: name };
-    const control = new AbortController();
-    onClientGone(res, () => control.abort(CLIENT_CLOSED));
-    const body = bodyOf(req, res, expectsContinue, (count) => this.#metrics.requestBytes.inc(labels, count));
+    onClientGone(res, () => cancellation.cancel(CLIENT_CLOSED));
+    const body = bodyOf(visit, (count) => this.#metrics.requestBytes.inc(labels, count));
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
     this.#metrics.requestsInFlight.inc(labels);
     try {
-      await upstream.send({ method: req.method ?? '', target, headers, body }, answer, control);
+      await upstream.send({ method: req.method ?? '', target, headers, body }, answer, cancellation);
     } finally {
       this.#metrics.requestsInFlight.dec(labels);
     }
@@ -126,8 +129,16 @@ export class Gateway {
 }
 
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
-function fail(res: ServerResponse, error: GatewayError, requestId: string, close: boolean): void {
+function fail(visit: Visit, error: GatewayError, requestId: string): void {
+  const { res, expectsContinue } = visit;
   if (res.destroyed) return;
-  if (res.headersSent) res.destroy();
-  else sendProblem(res, error, requestId, close);
+  if (res.headersSent) {
+    res.destroy();
+    return;
+  }
+  // Where a request ends that could not be read, and whether a body follows that was not asked for, is
+  // anybody's guess: what comes next could be the smuggled part of it.
+  const close = expectsContinue || error.code === 'bad-request';
+  if (close) visit.refuseRest();
+  sendProblem(res, error, requestId, close);
 }

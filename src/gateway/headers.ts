@@ -1,5 +1,3 @@
-import { GatewayError } from '../base/errors.ts';
-
 /** Fields about one connection only (RFC 9110 §7.6.1), which end here in both directions. */
 const HOP_BY_HOP = [
   'connection',
@@ -45,12 +43,8 @@ const VIA = '1.1 digest-gateway';
 /**
  * The headers that go upstream: a client's, less those for the gateway alone, and Via. Flat lists:
  * name, value, name, value …
- * @throws GatewayError `bad-request` for more than one Host (RFC 9112 §3.2)
  */
 export function outboundHeaders(raw: readonly string[], httpVersion: string): string[] {
-  if (fieldValues(raw, 'host').length > 1) {
-    throw new GatewayError('bad-request', 'The request has more than one Host header.');
-  }
   const headers = without(raw, NOT_OUTBOUND);
   headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
   return headers;
@@ -109,7 +103,8 @@ function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefin
   return listed;
 }
 
-function fieldValues(raw: readonly string[], name: string): string[] {
+/** The values of a header, by its name in lower case; one for each line that has it. */
+export function fieldValues(raw: readonly string[], name: string): string[] {
   const found: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const key = raw[index] ?? '';

@@ -3,29 +3,39 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { Visit } from './client-request.ts';
 import type { Gateway } from './gateway.ts';
 import { sendRawProblem } from './problem.ts';
+import { requestIdOf } from './request-id.ts';
 
 /** The data plane's HTTP/1.1 server. */
 export class Listener {
   readonly #server: Server;
   readonly #gateway: Gateway;
-  /** Connections with a request under way: a complaint about the next one must not cut into its answer. */
-  readonly #busy = new WeakSet<Duplex>();
+  /** The latest request of each connection: a complaint about what follows must not cut into its answer. */
+  readonly #latest = new WeakMap<Duplex, Visit>();
+  /** Connections that are read no further. */
+  readonly #refused = new WeakSet<Duplex>();
 
   constructor(gateway: Gateway) {
     this.#gateway = gateway;
     this.#server = createServer({
       insecureHTTPParser: false,
-      requireHostHeader: true,
+      // Node would answer in its own words; the gateway checks it.
+      requireHostHeader: false,
       // A deployment's timeouts.total covers the body too, however long it may take.
       requestTimeout: 0,
       noDelay: true,
     });
+    // The size of the head bounds it already; some versions of Node drop what is above their own limit.
+    this.#server.maxHeadersCount = 0;
     this.#server.on('request', (req, res) => this.#serve(req, res, false));
     this.#server.on('checkContinue', (req, res) => this.#serve(req, res, true));
-    this.#server.on('connect', (_req, socket) => sendRawProblem(socket, connectUnsupported(), randomUUID()));
+    // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
+    this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
+    this.#server.on('connect', (req, socket) => this.#refuseTunnel(req, socket));
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket));
   }
 
@@ -48,14 +58,43 @@ export class Listener {
 
   #serve(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
     const { socket } = req;
-    this.#busy.add(socket);
-    res.once('close', () => this.#busy.delete(socket));
-    void this.#gateway.handle(req, res, expectsContinue);
+    if (this.#refused.has(socket)) return;
+    const refuseRest = (): void => void this.#refused.add(socket);
+    const visit = { req, res, expectsContinue, cancellation: new Cancellation(), refuseRest };
+    this.#latest.set(socket, visit);
+    void this.#gateway.handle(visit);
   }
 
+  #refuseTunnel(req: IncomingMessage, socket: Duplex): void {
+    if (this.#latest.get(socket)?.res.closed === false) socket.destroy();
+    else sendRawProblem(socket, connectUnsupported(), requestIdOf(req.headers['x-request-id']));
+  }
+
+  /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (!socket.writable || error.code === 'ECONNRESET' || this.#busy.has(socket)) socket.destroy();
-    else sendRawProblem(socket, unreadable(error.code), randomUUID());
+    const latest = this.#latest.get(socket);
+    if (!socket.writable || error.code === 'ECONNRESET') {
+      socket.destroy();
+    } else if (!this.#refused.has(socket)) {
+      this.#refused.add(socket);
+      if (latest === undefined) this.#answerUnreadable(error, socket);
+      else this.#refuseAfter(latest, error, socket);
+    }
+  }
+
+  #refuseAfter({ req, res, cancellation }: Visit, error: NodeJS.ErrnoException, socket: Duplex): void {
+    if (req.complete) {
+      if (res.closed) this.#answerUnreadable(error, socket);
+      else res.once('close', () => this.#answerUnreadable(error, socket));
+    } else if (res.closed || error.code === 'HPE_INVALID_EOF_STATE') {
+      socket.destroy();
+    } else {
+      cancellation.cancel(unreadable(error.code));
+    }
+  }
+
+  #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
+    if (socket.writable) sendRawProblem(socket, unreadable(error.code), randomUUID());
   }
 }
 

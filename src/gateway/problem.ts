@@ -1,6 +1,7 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { GatewayError } from '../base/errors.ts';
+import { lingerOn } from './linger.ts';
 
 interface Problem {
   readonly status: number;
@@ -28,6 +29,7 @@ export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: s
   for (let index = 0; index < headers.length; index += 2)
     text += `${headers[index]}: ${headers[index + 1]}\r\n`;
   socket.end(`${text}connection: close\r\n\r\n${body}`);
+  lingerOn(socket);
 }
 
 function reasonOf(status: number): string {

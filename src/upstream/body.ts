@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 
 /**
@@ -31,13 +32,13 @@ const NONE: RequestBody = { kind: 'none' };
 
 /**
  * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large.
- * @throws GatewayError `body-too-large` beyond `max`, here or while the body streams; the signal's
- *   reason when it aborts first
+ * @throws GatewayError `body-too-large` beyond `max`, here or while the body streams; the reason
+ *   of the cancellation if that comes first
  */
 export function receiveBody(
   source: BodySource | undefined,
   limits: BodyLimits,
-  signal: AbortSignal,
+  cancellation: Cancellation,
 ): Promise<RequestBody> | RequestBody {
   if (source === undefined || source.length === 0) return NONE;
   const declared = source.length ?? 0;
@@ -45,7 +46,7 @@ export function receiveBody(
   const chunks = bounded(source, limits.max);
   if (declared > limits.replayUpTo) return { kind: 'streamed', chunks };
   return new Promise((resolve, reject) => {
-    signal.onabort = () => reject(signal.reason);
+    cancellation.onCancel(reject);
     keepOrStream(chunks, limits.replayUpTo).then(resolve, reject);
   });
 }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
+import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { asGatewayError, isConnectionLost } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
@@ -21,7 +22,7 @@ export interface ExchangeRequest {
   readonly target: string;
   readonly headers: string[];
   readonly body: Buffer | AsyncIterable<Buffer> | null;
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation;
   /**
    * Sees the head of an answer that is no 401, before the sink does.
    * @throws GatewayError when the answer must not go further
@@ -43,7 +44,7 @@ export type ExchangeResult =
 
 /**
  * One request to the upstream and what came back.
- * @throws GatewayError when there is no answer, or when it broke off; the signal's reason if it aborted
+ * @throws GatewayError when there is no answer, or when it broke off; the reason of the cancellation
  */
 export function exchange(
   dispatcher: Dispatcher,
@@ -80,17 +81,14 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#reject = reject;
     // A request that waits in the pool's queue is not on a connection yet: it is given up in
     // onRequestStart, and the client need not wait for that.
-    request.signal.onabort = () => reject(request.signal.reason);
+    request.cancellation.onCancel(reject);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    const { signal } = this.#request;
-    const abort = (): void => {
-      controller.abort(signal.reason);
-      this.#reject(signal.reason);
-    };
-    if (signal.aborted) abort();
-    else signal.onabort = abort;
+    this.#request.cancellation.onCancel((reason) => {
+      controller.abort(reason);
+      this.#reject(reason);
+    });
   }
 
   onResponseStart(
@@ -146,7 +144,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    if (this.#status === 0 && !this.#request.signal.aborted && isConnectionLost(error)) {
+    if (this.#status === 0 && this.#request.cancellation.reason === undefined && isConnectionLost(error)) {
       this.#finish({ kind: 'lost', error: asGatewayError(error) });
       return;
     }
@@ -162,12 +160,12 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #finish(result: ExchangeResult): void {
-    this.#request.signal.onabort = null;
+    this.#request.cancellation.onCancel(undefined);
     this.#resolve(result);
   }
 
   #fail(error: unknown): void {
-    this.#request.signal.onabort = null;
+    this.#request.cancellation.onCancel(undefined);
     this.#reject(asGatewayError(error));
   }
 }

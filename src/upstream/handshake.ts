@@ -1,3 +1,4 @@
+import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import { type NoncePool, Opening } from '../challenges/pool.ts';
@@ -43,18 +44,18 @@ export class Handshake {
   readonly #parts: HandshakeParts;
   readonly #request: UpstreamRequest;
   readonly #sink: AnswerSink;
-  readonly #signal: AbortSignal;
+  readonly #cancellation: Cancellation;
   #opening: Opening | undefined;
   #trial = false;
   #authenticated = 0;
   #repeated = false;
   #streamed = false;
 
-  constructor(parts: HandshakeParts, request: UpstreamRequest, sink: AnswerSink, signal: AbortSignal) {
+  constructor(parts: HandshakeParts, request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation) {
     this.#parts = parts;
     this.#request = request;
     this.#sink = sink;
-    this.#signal = signal;
+    this.#cancellation = cancellation;
   }
 
   /**
@@ -64,7 +65,7 @@ export class Handshake {
    */
   async run(): Promise<void> {
     const { pool, circuit } = this.#parts;
-    const entry = pool.reserve() ?? (await pool.enter(this.#signal));
+    const entry = pool.reserve() ?? (await pool.enter(this.#cancellation));
     let nonce = entry instanceof Nonce ? entry : undefined;
     this.#opening = entry instanceof Opening ? entry : undefined;
     try {
@@ -85,7 +86,7 @@ export class Handshake {
     const { target, headers } = this.#request;
     const question = { method: 'HEAD', target, headers: withoutContent(headers), body: null };
     const result = await this.#attempt(
-      { ...question, signal: this.#signal, onHead: () => undefined },
+      { ...question, cancellation: this.#cancellation, onHead: () => undefined },
       nowhere,
     );
     return result.kind === 'challenged' ? this.#nextNonce(result, undefined) : undefined;
@@ -122,10 +123,17 @@ export class Handshake {
   #signed(nonce: Nonce | undefined): ExchangeRequest {
     const { method, target, body } = this.#request;
     this.#streamed = body.kind === 'streamed';
-    const signal = this.#signal;
+    const cancellation = this.#cancellation;
     if (nonce === undefined) {
       const onHead = (): undefined => this.#unchallenged();
-      return { method, target, headers: [...this.#request.headers], body: payload(body), signal, onHead };
+      return {
+        method,
+        target,
+        headers: [...this.#request.headers],
+        body: payload(body),
+        cancellation,
+        onHead,
+      };
     }
     this.#authenticated += 1;
     const nc = nonce.count();
@@ -144,7 +152,7 @@ export class Handshake {
       const info = parseAuthenticationInfo(lines);
       return verifyProof(info, nonce, { uri: target, nc }, () => this.#accepted(nonce, info.nextnonce));
     };
-    return { method, target, headers, body: payload(body), signal, onHead };
+    return { method, target, headers, body: payload(body), cancellation, onHead };
   }
 
   #unchallenged(): undefined {

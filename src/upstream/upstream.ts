@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Pool } from 'undici';
+import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { NoncePool } from '../challenges/pool.ts';
@@ -98,22 +99,21 @@ export class Upstream {
   }
 
   /**
-   * Sends a client's request, authenticated, and its answer to the sink. Aborting the controller gives
-   * the request up with the controller's reason, a GatewayError.
+   * Sends a client's request, authenticated, and its answer to the sink. Cancelling gives the request up.
    * @throws GatewayError when no answer reached the sink, or when it broke off
    */
-  async send(request: ClientRequest, sink: AnswerSink, control: AbortController): Promise<void> {
+  async send(request: ClientRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void> {
     const { deployment, connections, totalTimeout } = this.#options;
     if (this.#inFlight >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
     let tooLate = clientTooSlow;
-    const timer = setTimeout(() => control.abort(tooLate(totalTimeout)), totalTimeout);
+    const timer = setTimeout(() => cancellation.cancel(tooLate(totalTimeout)), totalTimeout);
     this.#inFlight += 1;
     try {
-      const body = await receiveBody(request.body, this.#options.body, control.signal);
+      const body = await receiveBody(request.body, this.#options.body, cancellation);
       tooLate = upstreamTooSlow;
       const begun = this.#clock.now();
       try {
-        await new Handshake(this.#parts, { ...request, body }, sink, control.signal).run();
+        await new Handshake(this.#parts, { ...request, body }, sink, cancellation).run();
       } finally {
         this.#metrics.upstreamDuration.observe({ deployment }, (this.#clock.now() - begun) / 1000);
       }

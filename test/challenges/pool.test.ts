@@ -1,4 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
@@ -29,7 +31,7 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore(), errors: unkn
   });
 }
 
-const never = (): AbortSignal => new AbortController().signal;
+const never = (): Cancellation => new Cancellation();
 
 function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open();
@@ -76,9 +78,9 @@ describe('one handshake at a time', () => {
   test('who aborts does not wait on', async () => {
     const pool = poolOn();
     await pool.enter(never());
-    const control = new AbortController();
-    const waiting = pool.enter(control.signal);
-    control.abort();
+    const cancellation = new Cancellation();
+    const waiting = pool.enter(cancellation);
+    cancellation.cancel(new GatewayError('client-closed', 'gone'));
     expect(await waiting).toBeInstanceOf(Opening);
   });
 });

@@ -1,0 +1,34 @@
+import type { IncomingMessage } from 'node:http';
+import { GatewayError } from '../base/errors.ts';
+import { fieldValues } from './headers.ts';
+
+/** Host and port of RFC 3986 §3.2.2 and §3.2.3; an IPv6 address stands in brackets. */
+const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
+
+/**
+ * Refuses what Node's parser lets through although two servers could read it in two ways: that is how
+ * a second request is smuggled in behind the first.
+ * @throws GatewayError `bad-request`
+ */
+export function checkFraming({ httpVersion, headers, rawHeaders }: IncomingMessage): void {
+  if (httpVersion !== '1.1' && httpVersion !== '1.0') {
+    throw new GatewayError('bad-request', `HTTP/${httpVersion} is not spoken here; HTTP/1.1 is.`);
+  }
+  const coding = headers['transfer-encoding'];
+  if (coding !== undefined && httpVersion === '1.0') {
+    // RFC 9112 §6.1: the framing is to be taken for faulty.
+    throw new GatewayError('bad-request', 'An HTTP/1.0 request cannot have Transfer-Encoding.');
+  }
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    throw new GatewayError('bad-request', 'No other Transfer-Encoding than chunked is understood.');
+  }
+  const [host, ...others] = fieldValues(rawHeaders, 'host');
+  // RFC 9112 §3.2 asks for 400 in all three cases.
+  if (host === undefined && httpVersion === '1.1') {
+    throw new GatewayError('bad-request', 'The request has no Host header.');
+  }
+  if (others.length > 0) throw new GatewayError('bad-request', 'The request has more than one Host header.');
+  if (host !== undefined && !HOST.test(host)) {
+    throw new GatewayError('bad-request', 'The Host header is not a host and port.');
+  }
+}
