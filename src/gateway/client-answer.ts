@@ -3,6 +3,8 @@ import { GatewayError } from '../base/errors.ts';
 import type { AnswerSink } from '../upstream/sink.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 
+const ASCII = /^[\x20-\x7e]*$/;
+
 /** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
 export class ClientAnswer implements AnswerSink {
   readonly #req: IncomingMessage;
@@ -32,7 +34,7 @@ export class ClientAnswer implements AnswerSink {
     // A client that heard of the shutdown sends its next request elsewhere.
     if (this.#isDraining()) this.#res.shouldKeepAlive = false;
     // undici reads the phrase as UTF-8, Node takes the characters for bytes.
-    const phrase = Buffer.from(reason, 'utf8').toString('latin1');
+    const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
     this.#res.writeHead(status, phrase, inboundHeaders(headers, this.requestId, trailers));
   }
 

@@ -119,6 +119,13 @@ export class Gateway {
     }
   }
 
+  /** Counts a refusal of something that was no request the gateway could handle. */
+  countRefusal(error: GatewayError): void {
+    const { code, kind } = error;
+    const labels = { deployment: '', operation: '', client: ANONYMOUS, status: String(kind.status), code };
+    this.#metrics.requests.inc(labels);
+  }
+
   #count(deployment: string, code: string, answered: number, begun: number, bytes: number): void {
     const { requests, requestDuration, responseBytes } = this.#metrics;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
@@ -138,7 +145,7 @@ function fail(visit: Visit, error: GatewayError, requestId: string): void {
   }
   // Where a request ends that could not be read, and whether a body follows that was not asked for, is
   // anybody's guess: what comes next could be the smuggled part of it.
-  const close = expectsContinue || error.code === 'bad-request';
+  const close = expectsContinue || error.code === 'bad-request' || error.code === 'draining';
   if (close) visit.refuseRest();
   sendProblem(res, error, requestId, close);
 }

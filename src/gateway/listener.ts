@@ -67,7 +67,7 @@ export class Listener {
 
   #refuseTunnel(req: IncomingMessage, socket: Duplex): void {
     if (this.#latest.get(socket)?.res.closed === false) socket.destroy();
-    else sendRawProblem(socket, connectUnsupported(), requestIdOf(req.headers['x-request-id']));
+    else this.#answerRaw(socket, connectUnsupported(), requestIdOf(req.headers['x-request-id']));
   }
 
   /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
@@ -94,7 +94,12 @@ export class Listener {
   }
 
   #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (socket.writable) sendRawProblem(socket, unreadable(error.code), randomUUID());
+    if (socket.writable) this.#answerRaw(socket, unreadable(error.code), randomUUID());
+  }
+
+  #answerRaw(socket: Duplex, error: GatewayError, requestId: string): void {
+    this.#gateway.countRefusal(error);
+    sendRawProblem(socket, error, requestId);
   }
 }
 

@@ -30,11 +30,14 @@ export async function deliver(reply: Reply, outlet: Outlet, mishap: Mishap): Pro
   const { response, line } = outlet;
   const offBy = mishap.length?.offBy ?? 0;
   if (reply.earlyLink !== undefined) response.writeEarlyHints({ link: reply.earlyLink });
-  response.writeHead(reply.status, headersOf(reply, offBy));
   if (!hasBody(reply.status, outlet.head)) {
+    // Without a body there is nothing for trailers to follow, and Node refuses to announce them.
+    const { trailer: _, ...headers } = headersOf(reply, offBy);
+    response.writeHead(reply.status, headers);
     response.end();
     return;
   }
+  response.writeHead(reply.status, headersOf(reply, offBy));
   const { body } = reply;
   if (Buffer.isBuffer(body) && mishap.cut === undefined && mishap.pace === undefined) {
     response.end(body);

@@ -9,7 +9,12 @@ import { GatewayError } from '../base/errors.ts';
 export type RequestBody =
   | { readonly kind: 'none' }
   | { readonly kind: 'kept'; readonly bytes: Buffer }
-  | { readonly kind: 'streamed'; readonly chunks: AsyncIterable<Buffer> };
+  | { readonly kind: 'streamed'; readonly chunks: AsyncIterable<Buffer>; readonly progress: BodyProgress };
+
+/** Who a body waits for: the client to send more, or the upstream to take more. */
+export interface BodyProgress {
+  awaitsClient: boolean;
+}
 
 export interface BodyLimits {
   /** Largest body that is kept, in bytes. */
@@ -43,15 +48,20 @@ export function receiveBody(
   if (source === undefined || source.length === 0) return NONE;
   const declared = source.length ?? 0;
   if (declared > limits.max) throw tooLarge(limits.max);
-  const chunks = bounded(source, limits.max);
-  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks };
+  const progress = { awaitsClient: true };
+  const chunks = bounded(source, limits.max, progress);
+  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress };
   return new Promise((resolve, reject) => {
     cancellation.onCancel(reject);
-    keepOrStream(chunks, limits.replayUpTo).then(resolve, reject);
+    keepOrStream(chunks, progress, limits.replayUpTo).then(resolve, reject);
   });
 }
 
-async function keepOrStream(chunks: AsyncGenerator<Buffer, void>, replayUpTo: number): Promise<RequestBody> {
+async function keepOrStream(
+  chunks: AsyncGenerator<Buffer, void>,
+  progress: BodyProgress,
+  replayUpTo: number,
+): Promise<RequestBody> {
   const start: Buffer[] = [];
   let size = 0;
   while (size <= replayUpTo) {
@@ -60,10 +70,14 @@ async function keepOrStream(chunks: AsyncGenerator<Buffer, void>, replayUpTo: nu
     start.push(next.value);
     size += next.value.length;
   }
-  return { kind: 'streamed', chunks: resumed(start, chunks) };
+  return { kind: 'streamed', chunks: resumed(start, chunks), progress };
 }
 
-async function* bounded(source: BodySource, max: number): AsyncGenerator<Buffer, void> {
+async function* bounded(
+  source: BodySource,
+  max: number,
+  progress: BodyProgress,
+): AsyncGenerator<Buffer, void> {
   let size = 0;
   // The source is the client's connection: an upstream that answers early must not destroy it.
   const chunks: AsyncIterable<Buffer> = source.open().iterator({ destroyOnReturn: false });
@@ -71,8 +85,11 @@ async function* bounded(source: BodySource, max: number): AsyncGenerator<Buffer,
     size += chunk.length;
     source.onBytes(chunk.length);
     if (size > max) throw tooLarge(max);
+    progress.awaitsClient = false;
     yield chunk;
+    progress.awaitsClient = true;
   }
+  progress.awaitsClient = false;
 }
 
 async function* resumed(start: Buffer[], rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {

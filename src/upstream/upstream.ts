@@ -105,12 +105,14 @@ export class Upstream {
   async send(request: ClientRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void> {
     const { deployment, connections, totalTimeout } = this.#options;
     if (this.#inFlight >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
-    let tooLate = clientTooSlow;
-    const timer = setTimeout(() => cancellation.cancel(tooLate(totalTimeout)), totalTimeout);
+    let awaitsClient = (): boolean => true;
+    const timer = setTimeout(() => {
+      cancellation.cancel(awaitsClient() ? clientTooSlow(totalTimeout) : upstreamTooSlow(totalTimeout));
+    }, totalTimeout);
     this.#inFlight += 1;
     try {
       const body = await receiveBody(request.body, this.#options.body, cancellation);
-      tooLate = upstreamTooSlow;
+      awaitsClient = () => body.kind === 'streamed' && body.progress.awaitsClient;
       const begun = this.#clock.now();
       try {
         await new Handshake(this.#parts, { ...request, body }, sink, cancellation).run();

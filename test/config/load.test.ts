@@ -4,9 +4,10 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { credentialOf } from '../../src/config/deployment.ts';
-import { loadConfig, parseConfig } from '../../src/config/load.ts';
+import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
 import { knownKeys } from '../../src/config/values.ts';
+import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 let folder: string;
@@ -120,7 +121,9 @@ describe('a configuration that is right', () => {
 });
 
 describe('the files of config/', () => {
-  const names = readdir('config').then((all) => all.filter((name) => name.endsWith('.yaml')).sort());
+  const names = readdir('config').then((all) =>
+    all.filter((name) => name.endsWith('.yaml') && name !== 'simulator.yaml').sort(),
+  );
 
   test('are right', async () => {
     expect(await names).toEqual(expect.arrayContaining(['example.yaml', 'minimal.yaml']));
@@ -128,6 +131,11 @@ describe('the files of config/', () => {
       const config = await loadConfig(join('config', name));
       expect(Object.keys(config.deployments).length).toBeGreaterThan(0);
     }
+  });
+
+  test('simulator.yaml is right', async () => {
+    const { deployments } = await loadSettings('config/simulator.yaml', simulatorSettings);
+    expect(Object.keys(deployments)).toEqual(['submissions', 'abstracts']);
   });
 
   test('example.yaml shows every key', async () => {

@@ -1,32 +1,45 @@
 #!/bin/sh
 # Installs the servers and clients that the tests meet for real. Where apt is missing it says what to install.
 set -eu
+PATH="$PATH:/usr/sbin:/sbin"
 
 missing=''
-need() { # program, Debian package
-  PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+need() { # program or file, Debian package
+  command -v "$1" >/dev/null 2>&1 || [ -e "$1" ] || missing="$missing $2"
 }
-need apache2 apache2
+need apache2 apache2-bin
 need lighttpd lighttpd
+need /usr/lib/lighttpd/mod_openssl.so lighttpd-mod-openssl
 need curl curl
 need openssl openssl
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
-  echo "The tests need these programs (Debian's names):$missing. Install them and run again." >&2
+  echo "The tests need these packages (Debian's names):$missing. Install them and run again." >&2
   exit 1
 fi
 as_root=''
 if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null 2>&1 || {
-    echo "The tests need:$missing. Run as root: apt-get install$missing" >&2
+    echo "The tests need these packages. Run as root: apt-get install --no-install-recommends$missing" >&2
     exit 1
   }
   as_root='sudo'
 fi
 echo "Installing for the tests:$missing" >&2
-export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq
-# The packages' own services stay off: the tests start their own, on free ports.
-# shellcheck disable=SC2086
-$as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing >/dev/null
+
+# The tests run the servers themselves, on free ports: the packages' own services neither start now, for
+# which Debian asks policy-rc.d, nor at the next boot.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap '$as_root rm -f "$policy"' EXIT
+  trap 'exit 1' HUP INT TERM
+  printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+  $as_root chmod 755 "$policy"
+fi
+# shellcheck disable=SC2086 # one word for each package
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+case "$missing " in
+*' lighttpd '*) $as_root update-rc.d lighttpd disable ;;
+esac

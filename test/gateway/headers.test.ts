@@ -1,0 +1,125 @@
+import { describe, expect, test } from '@jest/globals';
+import fc from 'fast-check';
+import {
+  inboundHeaders,
+  inboundTrailers,
+  interimHeaders,
+  outboundHeaders,
+} from '../../src/gateway/headers.ts';
+
+const VIA = ['via', '1.1 digest-gateway'];
+const hopByHop = [
+  'Connection',
+  'Keep-Alive',
+  'Proxy-Connection',
+  'Proxy-Authenticate',
+  'Proxy-Authentication-Info',
+  'TE',
+  'Trailer',
+  'Transfer-Encoding',
+  'Upgrade',
+];
+
+describe('upstream goes', () => {
+  test('every other header in its order and case, duplicates too, then Via', () => {
+    const raw = ['X-b', '2', 'Accept', '*/*', 'x-B', '1', 'Accept', 'text/plain', 'Empty', ''];
+    expect(outboundHeaders(raw, '1.1')).toEqual([...raw, ...VIA]);
+  });
+
+  test('a Via that is there already, before our own', () => {
+    expect(outboundHeaders(['Via', '1.0 first'], '1.1')).toEqual(['Via', '1.0 first', ...VIA]);
+    expect(outboundHeaders([], '1.0')).toEqual(['via', '1.0 digest-gateway']);
+  });
+
+  test.each([
+    ...hopByHop,
+    'Host',
+    'Expect',
+    'Authorization',
+    'Proxy-Authorization',
+    'Cookie',
+    'X-Api-Key',
+    'Forwarded',
+    'X-Forwarded-For',
+    'X-Forwarded-Host',
+    'X-Forwarded-Port',
+    'X-Forwarded-Proto',
+    'X-Real-IP',
+  ])('no %s, in whatever case', (name) => {
+    for (const written of [name, name.toLowerCase(), name.toUpperCase()]) {
+      expect(outboundHeaders(['A', '1', written, 'x', 'B', '2'], '1.1')).toEqual([
+        'A',
+        '1',
+        'B',
+        '2',
+        ...VIA,
+      ]);
+    }
+  });
+});
+
+describe('to the client go', () => {
+  test('the other headers in their order and case, then Via and the request id', () => {
+    const raw = ['Date', 'today', 'X-b', '2', 'Via', '1.1 upstream', 'x-B', '1'];
+    expect(inboundHeaders(raw, 'id-1', false)).toEqual([...raw, ...VIA, 'x-request-id', 'id-1']);
+  });
+
+  test.each([
+    ...hopByHop,
+    'WWW-Authenticate',
+    'Authentication-Info',
+    'Set-Cookie',
+    'Set-Cookie2',
+    'X-Request-Id',
+  ])('no %s: not in the head, not before it, not after it', (name) => {
+    const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
+    expect(inboundHeaders(raw, 'id', false)).toEqual(['A', '1', 'B', '2', ...VIA, 'x-request-id', 'id']);
+    expect(interimHeaders(raw)).toEqual(['A', '1', 'B', '2']);
+    expect(inboundTrailers(raw)).toEqual([
+      ['A', '1'],
+      ['B', '2'],
+    ]);
+  });
+
+  test('the announcement of trailers where they can follow', () => {
+    expect(inboundHeaders(['Trailer', 'X-Checksum'], 'id', true)).toEqual([
+      ...['trailer', 'X-Checksum'],
+      ...VIA,
+      ...['x-request-id', 'id'],
+    ]);
+  });
+});
+
+describe('what Connection lists', () => {
+  test('ends here, in whatever case and spacing, from several lines', () => {
+    const raw = [
+      'connection',
+      'X-One ,\tx-two',
+      'X-ONE',
+      '1',
+      'x-two',
+      '2',
+      'Connection',
+      'x-three',
+      'X-Three',
+      '3',
+    ];
+    expect(outboundHeaders([...raw, 'X-Four', '4'], '1.1')).toEqual(['X-Four', '4', ...VIA]);
+    expect(interimHeaders([...raw, 'X-Four', '4'])).toEqual(['X-Four', '4']);
+  });
+
+  test('never takes the length of the body away', () => {
+    const raw = ['Connection', 'close, Content-Length', 'Content-Length', '5'];
+    expect(outboundHeaders(raw, '1.1')).toEqual(['Content-Length', '5', ...VIA]);
+  });
+
+  test('is gone for every list of names, and nothing else is', () => {
+    const name = fc.stringMatching(/^x-[a-z]{1,4}$/);
+    fc.assert(
+      fc.property(fc.array(name), fc.array(fc.tuple(name, fc.string())), (listed, pairs) => {
+        const expected = pairs.filter(([key]) => !listed.includes(key)).flat();
+        expect(interimHeaders(['Connection', listed.join(', '), ...pairs.flat()])).toEqual(expected);
+      }),
+    );
+  });
+});

@@ -1,0 +1,211 @@
+import { beforeEach, describe, expect, test } from '@jest/globals';
+import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
+import { codeOf, echoOf, useWire } from '../../support/wire.ts';
+
+const wire = useWire();
+const HOST = 'Host: x\r\n';
+const UUID = /^[\da-f-]{36}$/;
+/** What an attacker wants the upstream to read as a request of its own. */
+const HIDDEN = 'GET /echo/smuggled HTTP/1.1\r\nHost: x\r\n\r\n';
+
+beforeEach(async () => {
+  // With a nonce at hand, one request is all that it would take.
+  await wire.ask(`GET /echo HTTP/1.1\r\n${HOST}\r\n`);
+});
+
+/** Sends the bytes; the one answer must be a refusal that closes, and the upstream must see nothing. */
+async function refused(bytes: string, status = 400, code = 'bad-request'): Promise<void> {
+  const { requests } = wire.simulator.counts('upstream');
+  const client = await wire.connect();
+  await client.send(bytes);
+  const answer = await client.answer(bytes.slice(0, bytes.indexOf(' ')));
+  expectProblem(answer, status, code);
+  expect((await client.end()).toString()).toBe('');
+  expect(wire.simulator.counts('upstream').requests).toBe(requests);
+}
+
+function expectProblem(answer: RawAnswer, status: number, code: string): void {
+  expect([answer.status, codeOf(answer)]).toEqual([status, code]);
+  expect(valuesOf(answer, 'content-type')).toEqual(['application/problem+json']);
+  expect(valuesOf(answer, 'proxy-status')).toEqual(['digest-gateway; error=http_request_error']);
+  expect(valuesOf(answer, 'connection')).toEqual(['close']);
+  expect(valuesOf(answer, 'x-request-id')).toEqual([expect.stringMatching(UUID)]);
+}
+
+describe('its length is said twice, or not in digits', () => {
+  test.each([
+    ['Content-Length: 6\r\nTransfer-Encoding: chunked', '0\r\n\r\nX'],
+    ['Transfer-Encoding: chunked\r\nContent-Length: 6', '0\r\n\r\nX'],
+    ['Content-Length: 0\r\nContent-Length: 44', ''],
+    ['Content-Length: 5\r\ncontent-length: 5', 'hello'],
+    ['Content-Length: 5, 5', 'hello'],
+    ['Content-Length: 5,6', 'hello'],
+    ['Content-Length: -5', 'hello'],
+    ['Content-Length: +5', 'hello'],
+    ['Content-Length: 0x5', 'hello'],
+    ['Content-Length: 5.0', 'hello'],
+    ['Content-Length: 5 5', 'hello'],
+    ['Content-Length:', 'hello'],
+    ['Content-Length: "5"', 'hello'],
+    ['Content-Length: 18446744073709551621', 'hello'],
+  ])('%j', (lines, body) => refused(`POST /echo HTTP/1.1\r\n${HOST}${lines}\r\n\r\n${body}${HIDDEN}`));
+});
+
+describe('its transfer coding is not exactly chunked', () => {
+  test.each([
+    'chunked, identity',
+    'identity',
+    'xchunked',
+    'chunkedx',
+    'gzip, chunked',
+    'gzip',
+    'chunked, chunked',
+    'chunked;q=1',
+    '"chunked"',
+    '\x0bchunked',
+    'chunked\x00',
+    ', chunked',
+    'identity\r\nTransfer-Encoding: chunked',
+    'chunked\r\nTransfer-Encoding: chunked',
+    'chunked\r\nTransfer-Encoding: x',
+    '\r\n chunked',
+    '',
+  ])('%j', (coding) =>
+    refused(`POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: ${coding}\r\n\r\n0\r\n\r\n${HIDDEN}`),
+  );
+});
+
+describe('its lines end or begin in doubt', () => {
+  test.each([
+    ['a header continued on the next line', `GET /echo HTTP/1.1\r\n${HOST}A: b\r\n c: d\r\n\r\n`],
+    ['a space before the first header', `GET /echo HTTP/1.1\r\n Transfer-Encoding: chunked\r\n${HOST}\r\n`],
+    ['bare LF after a header', `GET /echo HTTP/1.1\r\n${HOST}A: b\nC: d\r\n\r\n`],
+    ['bare LF after the request line', `GET /echo HTTP/1.1\n${HOST}\r\n`],
+    ['bare LF throughout', 'GET /echo HTTP/1.1\nHost: x\n\n'],
+    ['bare LF at the end of the head', `GET /echo HTTP/1.1\r\n${HOST}\n`],
+    ['bare CR in a value', `GET /echo HTTP/1.1\r\n${HOST}A: b\rC: d\r\n\r\n`],
+    ['two CR', `GET /echo HTTP/1.1\r\n${HOST}A: b\r\r\n\r\n`],
+    ['a space before the colon', `POST /echo HTTP/1.1\r\n${HOST}Content-Length : 5\r\n\r\nhello`],
+    ['a tab before the colon', `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n`],
+    ['no colon', `GET /echo HTTP/1.1\r\n${HOST}Abc\r\n\r\n`],
+    ['no name', `GET /echo HTTP/1.1\r\n${HOST}: x\r\n\r\n`],
+    ['a name that is no token', `GET /echo HTTP/1.1\r\n${HOST}A(b): x\r\n\r\n`],
+    ['bytes in a name', `GET /echo HTTP/1.1\r\n${HOST}\xe9: x\r\n\r\n`],
+    ['NUL in a value', `GET /echo HTTP/1.1\r\n${HOST}A: b\x00c\r\n\r\n`],
+    ['NUL in a name', `GET /echo HTTP/1.1\r\n${HOST}A\x00: b\r\n\r\n`],
+    ['a control character in a value', `GET /echo HTTP/1.1\r\n${HOST}A: b\x01c\r\n\r\n`],
+    ['DEL in a value', `GET /echo HTTP/1.1\r\n${HOST}A: b\x7fc\r\n\r\n`],
+    ['a space in the target', `GET /echo /x HTTP/1.1\r\n${HOST}\r\n`],
+    ['tabs in the request line', `GET\t/echo\tHTTP/1.1\r\n${HOST}\r\n`],
+    ['a method in lower case', `get /echo HTTP/1.1\r\n${HOST}\r\n`],
+    ['a method that nobody knows', `SMUGGLE /echo HTTP/1.1\r\n${HOST}\r\n`],
+    ['TLS on a plain port', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
+  ])('%s', (_what, bytes) => refused(bytes));
+});
+
+describe('its version is not what its framing says', () => {
+  test.each([
+    [
+      'chunked in HTTP/1.0',
+      `POST /echo HTTP/1.0\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n${HIDDEN}`,
+    ],
+    ['HTTP/2.0', `GET /echo HTTP/2.0\r\n${HOST}\r\n`],
+    ['HTTP/0.9', `GET /echo HTTP/0.9\r\n${HOST}\r\n`],
+    ['HTTP/1.2', `GET /echo HTTP/1.2\r\n${HOST}\r\n`],
+    ['http/1.1', `GET /echo http/1.1\r\n${HOST}\r\n`],
+    ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+  ])('%s', (_what, bytes) => refused(bytes));
+});
+
+describe('its host is in doubt', () => {
+  test.each([
+    '',
+    'Host: a\r\nHost: b\r\n',
+    'Host: a\r\nHost: a\r\n',
+    'Host: a, b\r\n',
+    'Host: a b\r\n',
+    'Host: a/b\r\n',
+  ])('%j', (lines) => refused(`GET /echo HTTP/1.1\r\n${lines}\r\n`));
+
+  test('even where no deployment is', () => refused('GET http://nowhere.example/ HTTP/1.1\r\n\r\n'));
+});
+
+describe('its chunks are not what they say', () => {
+  const head = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n`;
+  test.each([
+    'zz\r\nhello\r\n0\r\n\r\n',
+    '-5\r\nhello\r\n0\r\n\r\n',
+    '0x5\r\nhello\r\n0\r\n\r\n',
+    '5 \r\nhello\r\n0\r\n\r\n',
+    ' 5\r\nhello\r\n0\r\n\r\n',
+    'fffffffffffffffff\r\nhello\r\n0\r\n\r\n',
+    '5\r\nhelloXX0\r\n\r\n',
+    '5\r\nhello0\r\n\r\n',
+    '5\nhello\n0\n\n',
+    '5;\nx\r\nhello\r\n0\r\n\r\n',
+    '5\r\nhello\r\n0\r\nA : b\r\n\r\n',
+    '5\r\nhello\r\n\r\n0\r\n\r\n',
+  ])('%j', (body) => refused(`${head}${body}${HIDDEN}`));
+
+  test('not even after a part of the body has come', async () => {
+    const { requests } = wire.simulator.counts('upstream');
+    const client = await wire.connect();
+    await client.send(`${head}5\r\nhello\r\n`);
+    await client.send('oops\r\n');
+    expectProblem(await client.answer(), 400, 'bad-request');
+    await client.end();
+    expect(wire.simulator.counts('upstream').requests).toBe(requests);
+  });
+});
+
+describe('its head does not end in time', () => {
+  test.each([
+    ['a header of 17 KiB', `A: ${'a'.repeat(17_000)}`],
+    ['a header of 4 MiB', `A: ${'a'.repeat(4 << 20)}`],
+    [
+      'headers of 17 KiB',
+      Array.from({ length: 1_000 }, (_, index) => `X-Header-${index}: value`).join('\r\n'),
+    ],
+  ])('%s', (_what, lines) =>
+    refused(`GET /echo HTTP/1.1\r\n${HOST}${lines}\r\n\r\n`, 431, 'headers-too-large'),
+  );
+
+  test('a target of 17 KiB', () =>
+    refused(`GET /${'a'.repeat(17_000)} HTTP/1.1\r\n${HOST}\r\n`, 431, 'headers-too-large'));
+});
+
+test('what comes before it on the connection is answered first', async () => {
+  const client = await wire.connect();
+  await client.send(`GET /echo/1 HTTP/1.1\r\n${HOST}\r\nGET /echo/2 HTTP/1.1\r\n${HOST}\r\nnonsense\r\n\r\n`);
+  expect(echoOf(await client.answer()).url).toBe('/echo/1');
+  expect(echoOf(await client.answer()).url).toBe('/echo/2');
+  expectProblem(await client.answer(), 400, 'bad-request');
+  expect((await client.end()).toString()).toBe('');
+});
+
+test('what comes after it on the connection is not read', async () => {
+  const { requests } = wire.simulator.counts('upstream');
+  const client = await wire.connect();
+  await client.send('nonsense\r\n\r\n');
+  for (let count = 0; count < 5; count += 1) await client.send(HIDDEN);
+  expectProblem(await client.answer(), 400, 'bad-request');
+  expect((await client.end()).toString()).toBe('');
+  expect(wire.simulator.counts('upstream').requests).toBe(requests);
+});
+
+test('nor what comes after a request that said it is the last', async () => {
+  const { requests } = wire.simulator.counts('upstream');
+  const client = await wire.connect();
+  await client.send(`GET /echo HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n${HIDDEN}`);
+  expect(echoOf(await client.answer()).url).toBe('/echo');
+  expect((await client.end()).toString()).toBe('');
+  expect(wire.simulator.counts('upstream').requests).toBe(requests + 1);
+});
+
+test('a head of many short lines is one request all the same', async () => {
+  const lines = 'a:b\r\n'.repeat(900);
+  const answer = await wire.ask(`POST /echo HTTP/1.1\r\n${HOST}${lines}Content-Length: 5\r\n\r\nhello`);
+  const { rawHeaders, body } = echoOf(answer);
+  expect(rawHeaders.filter((name) => name === 'a')).toHaveLength(900);
+  expect(body.length).toBe(5);
+});

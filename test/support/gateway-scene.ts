@@ -1,0 +1,62 @@
+import type { Readable } from 'node:stream';
+import { afterEach } from '@jest/globals';
+import { Pool } from 'undici';
+import type { Logged, RealServer } from './real-server.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from './running-gateway.ts';
+
+export interface Ask {
+  readonly method?: 'GET' | 'HEAD' | 'POST' | 'PUT';
+  readonly body?: string | Buffer | Readable;
+}
+
+export interface Seen {
+  readonly status: number;
+  readonly headers: Record<string, string | string[] | undefined>;
+  readonly body: string;
+}
+
+/** A gateway before one real server, and a client that knows nothing of Digest. */
+export interface GatewayScene {
+  readonly gateway: RunningGateway;
+  /** The target goes out byte for byte. */
+  ask(target: string, ask?: Ask): Promise<Seen>;
+  /** `upstream_attempts_total` by result, those that are 0 left out. */
+  attempts(): Promise<Record<string, number>>;
+  /** Stops the server; resolves to every request that it saw. */
+  stop(): Promise<Logged[]>;
+}
+
+const RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'];
+
+/** Sets scenes; gateway and server end after the test, however it went. */
+export function useScenes(): (
+  starting: Promise<RealServer>,
+  change?: Partial<TestDeployment>,
+) => Promise<GatewayScene> {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  return async (starting, change = {}) => {
+    const server = await starting;
+    closing.push(() => server.close());
+    const gateway = await startGateway({ real: { ...server.deployment, ...change } });
+    closing.push(() => gateway.close());
+    const client = new Pool(gateway.origin);
+    closing.push(() => client.close());
+    return {
+      gateway,
+      ask: async (path, { method = 'GET', body } = {}) => {
+        const answer = await client.request({ path, method, body: body ?? null });
+        return { status: answer.statusCode, headers: answer.headers, body: await answer.body.text() };
+      },
+      attempts: async () => {
+        const name = 'digest_gateway_upstream_attempts_total';
+        const counts = await Promise.all(RESULTS.map((result) => gateway.metric(name, { result })));
+        const pairs = RESULTS.map((result, index) => [result, counts[index] ?? 0] as const);
+        return Object.fromEntries(pairs.filter(([, count]) => count > 0));
+      },
+      stop: () => server.stop(),
+    };
+  };
+}

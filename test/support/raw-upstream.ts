@@ -1,0 +1,38 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+
+export interface RawUpstream {
+  /** `http://127.0.0.1:PORT`; a deployment needs `tls.allowPlaintext` for it. */
+  readonly origin: string;
+  close(): Promise<void>;
+}
+
+/** An upstream that answers each request's head with exactly these bytes (Latin-1). */
+export async function startRawUpstream(answerTo: (head: string) => string): Promise<RawUpstream> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    let received = '';
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => sockets.delete(socket));
+    socket.on('data', (chunk) => {
+      received += chunk.toString('latin1');
+      const end = received.indexOf('\r\n\r\n');
+      if (end === -1) return;
+      const answer = answerTo(received.slice(0, end));
+      received = '';
+      socket.write(answer, 'latin1');
+      if (/^connection: close/im.test(answer)) socket.end();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: async () => {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await once(server, 'close');
+    },
+  };
+}

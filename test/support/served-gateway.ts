@@ -1,0 +1,80 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { stringify } from 'yaml';
+
+const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+
+export interface ServedGateway {
+  /** `http://127.0.0.1:PORT` of the data plane. */
+  readonly origin: string;
+  /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
+  memory(): Promise<{ now: number; peak: number }>;
+  close(): Promise<void>;
+}
+
+export interface ServedUpstream {
+  readonly origin: string;
+  /** PEM. */
+  readonly ca: string;
+  readonly settings?: Record<string, unknown>;
+}
+
+/** `digest-gateway serve` in a process of its own, with one deployment for every path. */
+export async function serveGateway({ origin, ca, settings = {} }: ServedUpstream): Promise<ServedGateway> {
+  const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
+  const config = {
+    listen: { port: 0 },
+    control: { port: 0 },
+    anonymous: true,
+    credentials: { demo: { username: { value: 'demo-user' }, password: { value: 'demo-api-key' } } },
+    deployments: {
+      upstream: {
+        baseUrl: origin,
+        match: { pathPrefix: '/' },
+        credential: 'demo',
+        tls: { caFile: 'ca.pem' },
+        ...settings,
+      },
+    },
+  };
+  await writeFile(join(folder, 'ca.pem'), ca);
+  await writeFile(join(folder, 'gateway.yaml'), stringify(config));
+  // As an installed program, with the flags of its first line.
+  const child = spawn(PROGRAM, ['serve', '--config', join(folder, 'gateway.yaml')], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const ended = once(child, 'close');
+  const printed: string[] = [];
+  const close = async (): Promise<void> => {
+    child.kill('SIGTERM');
+    await ended;
+    await rm(folder, { recursive: true });
+  };
+  const listen = await new Promise<string>((resolve, reject) => {
+    createInterface(child.stderr)
+      .on('line', (line) => {
+        printed.push(line);
+        const { listen } = JSON.parse(line);
+        if (typeof listen === 'string') resolve(listen);
+      })
+      .on('close', () => reject(new Error(`The gateway did not start:\n${printed.join('\n')}`)));
+  }).catch(async (error) => {
+    await close();
+    throw error;
+  });
+  return {
+    origin: listen,
+    memory: async () => {
+      const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+      const bytes = (name: string) =>
+        Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
+      return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
+    },
+    close,
+  };
+}

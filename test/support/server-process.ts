@@ -1,0 +1,144 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { connect } from 'node:tls';
+
+/** Milliseconds; a server that listens does so in a tenth of it. */
+const START_LIMIT_MS = 10_000;
+const RETRY_MS = 10;
+const PORTS_TRIED = 5;
+
+/**
+ * Runs the command until a line or the end comes in on stdin, says "ended", and at the end of stdin
+ * removes the folder. Whatever ends the test's process, even SIGKILL, ends stdin.
+ */
+const KEEPER = `
+folder=$1; shift
+exec 3<&0
+"$@" </dev/null >&2 & server=$!
+{ read -r _ <&3; kill "$server"; } & watcher=$!
+wait "$server"
+kill "$watcher" 2>/dev/null
+trap '' PIPE # nobody may be left to hear it
+echo ended 2>/dev/null
+cat <&3 >/dev/null
+rm -rf "$folder"
+`;
+
+/** Where a server keeps its files and listens. */
+export interface Place {
+  readonly folder: string;
+  readonly port: number;
+}
+
+export interface ServerPlan {
+  /** Writes the server's files for this place; resolves to the command that runs it in the foreground. */
+  prepare(place: Place): Promise<readonly string[]>;
+  /** The authority of the certificate that the server shows, PEM. */
+  readonly ca: string;
+}
+
+export interface ServerProcess {
+  readonly place: Place;
+  /** Resolves when the server has ended; its folder stays. */
+  stop(): Promise<void>;
+  /** Resolves when the server has ended and its folder is gone. */
+  close(): Promise<void>;
+}
+
+/**
+ * Runs a program of the system on a free port; resolves when it answers with TLS.
+ * @throws Error with what the program printed when it ends or stays silent
+ */
+export async function startServer(plan: ServerPlan): Promise<ServerProcess> {
+  for (let left = PORTS_TRIED; ; left -= 1) {
+    const place = { folder: await mkdtemp(join(tmpdir(), 'server-')), port: await freePort() };
+    const server = await launch(plan, place);
+    try {
+      await server.answers(plan.ca);
+      return server;
+    } catch (error) {
+      await server.close();
+      // Somebody may take the port between its release here and the server's own bind.
+      if (left <= 1 || !/in use/i.test(server.printed())) {
+        throw new Error(`The server did not start: ${server.printed()}`, { cause: error });
+      }
+    }
+  }
+}
+
+interface LaunchedServer extends ServerProcess {
+  printed(): string;
+  answers(ca: string): Promise<void>;
+}
+
+async function launch(plan: ServerPlan, place: Place): Promise<LaunchedServer> {
+  const command = await plan.prepare(place).catch(async (error) => {
+    await rm(place.folder, { recursive: true });
+    throw error;
+  });
+  // Its own process group: Ctrl-C reaches the test only, and the end of stdin does the rest.
+  const keeper = spawn('sh', ['-c', KEEPER, 'keeper', place.folder, ...command], { detached: true });
+  const closed = once(keeper, 'close');
+  const ended = Promise.race([once(keeper.stdout, 'data'), closed]);
+  const printed = collect(keeper);
+  let running = true;
+  void ended.then(() => {
+    running = false;
+  });
+  const stop = async (): Promise<void> => {
+    if (running) keeper.stdin.write('\n');
+    await ended;
+  };
+  return {
+    place,
+    printed,
+    async answers(ca) {
+      const deadline = performance.now() + START_LIMIT_MS;
+      while (!(await speaksTls(place.port, ca))) {
+        if (!running || performance.now() > deadline) throw new Error('nothing listens');
+        await Promise.race([ended, delay(RETRY_MS)]);
+      }
+    },
+    stop,
+    async close() {
+      await stop();
+      keeper.stdin.end();
+      await closed;
+    },
+  };
+}
+
+function collect(child: ChildProcess): () => string {
+  let text = '';
+  child.stderr?.setEncoding('utf8').on('data', (piece: string) => {
+    text += piece;
+  });
+  return () => text;
+}
+
+/** Whether a server with a certificate of this authority listens: another one's would not do. */
+function speaksTls(port: number, ca: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: '127.0.0.1', port, ca });
+    const tell = (listens: boolean) => () => {
+      socket.destroy();
+      resolve(listens);
+    };
+    socket.once('secureConnect', tell(true)).once('error', tell(false));
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
