@@ -6,5 +6,5 @@ export default {
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
   // The build's output holds a second copy of package names and modules.
   modulePathIgnorePatterns: ['<rootDir>/dist/'],
-  reporters: ['default', '<rootDir>/test/support/jest/count-reporter.js'],
+  reporters: ['default', 'summary', '<rootDir>/test/support/jest/count-reporter.js'],
 };
