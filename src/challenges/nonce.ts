@@ -5,6 +5,12 @@ import type { HeldChallenge } from './store.ts';
 /** RFC 7616 §3.4: nc is eight hex digits. */
 const LAST_COUNT = 0xffffffff;
 
+/** Nonces that continue one another by nextnonce: an upstream may keep one state for them all, by opaque. */
+export interface Lane {
+  /** Requests under way with one of these nonces. */
+  underWay: number;
+}
+
 /** One challenge in use by this process: what answers it, and the count of answers. */
 export class Nonce implements HeldChallenge {
   readonly challenge: Challenge;
@@ -12,18 +18,39 @@ export class Nonce implements HeldChallenge {
   readonly answer: PreparedAnswer;
   /** One for the life of the nonce: with -sess it is part of A1 (RFC 7616 §3.4.2). */
   readonly cnonce: string;
+  readonly lane: Lane;
   #count = 0;
 
-  constructor(held: HeldChallenge, credential: Credential, cnonce: string) {
+  constructor(held: HeldChallenge, credential: Credential, cnonce: string, lane: Lane = { underWay: 0 }) {
     this.challenge = held.challenge;
     this.cookies = held.cookies;
     this.cnonce = cnonce;
+    this.lane = lane;
     this.answer = prepareAnswer(held.challenge, credential, cnonce);
   }
 
   /** Without qop there is no count, so nothing is lost when several processes use the nonce. */
   get shareable(): boolean {
     return this.answer.qop === undefined;
+  }
+
+  /**
+   * Whether the upstream holds this challenge in the state that the nonce had, named by opaque. Apache does,
+   * for one-time nonces and to check nc: whoever else comes there first makes it refuse a right answer.
+   */
+  sharesStateWith({ opaque }: Challenge): boolean {
+    return opaque !== undefined && opaque === this.challenge.opaque;
+  }
+
+  /** A request goes out with this nonce. */
+  begin(): void {
+    this.lane.underWay += 1;
+  }
+
+  /** It is over; true: others of the lane are still under way. */
+  end(): boolean {
+    this.lane.underWay -= 1;
+    return this.lane.underWay > 0;
   }
 
   get exhausted(): boolean {

@@ -1,7 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
-import { Nonce } from './nonce.ts';
+import { type Lane, Nonce } from './nonce.ts';
 import type { ChallengeStore, HeldChallenge } from './store.ts';
 
 /** How long a request waits for another's handshake before it makes its own, in milliseconds. */
@@ -96,6 +96,11 @@ export class NoncePool {
     if (this.#known === nonce) this.#known = undefined;
   }
 
+  /** Whether others have requests under way in this nonce's lane, or are about to. */
+  isContested({ lane }: Nonce): boolean {
+    return lane.underWay > 0 || this.#known?.lane === lane;
+  }
+
   /**
    * The upstream's challenge came: the nonce with which this request answers. It is this request's own
    * until the upstream has accepted it: somebody else's answer could be there first, and the server
@@ -131,11 +136,12 @@ export class NoncePool {
   succeed(nonce: Nonce, nextnonce: string): void {
     if (this.#known !== nonce || nextnonce === nonce.challenge.nonce) return;
     this.#known = undefined;
-    this.#publish(this.#create({ challenge: withNonce(nonce.challenge, nextnonce), cookies: nonce.cookies }));
+    const challenge = withNonce(nonce.challenge, nextnonce);
+    this.#publish(this.#create({ challenge, cookies: nonce.cookies }, nonce.lane));
   }
 
-  #create(held: HeldChallenge): Nonce {
-    return new Nonce(held, this.#options.credential, this.#options.newCnonce());
+  #create(held: HeldChallenge, lane?: Lane): Nonce {
+    return new Nonce(held, this.#options.credential, this.#options.newCnonce(), lane);
   }
 
   #publish(nonce: Nonce): void {

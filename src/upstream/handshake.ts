@@ -50,6 +50,8 @@ export class Handshake {
   #authenticated = 0;
   #repeated = false;
   #streamed = false;
+  /** Whether others used the lane of the nonce that was sent last, when its answer came. */
+  #contested = false;
 
   constructor(parts: HandshakeParts, request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation) {
     this.#parts = parts;
@@ -94,6 +96,15 @@ export class Handshake {
 
   /** The request, authenticated if a nonce is given. Resolves to the 401, or undefined: answered. */
   async #send(nonce: Nonce | undefined): Promise<Challenged | undefined> {
+    nonce?.begin();
+    try {
+      return await this.#sendOnce(nonce);
+    } finally {
+      this.#contested = nonce?.end() ?? false;
+    }
+  }
+
+  async #sendOnce(nonce: Nonce | undefined): Promise<Challenged | undefined> {
     let result = await this.#attempt(this.#signed(nonce), this.#sink);
     if (result.kind === 'lost' && this.#mayRepeat()) {
       this.#repeated = true;
@@ -167,11 +178,11 @@ export class Handshake {
   }
 
   /**
-   * Classifies a 401 and gives the nonce to answer it with. `nonce` is the refused one; undefined: the
-   * request carried none.
+   * Classifies a 401 and gives the nonce to answer it with; undefined: one is to be asked for without an
+   * answer. `nonce` is the refused one; undefined: the request carried none.
    * @throws GatewayError when there is nothing to answer, or no sense in it
    */
-  #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce {
+  #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce | undefined {
     const { pool, circuit, onAttempt, onChallenge } = this.#parts;
     const own = nonce !== undefined && nonce === this.#opening?.nonce;
     const challenge = chooseChallenge(parseChallenges(result.challenges), this.#parts.algorithms);
@@ -186,8 +197,10 @@ export class Handshake {
     if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
     if (this.#streamed) throw cannotRepeat();
     if (circuit.open && !this.#trial) throw credentialRefused();
-    onChallenge(nonce === undefined ? 'cold' : 'stale');
     this.#opening ??= pool.open();
+    const contested = nonce !== undefined && (this.#contested || pool.isContested(nonce));
+    if (contested && nonce.sharesStateWith(challenge)) return undefined;
+    onChallenge(this.#authenticated === 0 ? 'cold' : 'stale');
     return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
   }
 }
