@@ -20,14 +20,14 @@ export interface ExchangeRequest {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
-  readonly headers: string[];
+  readonly headers: readonly string[];
   readonly body: Buffer | AsyncIterable<Buffer> | null;
   readonly cancellation: Cancellation;
   /**
-   * Sees the head of an answer that is no 401, before the sink does.
+   * Sees the status and the Authentication-Info of an answer that is no 401, before the sink does.
    * @throws GatewayError when the answer must not go further
    */
-  readonly onHead: (authenticationInfo: readonly string[]) => BodyProof | undefined;
+  readonly onHead: (status: number, authenticationInfo: readonly string[]) => BodyProof | undefined;
 }
 
 export type ExchangeResult =
@@ -52,7 +52,11 @@ export function exchange(
   sink: AnswerSink,
 ): Promise<ExchangeResult> {
   return new Promise((resolve, reject) => {
-    const { method, target: path, headers, body } = request;
+    const { method, target: path, headers, body, cancellation } = request;
+    if (cancellation.reason !== undefined) {
+      reject(cancellation.reason);
+      return;
+    }
     const handler = new Exchange(request, sink, resolve, reject);
     dispatcher.dispatch({ method, path, headers, body } as Dispatcher.DispatchOptions, handler);
   });
@@ -110,7 +114,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       };
       return;
     }
-    this.#proof = this.#request.onHead(fieldLines(headers['authentication-info']));
+    this.#proof = this.#request.onHead(status, fieldLines(headers['authentication-info']));
     this.#sink.head(status, reason, flatText(controller.rawHeaders));
     this.#sink.onDrain(() => controller.resume());
   }

@@ -2,15 +2,15 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import { type NoncePool, Opening } from '../challenges/pool.ts';
-import { type AlgorithmName, hash } from '../digest/algorithms.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { chooseChallenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
-import type { RequestBody } from './body.ts';
 import { cookiePairs } from './cookies.ts';
 import { type CredentialCircuit, credentialRefused } from './credential-circuit.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from './exchange.ts';
 import { verifyProof } from './proof.ts';
+import { question, signed, type UpstreamRequest, unsigned } from './signing.ts';
 import { type AnswerSink, nowhere } from './sink.ts';
 
 /** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
@@ -18,14 +18,8 @@ const MAX_AUTHENTICATED = 2;
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
 
-export interface UpstreamRequest {
-  readonly method: string;
-  /** The request target, byte for byte. */
-  readonly target: string;
-  /** Flat list: name, value, name, value … */
-  readonly headers: readonly string[];
-  readonly body: RequestBody;
-}
+/** A lock-out, throttling or a proxy in between can answer so before anybody looks at the credential. */
+const SAYS_NOTHING = new Set([403, 429, 502, 503, 504]);
 
 /** The parts of an upstream that a handshake needs. */
 export interface HandshakeParts {
@@ -85,12 +79,10 @@ export class Handshake {
 
   /** A body that is not kept can be sent once: its nonce is asked for with a request that does nothing. */
   async #askFirst(): Promise<Nonce | undefined> {
-    const { target, headers } = this.#request;
-    const question = { method: 'HEAD', target, headers: withoutContent(headers), body: null };
-    const result = await this.#attempt(
-      { ...question, cancellation: this.#cancellation, onHead: () => undefined },
-      nowhere,
-    );
+    const cancellation = this.#cancellation;
+    const asked = { ...question(this.#request), cancellation, onHead: () => undefined };
+    const result = await this.#attempt(asked, nowhere);
+    if (result.kind === 'answered') this.#parts.onAttempt('ok');
     return result.kind === 'challenged' ? this.#nextNonce(result, undefined) : undefined;
   }
 
@@ -105,10 +97,10 @@ export class Handshake {
   }
 
   async #sendOnce(nonce: Nonce | undefined): Promise<Challenged | undefined> {
-    let result = await this.#attempt(this.#signed(nonce), this.#sink);
+    let result = await this.#attempt(this.#exchangeFor(nonce), this.#sink);
     if (result.kind === 'lost' && this.#mayRepeat()) {
       this.#repeated = true;
-      result = await this.#attempt(this.#signed(nonce), this.#sink);
+      result = await this.#attempt(this.#exchangeFor(nonce), this.#sink);
     }
     if (result.kind === 'lost') throw result.error;
     if (result.kind === 'challenged') return result;
@@ -131,48 +123,34 @@ export class Handshake {
     return !this.#repeated && !this.#streamed && IDEMPOTENT.has(this.#request.method);
   }
 
-  #signed(nonce: Nonce | undefined): ExchangeRequest {
-    const { method, target, body } = this.#request;
-    this.#streamed = body.kind === 'streamed';
+  #exchangeFor(nonce: Nonce | undefined): ExchangeRequest {
+    const request = this.#request;
     const cancellation = this.#cancellation;
+    this.#streamed = request.body.kind === 'streamed';
     if (nonce === undefined) {
-      const onHead = (): undefined => this.#unchallenged();
-      return {
-        method,
-        target,
-        headers: [...this.#request.headers],
-        body: payload(body),
-        cancellation,
-        onHead,
-      };
+      return { ...unsigned(request), cancellation, onHead: () => this.#unchallenged() };
     }
     this.#authenticated += 1;
     const nc = nonce.count();
-    const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
-    const headers = [
-      ...this.#request.headers,
-      'authorization',
-      nonce.answer.authorize({ method, uri: target, nc, bodyHash }),
-    ];
-    if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-    const onHead = (lines: readonly string[]): BodyProof | undefined => {
+    const onHead = (status: number, lines: readonly string[]): BodyProof | undefined => {
       if (lines.length === 0) {
-        this.#accepted(nonce, undefined);
+        this.#accepted(nonce, status, undefined);
         return undefined;
       }
       const info = parseAuthenticationInfo(lines);
-      return verifyProof(info, nonce, { uri: target, nc }, () => this.#accepted(nonce, info.nextnonce));
+      const accept = (): void => this.#accepted(nonce, status, info.nextnonce);
+      return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
-    return { method, target, headers, body: payload(body), cancellation, onHead };
+    return { ...signed(request, nonce, nc), cancellation, onHead };
   }
 
   #unchallenged(): undefined {
     if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
   }
 
-  #accepted(nonce: Nonce, nextnonce: string | undefined): void {
+  #accepted(nonce: Nonce, status: number, nextnonce: string | undefined): void {
     const { pool, circuit } = this.#parts;
-    circuit.accepted();
+    if (!SAYS_NOTHING.has(status)) circuit.accepted();
     if (this.#opening !== undefined) pool.accept(this.#opening);
     if (nextnonce !== undefined) pool.succeed(nonce, nextnonce);
   }
@@ -203,28 +181,6 @@ export class Handshake {
     onChallenge(this.#authenticated === 0 ? 'cold' : 'stale');
     return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
   }
-}
-
-function payload(body: RequestBody): Buffer | AsyncIterable<Buffer> | null {
-  if (body.kind === 'none') return null;
-  return body.kind === 'kept' ? body.bytes : body.chunks;
-}
-
-/** H(entity-body) for auth-int, RFC 7616 §3.4.3. */
-function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
-  if (body.kind === 'none') return undefined;
-  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
-  throw new GatewayError(
-    'body-too-large',
-    'The upstream wants the body protected (auth-int), which needs all of it in memory, and it is larger than body.replayUpTo.',
-  );
-}
-
-function withoutContent(headers: readonly string[]): string[] {
-  return headers.filter((_, index) => {
-    const name = headers[index - (index % 2)];
-    return name?.toLowerCase() !== 'content-length';
-  });
 }
 
 function noDigest(): GatewayError {

@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { type App, createApp } from '../../src/app.ts';
-import { monotonicClock } from '../../src/base/clock.ts';
+import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 
@@ -32,12 +32,13 @@ export interface TestDeployment {
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: Record<string, unknown> = {},
+  clock: Clock = monotonicClock,
 ): Promise<RunningGateway> {
   const { setup } = await setupFor(deployments, top);
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
   const app = createApp(setup, {
-    clock: monotonicClock,
+    clock,
     log,
     build: { version: 'test', node: process.version },
   });

@@ -1,4 +1,5 @@
 import { afterEach } from '@jest/globals';
+import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
@@ -9,40 +10,54 @@ export interface Pair {
   readonly gateway: RunningGateway;
   /** Asks the gateway as a plain client does. */
   get(target: string, init?: RequestInit): Promise<Response>;
+  close(): Promise<void>;
+}
+
+export interface PairOptions {
+  readonly behaviour?: BehaviourChange;
+  /** Of the deployment, beyond the defaults. */
+  readonly settings?: Record<string, unknown>;
+  readonly password?: string;
+  readonly clock?: Clock;
 }
 
 export const authors =
   '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';
 
-const open: (() => Promise<void>)[] = [];
+const open: Pair[] = [];
 
 afterEach(async () => {
-  for (const close of open.splice(0).reverse()) await close();
+  for (const pair of open.splice(0)) await pair.close();
 });
 
-/** Starts both; the test's end stops them. `settings` and `password` are the deployment's. */
+/** Starts both for one test, which stops them at its end. */
 export async function startPair(
   behaviour: BehaviourChange = {},
-  { settings, password }: { settings?: Record<string, unknown>; password?: string } = {},
+  options: Omit<PairOptions, 'behaviour'> = {},
 ): Promise<Pair> {
+  const pair = await openPair({ behaviour, ...options });
+  open.push(pair);
+  return pair;
+}
+
+/** Starts both; the caller closes them. */
+export async function openPair(options: PairOptions = {}): Promise<Pair> {
+  const { behaviour = {}, settings = {}, password, clock } = options;
   const { deployments } = defaultSettings();
-  const simulator = await startSimulator({
-    deployments: {
-      ...deployments,
-      submissions: { ...deployments.submissions, testPaths: true, ...behaviour },
-    },
-  });
-  open.push(() => simulator.close());
+  const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
+  const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
   const { origin } = simulator.deployments.submissions;
-  const deployment = {
-    origin,
-    ca: simulator.ca,
-    settings: settings ?? {},
-    ...(password !== undefined && { password }),
+  const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
+  const gateway = await startGateway({ submissions: deployment }, {}, clock);
+  return {
+    simulator,
+    gateway,
+    get: (target, init) => fetch(`${gateway.origin}${target}`, init),
+    close: async () => {
+      await gateway.close();
+      await simulator.close();
+    },
   };
-  const gateway = await startGateway({ submissions: deployment });
-  open.push(() => gateway.close());
-  return { simulator, gateway, get: (target, init) => fetch(`${gateway.origin}${target}`, init) };
 }
 
 /** The problem document of a refused request. */

@@ -1,13 +1,12 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
-import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import type { RawAnswer } from './raw-answer.ts';
 import { RawClient } from './raw-client.ts';
-import { type RunningGateway, startGateway } from './running-gateway.ts';
+import type { RunningGateway } from './running-gateway.ts';
+import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
-/** A gateway before a simulator that serves the test paths, and raw clients of it. */
+/** A gateway in front of the simulator, and raw clients of it. */
 export interface Wire {
-  readonly simulator: Simulator<'upstream'>;
+  readonly simulator: Pair['simulator'];
   readonly gateway: RunningGateway;
   /** Closed after the test. */
   connect(): Promise<RawClient>;
@@ -15,28 +14,9 @@ export interface Wire {
   ask(head: string, ...body: (string | Buffer)[]): Promise<RawAnswer>;
 }
 
-export interface WireOptions {
-  readonly behaviour?: BehaviourChange;
-  /** Of the deployment, beyond the defaults. */
-  readonly settings?: Record<string, unknown>;
-}
-
 /** Starts one for the tests of a file. */
-export function useWire({ behaviour = {}, settings = {} }: WireOptions = {}): Wire {
-  const running = useRunning(async () => {
-    const simulator = await startSimulator({
-      deployments: {
-        upstream: { kind: 'submissions', family: 'manuscripts', testPaths: true, ...behaviour },
-      },
-    });
-    const { origin } = simulator.deployments.upstream;
-    const gateway = await startGateway({ upstream: { origin, ca: simulator.ca, settings } });
-    const close = async () => {
-      await gateway.close();
-      await simulator.close();
-    };
-    return { simulator, gateway, close };
-  });
+export function useWire(options: PairOptions = {}): Wire {
+  const running = useRunning(() => openPair(options));
   const connect = useClients();
   return {
     get simulator() {

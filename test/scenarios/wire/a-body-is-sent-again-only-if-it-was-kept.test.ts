@@ -35,7 +35,7 @@ const framings = ['length', 'chunks'] as const;
 const cases = sizes.flatMap((size) => framings.map((framing) => [size, framing] as const));
 
 describe('the upstream gets the body whole', () => {
-  beforeEach(() => wire.simulator.reset('upstream'));
+  beforeEach(() => wire.simulator.reset('submissions'));
 
   test.each(cases)('when the nonce is refused: %d bytes by %s', async (size, framing) => {
     const body = bodyOf(size);
@@ -43,11 +43,11 @@ describe('the upstream gets the body whole', () => {
     await client.send(requestWith(body, framing));
     expect(echoOf(await client.answer()).body).toEqual({ length: size, sha256: sha256(body) });
     // The reset made every nonce unknown: this was a second try, or a question before the first.
-    expect(wire.simulator.counts('upstream')).toMatchObject({ challenges: 1, accepted: 1, requests: 2 });
+    expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1, requests: 2 });
   });
 
   test.each(cases)('when no nonce is known: %d bytes by %s', async (size, framing) => {
-    const { origin } = wire.simulator.deployments.upstream;
+    const { origin } = wire.simulator.deployments.submissions;
     const gateway = await startGateway({ cold: { origin, ca: wire.simulator.ca, settings } });
     const body = bodyOf(size);
     try {
@@ -60,7 +60,7 @@ describe('the upstream gets the body whole', () => {
         method: 'PUT',
         body: { length: size, sha256: sha256(body) },
       });
-      expect(wire.simulator.counts('upstream')).toMatchObject({ challenges: 1, accepted: 1, requests: 2 });
+      expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1, requests: 2 });
     } finally {
       await gateway.close();
     }
@@ -126,24 +126,24 @@ describe('on the line to the upstream', () => {
 });
 
 describe('when the upstream wants the body protected (auth-int)', () => {
-  beforeEach(() => wire.simulator.set('upstream', { qop: 'auth-int', algorithms: ['SHA-256'] }));
+  beforeEach(() => wire.simulator.set('submissions', { qop: 'auth-int', algorithms: ['SHA-256'] }));
 
   test.each(cases.filter(([size]) => size <= LIMIT))('it is: %d bytes by %s', async (size, framing) => {
-    wire.simulator.reset('upstream');
+    wire.simulator.reset('submissions');
     const body = bodyOf(size);
     const client = await wire.connect();
     await client.send(requestWith(body, framing));
     expect(echoOf(await client.answer()).body).toEqual({ length: size, sha256: sha256(body) });
-    expect(wire.simulator.counts('upstream').refused['wrong-response']).toBe(0);
+    expect(wire.simulator.counts('submissions').refused['wrong-response']).toBe(0);
   });
 
   test.each(framings)('it is too large for that: by %s', async (framing) => {
-    wire.simulator.reset('upstream');
+    wire.simulator.reset('submissions');
     const client = await wire.connect();
     await client.send(requestWith(bodyOf(LIMIT + 1), framing));
     const answer = await client.answer();
     expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
     expect(answer.body.toString()).toContain('body.replayUpTo');
-    expect(wire.simulator.counts('upstream').accepted).toBe(0);
+    expect(wire.simulator.counts('submissions').accepted).toBe(0);
   });
 });

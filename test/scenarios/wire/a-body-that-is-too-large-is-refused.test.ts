@@ -4,7 +4,7 @@ import { codeOf, echoOf, useWire } from '../../support/wire.ts';
 const MAX = 300_000;
 const wire = useWire({ settings: { body: { replayUpTo: '64KiB', max: MAX } } });
 
-beforeEach(() => wire.simulator.reset('upstream'));
+beforeEach(() => wire.simulator.reset('submissions'));
 
 const declared = (length: number) => `POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
 const CHUNKED = 'POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
@@ -15,7 +15,7 @@ test('as soon as it is declared, before a byte of it', async () => {
   await client.send(declared(MAX + 1));
   const answer = await client.answer();
   expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
-  expect(wire.simulator.counts('upstream').requests).toBe(0);
+  expect(wire.simulator.counts('submissions').requests).toBe(0);
 });
 
 test('as soon as it becomes too large, when nobody said how large', async () => {

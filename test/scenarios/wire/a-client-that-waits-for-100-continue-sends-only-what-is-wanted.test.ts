@@ -13,7 +13,7 @@ const wire = useWire({ settings: { body: { replayUpTo: '64KiB', max: '1MiB' } } 
 const connect = useClients();
 const LARGE = 200_000;
 
-beforeEach(() => wire.simulator.reset('upstream'));
+beforeEach(() => wire.simulator.reset('submissions'));
 
 const headOf = (length: number | string, target = '/echo', version = '1.1') =>
   `POST ${target} HTTP/${version}\r\nHost: x\r\nExpect: 100-continue\r\n${
@@ -31,7 +31,7 @@ describe('100 comes, once, before the answer', () => {
     await client.send(Buffer.alloc(length, 'x'));
     expect(echoOf(await client.answer()).body.length).toBe(length);
     // The body of a small one was sent twice, as the first try met a challenge.
-    expect(wire.simulator.counts('upstream')).toMatchObject({ challenges: 1, accepted: 1 });
+    expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1 });
     await client.send('GET /echo HTTP/1.1\r\nHost: x\r\n\r\n');
     expect(echoOf(await client.answer()).url).toBe('/echo');
   });
@@ -55,7 +55,7 @@ describe('100 comes, once, before the answer', () => {
     const client = await wire.connect();
     await client.send(headOf(LARGE));
     await client.answer();
-    expect(wire.simulator.counts('upstream').challenges).toBe(1);
+    expect(wire.simulator.counts('submissions').challenges).toBe(1);
   });
 });
 
@@ -72,7 +72,7 @@ describe('no 100 comes', () => {
 
   test('to a body that is too large', async () => {
     expect(await refusal(headOf(2 ** 20 + 1))).toEqual([413, 'body-too-large']);
-    expect(wire.simulator.counts('upstream').requests).toBe(0);
+    expect(wire.simulator.counts('submissions').requests).toBe(0);
   });
 
   test('to a request that goes nowhere', async () => {

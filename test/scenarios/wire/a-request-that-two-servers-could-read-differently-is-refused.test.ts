@@ -15,13 +15,13 @@ beforeEach(async () => {
 
 /** Sends the bytes; the one answer must be a refusal that closes, and the upstream must see nothing. */
 async function refused(bytes: string, status = 400, code = 'bad-request'): Promise<void> {
-  const { requests } = wire.simulator.counts('upstream');
+  const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send(bytes);
   const answer = await client.answer(bytes.slice(0, bytes.indexOf(' ')));
   expectProblem(answer, status, code);
   expect((await client.end()).toString()).toBe('');
-  expect(wire.simulator.counts('upstream').requests).toBe(requests);
+  expect(wire.simulator.counts('submissions').requests).toBe(requests);
 }
 
 function expectProblem(answer: RawAnswer, status: number, code: string): void {
@@ -148,13 +148,13 @@ describe('its chunks are not what they say', () => {
   ])('%j', (body) => refused(`${head}${body}${HIDDEN}`));
 
   test('not even after a part of the body has come', async () => {
-    const { requests } = wire.simulator.counts('upstream');
+    const { requests } = wire.simulator.counts('submissions');
     const client = await wire.connect();
     await client.send(`${head}5\r\nhello\r\n`);
     await client.send('oops\r\n');
     expectProblem(await client.answer(), 400, 'bad-request');
     await client.end();
-    expect(wire.simulator.counts('upstream').requests).toBe(requests);
+    expect(wire.simulator.counts('submissions').requests).toBe(requests);
   });
 });
 
@@ -184,22 +184,22 @@ test('what comes before it on the connection is answered first', async () => {
 });
 
 test('what comes after it on the connection is not read', async () => {
-  const { requests } = wire.simulator.counts('upstream');
+  const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send('nonsense\r\n\r\n');
   for (let count = 0; count < 5; count += 1) await client.send(HIDDEN);
   expectProblem(await client.answer(), 400, 'bad-request');
   expect((await client.end()).toString()).toBe('');
-  expect(wire.simulator.counts('upstream').requests).toBe(requests);
+  expect(wire.simulator.counts('submissions').requests).toBe(requests);
 });
 
 test('nor what comes after a request that said it is the last', async () => {
-  const { requests } = wire.simulator.counts('upstream');
+  const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send(`GET /echo HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n${HIDDEN}`);
   expect(echoOf(await client.answer()).url).toBe('/echo');
   expect((await client.end()).toString()).toBe('');
-  expect(wire.simulator.counts('upstream').requests).toBe(requests + 1);
+  expect(wire.simulator.counts('submissions').requests).toBe(requests + 1);
 });
 
 test('a head of many short lines is one request all the same', async () => {

@@ -38,7 +38,7 @@ describe('and the client cannot', () => {
   });
 
   test('keep the gateway from ending by keeping its side open', async () => {
-    const { origin } = wire.simulator.deployments.upstream;
+    const { origin } = wire.simulator.deployments.submissions;
     const gateway = await startGateway({ upstream: { origin, ca: wire.simulator.ca } });
     const client = await connect(gateway.port);
     await client.send(CONNECT);

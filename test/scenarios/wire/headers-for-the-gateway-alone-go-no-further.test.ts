@@ -72,7 +72,7 @@ describe('upstream', () => {
     const { rawHeaders } = echoOf(await wire.ask(`${head}Via: 1.0 first\r\n\r\n`));
     const values = (name: string) =>
       rawHeaders.filter((_, index) => rawHeaders[index - 1]?.toLowerCase() === name && index % 2 === 1);
-    expect(values('host')).toEqual([`127.0.0.1:${wire.simulator.deployments.upstream.port}`]);
+    expect(values('host')).toEqual([`127.0.0.1:${wire.simulator.deployments.submissions.port}`]);
     expect(values('authorization')).toEqual([expect.stringMatching(/^Digest username="demo-user", realm=/)]);
     expect(values('cookie')).toEqual([expect.stringMatching(/^SIMULATOR=/)]);
     expect(values('via')).toEqual(['1.0 first', '1.1 digest-gateway']);
@@ -159,9 +159,9 @@ describe('to the client', () => {
   });
 
   test('of a challenge and its answer, nothing', async () => {
-    wire.simulator.reset('upstream');
+    wire.simulator.reset('submissions');
     const answer = await wire.ask('GET /headers?X-Kept=yes HTTP/1.1\r\nHost: x\r\n\r\n');
-    expect(wire.simulator.counts('upstream')).toMatchObject({ challenges: 1, accepted: 1 });
+    expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1 });
     const names = answer.headers.map(([name]) => name.toLowerCase());
     expect(names).toContain('x-kept');
     for (const name of ['www-authenticate', 'authentication-info', 'set-cookie'])

@@ -31,7 +31,7 @@ test.each([
 });
 
 test('of an absolute form, its path and query', async () => {
-  const { port } = wire.simulator.deployments.upstream;
+  const { port } = wire.simulator.deployments.submissions;
   const path = '/echo//a/%2f/../b?c="\'d';
   const answer = await wire.ask(`GET http://127.0.0.1:${port}${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
   expect(echoOf(answer).url).toBe(path);
@@ -56,7 +56,7 @@ test('whatever printable characters it has', async () => {
     ),
     { numRuns: 200 },
   );
-  expect(wire.simulator.counts('upstream').refused).toMatchObject({ uri: 0, 'wrong-response': 0 });
+  expect(wire.simulator.counts('submissions').refused).toMatchObject({ uri: 0, 'wrong-response': 0 });
 });
 
 test('as a real client sends it', async () => {
@@ -74,10 +74,10 @@ describe('a byte that no target may hold (RFC 3986 §2) goes nowhere:', () => {
   test.each(['\x00', '\x01', '\t', '\x0b', '\x1f', '\x7f', '\x80', '\xe9', '\xc3\xa9', '\xff'])(
     '%j',
     async (bytes) => {
-      const { requests } = wire.simulator.counts('upstream');
+      const { requests } = wire.simulator.counts('submissions');
       const answer = await wire.ask(`GET /echo/${bytes} HTTP/1.1\r\nHost: x\r\n\r\n`);
       expect([answer.status, codeOf(answer)]).toEqual([400, 'bad-request']);
-      expect(wire.simulator.counts('upstream').requests).toBe(requests);
+      expect(wire.simulator.counts('submissions').requests).toBe(requests);
     },
   );
 });

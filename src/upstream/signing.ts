@@ -1,0 +1,60 @@
+import { GatewayError } from '../base/errors.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import { hash } from '../digest/algorithms.ts';
+import type { RequestBody } from './body.ts';
+import type { ExchangeRequest } from './exchange.ts';
+
+/** A client's request, its body taken. */
+export interface UpstreamRequest {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  /** Flat list: name, value, name, value … */
+  readonly headers: readonly string[];
+  readonly body: RequestBody;
+}
+
+/** What goes over the wire. */
+export type Message = Pick<ExchangeRequest, 'method' | 'target' | 'headers' | 'body'>;
+
+/** The request as it is: the upstream will ask for authentication if it wants any. */
+export function unsigned({ method, target, headers, body }: UpstreamRequest): Message {
+  return { method, target, headers, body: payload(body) };
+}
+
+/**
+ * The request with the answer to a challenge, and the cookies that came with it.
+ * @throws GatewayError `body-too-large` when the answer needs a body that is not in memory
+ */
+export function signed(request: UpstreamRequest, nonce: Nonce, nc: number): Message {
+  const { method, target, body } = request;
+  const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
+  const authorization = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
+  const headers = [...request.headers, 'authorization', authorization];
+  if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
+  return { method, target, headers, body: payload(body) };
+}
+
+/** A request that does nothing but make the upstream ask for authentication. */
+export function question({ target, headers }: UpstreamRequest): Message {
+  return { method: 'HEAD', target, headers: withoutLength(headers), body: null };
+}
+
+function payload(body: RequestBody): Message['body'] {
+  if (body.kind === 'none') return null;
+  return body.kind === 'kept' ? body.bytes : body.chunks;
+}
+
+/** H(entity-body) for auth-int, RFC 7616 §3.4.3. */
+function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
+  if (body.kind === 'none') return undefined;
+  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
+  throw new GatewayError(
+    'body-too-large',
+    'The upstream wants the body protected (auth-int), which needs all of it in memory, and it is larger than body.replayUpTo.',
+  );
+}
+
+function withoutLength(headers: readonly string[]): string[] {
+  return headers.filter((_, index) => headers[index - (index % 2)]?.toLowerCase() !== 'content-length');
+}
