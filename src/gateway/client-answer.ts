@@ -23,7 +23,7 @@ export class ClientAnswer implements AnswerSink {
   }
 
   information(status: number, headers: readonly string[]): void {
-    // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and Node.js 24 cannot send any.
+    // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
     this.#res.writeInformation(status, interimHeaders(headers));
   }
