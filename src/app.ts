@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
+import type { SpentBuffers } from './base/spent-buffers.ts';
 import { MemoryChallengeStore } from './challenges/memory.ts';
 import { credentialOf } from './config/deployment.ts';
 import type { Config } from './config/schema.ts';
@@ -28,6 +29,7 @@ export interface AppExternals {
   readonly clock: Clock;
   readonly log: Log;
   readonly build: BuildInfo;
+  readonly spent: SpentBuffers;
 }
 
 export interface App {
@@ -49,7 +51,12 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   let live = false;
   let closing: Promise<void> | undefined;
 
-  const gateway = new Gateway(gatewayOptions(setup, deployments), { clock, log, metrics });
+  const gateway = new Gateway(gatewayOptions(setup, deployments), {
+    clock,
+    log,
+    metrics,
+    spent: externals.spent,
+  });
   const listener = new Listener(gateway);
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,

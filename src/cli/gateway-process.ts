@@ -1,6 +1,7 @@
 import { type App, type AppSetup, createApp } from '../app.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
+import { SpentBuffers } from '../base/spent-buffers.ts';
 import { packageVersion } from './version.ts';
 
 export interface GatewayProcess {
@@ -12,7 +13,9 @@ export interface GatewayProcess {
 export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
-  return { app: createApp(setup, { clock: monotonicClock, log, build }), log };
+  // There with --expose-gc, as in the program's first line; without it memory grows, and nothing else.
+  const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
+  return { app: createApp(setup, { clock: monotonicClock, log, build, spent }), log };
 }
 
 /** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */

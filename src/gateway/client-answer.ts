@@ -1,25 +1,33 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '../base/errors.ts';
+import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { AnswerSink } from '../upstream/sink.ts';
+import type { Visit } from './client-request.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 
 const ASCII = /^[\x20-\x7e]*$/;
+
+/** What every answer needs to know of the gateway it goes through. */
+export interface DataPlane {
+  readonly spent: SpentBuffers;
+  isDraining(): boolean;
+}
 
 /** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
 export class ClientAnswer implements AnswerSink {
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
-  readonly #isDraining: () => boolean;
-  readonly requestId: string;
+  readonly #plane: DataPlane;
+  readonly #requestId: string;
   #resume: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
 
-  constructor(req: IncomingMessage, res: ServerResponse, requestId: string, isDraining: () => boolean) {
-    this.#isDraining = isDraining;
+  constructor({ req, res }: Visit, requestId: string, plane: DataPlane) {
     this.#req = req;
     this.#res = res;
-    this.requestId = requestId;
+    this.#requestId = requestId;
+    this.#plane = plane;
   }
 
   information(status: number, headers: readonly string[]): void {
@@ -32,14 +40,15 @@ export class ClientAnswer implements AnswerSink {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
     // A client that heard of the shutdown sends its next request elsewhere.
-    if (this.#isDraining()) this.#res.shouldKeepAlive = false;
+    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
     // undici reads the phrase as UTF-8, Node takes the characters for bytes.
     const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
-    this.#res.writeHead(status, phrase, inboundHeaders(headers, this.requestId, trailers));
+    this.#res.writeHead(status, phrase, inboundHeaders(headers, this.#requestId, trailers));
   }
 
   data(chunk: Buffer): boolean {
     this.bytes += chunk.length;
+    this.#plane.spent.add(chunk.length);
     const more = this.#res.write(chunk);
     if (!more && this.#resume !== undefined) this.#res.once('drain', this.#resume);
     return more;

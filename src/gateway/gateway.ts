@@ -1,10 +1,11 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { ClientAnswer } from './client-answer.ts';
+import { ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, onClientGone, type Visit } from './client-request.ts';
 import { FaultLog } from './fault-log.ts';
 import { checkFraming } from './framing.ts';
@@ -30,6 +31,7 @@ export interface GatewayExternals {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly spent: SpentBuffers;
 }
 
 /** Metrics know a client by its name in the configuration; this one has none. */
@@ -41,15 +43,16 @@ export class Gateway {
   readonly #clock: Clock;
   readonly #metrics: Metrics;
   readonly #faults: FaultLog;
+  readonly #plane: DataPlane;
   #options: GatewayOptions;
   #draining = false;
-  readonly #isDraining = (): boolean => this.#draining;
 
-  constructor(options: GatewayOptions, { clock, log, metrics }: GatewayExternals) {
+  constructor(options: GatewayOptions, { clock, log, metrics, spent }: GatewayExternals) {
     this.#options = options;
     this.#clock = clock;
     this.#metrics = metrics;
     this.#faults = new FaultLog(log, clock);
+    this.#plane = { spent, isDraining: () => this.#draining };
   }
 
   /** New rules for the requests that come from now on. */
@@ -67,7 +70,7 @@ export class Gateway {
     const { req, res } = visit;
     const begun = this.#clock.now();
     const requestId = requestIdOf(req.headers['x-request-id']);
-    const answer = new ClientAnswer(req, res, requestId, this.#isDraining);
+    const answer = new ClientAnswer(visit, requestId, this.#plane);
     let deployment = '';
     let code = '';
     try {
@@ -80,8 +83,8 @@ export class Gateway {
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
-      this.#faults.add(deployment, error, answer.requestId);
-      fail(visit, error, answer.requestId);
+      this.#faults.add(deployment, error, requestId);
+      fail(visit, error, requestId);
     } finally {
       linger(req);
       this.#count(deployment, code, res.statusCode, begun, answer.bytes);
@@ -97,7 +100,10 @@ export class Gateway {
     const { req, res, cancellation } = visit;
     const labels = { deployment: name };
     onClientGone(res, () => cancellation.cancel(CLIENT_CLOSED));
-    const body = bodyOf(visit, (count) => this.#metrics.requestBytes.inc(labels, count));
+    const body = bodyOf(visit, (count) => {
+      this.#plane.spent.add(count);
+      this.#metrics.requestBytes.inc(labels, count);
+    });
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
     this.#metrics.requestsInFlight.inc(labels);
     try {

@@ -2,6 +2,7 @@ import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { type App, createApp } from '../../src/app.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
+import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 
@@ -41,6 +42,7 @@ export async function startGateway(
     clock,
     log,
     build: { version: 'test', node: process.version },
+    spent: new SpentBuffers(() => {}),
   });
   const { listen, control } = await app.start();
   const controlOrigin = `http://127.0.0.1:${control.port}`;
