@@ -4,6 +4,9 @@ import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
 import { MemoryChallengeStore } from './challenges/memory.ts';
+import { openRedisStore } from './challenges/redis.ts';
+import type { RedisOptions } from './challenges/redis-connection.ts';
+import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from './challenges/store.ts';
 import { credentialOf } from './config/deployment.ts';
 import type { Config } from './config/schema.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
@@ -23,6 +26,8 @@ export interface AppSetup {
   readonly credentials: ReadonlyMap<string, Credential>;
   /** PEM by name of the deployment. */
   readonly authorities: ReadonlyMap<string, string>;
+  /** undefined: without Redis. */
+  readonly redis: RedisOptions | undefined;
 }
 
 export interface AppExternals {
@@ -45,9 +50,21 @@ export interface App {
 export function createApp(setup: AppSetup, externals: AppExternals): App {
   const { clock, log } = externals;
   const metrics = new Metrics(externals.build);
-  const store = new MemoryChallengeStore();
-  const onStoreError = (error: unknown): void => log.warn({ err: error }, 'the challenge store failed');
-  let deployments = buildDeployments(setup, { store, clock, metrics, onStoreError });
+  let storeUp = setup.redis === undefined;
+  const store = openStore(setup.redis, metrics, log, (up) => {
+    storeUp = up;
+  });
+  const onPolicyStep = (deployment: string) => (policy: NoncePolicy) => {
+    log.warn(
+      { deployment, policy },
+      'the upstream refuses nonces that are used as before: more careful from now on',
+    );
+  };
+  const upstreamExternals = { store, clock, metrics, onPolicyStep };
+  let deployments = buildDeployments(setup, upstreamExternals);
+  store.onChange((key) => {
+    for (const { upstream } of deployments) if (upstream.key === key) void upstream.adopt();
+  });
   let live = false;
   let closing: Promise<void> | undefined;
 
@@ -61,8 +78,9 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
+    observe: () => observeNonces(metrics, deployments),
     live: () => live,
-    readiness: () => readiness(live, deployments),
+    readiness: () => readiness(live, storeUp, deployments),
   });
 
   return {
@@ -86,15 +104,15 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       try {
         const next = await load();
         const old = deployments;
-        const built = buildDeployments(next, { store, clock, metrics, onStoreError });
+        const built = buildDeployments(next, upstreamExternals);
         await Promise.all(built.map(({ upstream }) => upstream.restore()));
         deployments = built;
         gateway.configure(gatewayOptions(next, built));
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
-        if (!samePorts(setup.config, next.config)) {
-          log.warn('listen and control cannot change while running: restart for that');
+        if (!sameFixtures(setup.config, next.config)) {
+          log.warn('listen, control and redis cannot change while running: restart for that');
         }
         await Promise.all(old.map(({ upstream }) => upstream.close()));
       } catch (error) {
@@ -109,6 +127,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         live = false;
         await listener.close(DRAIN_MS);
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
+        await store.close();
         await control.close();
       })();
       return closing;
@@ -128,6 +147,8 @@ function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deploy
         origin: deployment.baseUrl,
         credential,
         algorithms: deployment.digest.algorithms,
+        noncePolicy: deployment.digest.noncePolicy,
+        renewAhead: deployment.digest.renewAhead,
         connections: deployment.connections,
         timeouts: deployment.timeouts,
         totalTimeout: deployment.timeouts.total,
@@ -148,15 +169,40 @@ function gatewayOptions({ config }: AppSetup, deployments: readonly Deployment[]
   return { anonymous: config.anonymous, routes: new Routes(routes) };
 }
 
-function samePorts(a: Config, b: Config): boolean {
-  return JSON.stringify([a.listen, a.control]) === JSON.stringify([b.listen, b.control]);
+function sameFixtures(a: Config, b: Config): boolean {
+  return JSON.stringify([a.listen, a.control, a.redis]) === JSON.stringify([b.listen, b.control, b.redis]);
 }
 
-function readiness(live: boolean, deployments: readonly Deployment[]): Readiness {
+/** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
+function openStore(
+  redis: RedisOptions | undefined,
+  { storeUp, storeErrors }: Metrics,
+  log: Log,
+  onUp: (up: boolean) => void,
+): ChallengeStore {
+  storeUp.set(redis === undefined ? 1 : 0);
+  if (redis === undefined) return new MemoryChallengeStore();
+  return openRedisStore(redis, {
+    onUp: (up, reason) => {
+      storeUp.set(up ? 1 : 0);
+      onUp(up);
+      if (up) log.info('Redis is there: nonces are shared');
+      else log.warn({ reason }, 'Redis is not there: nonces are not shared, and everything else goes on');
+    },
+    onError: (operation) => storeErrors.inc({ operation }),
+  });
+}
+
+function readiness(live: boolean, storeUp: boolean, deployments: readonly Deployment[]): Readiness {
   const planes = {
     name: 'data-plane',
     ok: live,
     detail: live ? '' : 'does not take requests: starting, or shutting down',
+  };
+  const store = {
+    name: 'store',
+    ok: storeUp,
+    detail: storeUp ? '' : 'Redis is not there: nonces are not shared with other replicas',
   };
   const upstreams = deployments.map(({ name, upstream: { credentialRefused } }) => ({
     name: `deployment:${name}`,
@@ -164,7 +210,21 @@ function readiness(live: boolean, deployments: readonly Deployment[]): Readiness
     detail: credentialRefused ? 'the upstream refuses the credential: check user name and password' : '',
   }));
   const served = live && upstreams.some(({ ok }) => ok);
-  const checks = [planes, ...upstreams];
+  const checks = [planes, store, ...upstreams];
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
+}
+
+function observeNonces(metrics: Metrics, deployments: readonly Deployment[]): void {
+  const { nonceAge, nonceLifetime, noncePolicy } = metrics;
+  for (const { name: deployment, upstream } of deployments) {
+    nonceAge.remove({ deployment });
+    nonceLifetime.remove({ deployment });
+    for (const policy of NONCE_POLICIES) {
+      noncePolicy.set({ deployment, policy }, policy === upstream.noncePolicy ? 1 : 0);
+    }
+    const { nonceAgeMs, nonceLifetimeMs } = upstream;
+    if (nonceAgeMs !== undefined) nonceAge.set({ deployment }, nonceAgeMs / 1000);
+    if (nonceLifetimeMs !== undefined) nonceLifetime.set({ deployment }, nonceLifetimeMs / 1000);
+  }
 }

@@ -1,6 +1,6 @@
 import { type Credential, type PreparedAnswer, prepareAnswer } from '../digest/authorization.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import type { HeldChallenge } from './store.ts';
+import type { HeldChallenge, ParkedChallenge } from './store.ts';
 
 /** RFC 7616 §3.4: nc is eight hex digits. */
 const LAST_COUNT = 0xffffffff;
@@ -11,6 +11,16 @@ export interface Lane {
   underWay: number;
 }
 
+/** Where a nonce comes from, beside its challenge. */
+export interface NonceOrigin {
+  readonly cnonce: string;
+  readonly obtainedAt: number;
+  /** The last nc that a former owner used. */
+  readonly count?: number;
+  /** The lane of the nonce that named this one. */
+  readonly lane?: Lane;
+}
+
 /** One challenge in use by this process: what answers it, and the count of answers. */
 export class Nonce implements HeldChallenge {
   readonly challenge: Challenge;
@@ -19,14 +29,30 @@ export class Nonce implements HeldChallenge {
   /** One for the life of the nonce: with -sess it is part of A1 (RFC 7616 §3.4.2). */
   readonly cnonce: string;
   readonly lane: Lane;
-  #count = 0;
+  /** When the upstream issued it, on this process's clock. */
+  readonly obtainedAt: number;
+  /** Clients' requests that it served. */
+  uses = 0;
+  /** Whether a younger one was asked for to take its place. */
+  renewed = false;
+  /** No request takes it any more, whatever becomes of those under way. */
+  retired = false;
+  #count: number;
 
-  constructor(held: HeldChallenge, credential: Credential, cnonce: string, lane: Lane = { underWay: 0 }) {
+  constructor(held: HeldChallenge, credential: Credential, origin: NonceOrigin) {
     this.challenge = held.challenge;
     this.cookies = held.cookies;
-    this.cnonce = cnonce;
-    this.lane = lane;
-    this.answer = prepareAnswer(held.challenge, credential, cnonce);
+    this.cnonce = origin.cnonce;
+    this.lane = origin.lane ?? { underWay: 0 };
+    this.obtainedAt = origin.obtainedAt;
+    this.#count = origin.count ?? 0;
+    this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
+  }
+
+  /** As it goes to the next owner, who counts on from here. */
+  parked(now: number): ParkedChallenge {
+    const { challenge, cookies, cnonce } = this;
+    return { challenge, cookies, cnonce, count: this.#count, ageMs: now - this.obtainedAt };
   }
 
   /** Without qop there is no count, so nothing is lost when several processes use the nonce. */

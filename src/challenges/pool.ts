@@ -1,33 +1,23 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { Credential } from '../digest/authorization.ts';
-import { withNonce } from '../digest/challenge.ts';
-import { type Lane, Nonce } from './nonce.ts';
-import type { ChallengeStore, HeldChallenge } from './store.ts';
+import { HandshakeQueue, Opening } from './handshake-queue.ts';
+import { Learning } from './learning.ts';
+import type { Nonce } from './nonce.ts';
+import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
+import { Renewal } from './renewal.ts';
+import type { Replicas } from './replicas.ts';
+import type { HeldChallenge, NoncePolicy } from './store.ts';
 
-/** How long a request waits for another's handshake before it makes its own, in milliseconds. */
-const WAIT_MS = 2_000;
-
-export interface PoolOptions {
-  /** From `serializeKey`. */
-  readonly key: string;
-  readonly store: ChallengeStore;
-  /** The credential that the key names. */
-  readonly credential: Credential;
-  /** A new random cnonce. */
-  readonly newCnonce: () => string;
-  /** Told of a store that failed; the pool goes on with what it has. */
-  readonly onStoreError: (error: unknown) => void;
+export interface PoolOptions extends NonceMakerOptions {
+  readonly replicas: Replicas;
+  /** From 0 to 1. */
+  readonly random: () => number;
+  /** How nonces are used; `auto`: learned from refusals. */
+  readonly policy: NoncePolicy | 'auto';
+  /** Told of a step of the policy that was learned here. */
+  readonly onStep: (policy: NoncePolicy) => void;
+  /** Asks the upstream for a newer nonce, with `open(nonce)`; undefined: nonces are not renewed ahead. */
+  readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
 }
-
-/**
- * One handshake, held by the request that pays for it: `offer` the challenge, then `accept` or not,
- * and in the end always `close`.
- */
-export class Opening {
-  nonce: Nonce | undefined;
-}
-
-type Waiter = (entry: Nonce | Opening) => void;
 
 /**
  * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce
@@ -35,31 +25,78 @@ type Waiter = (entry: Nonce | Opening) => void;
  */
 export class NoncePool {
   readonly #options: PoolOptions;
-  readonly #waiters = new Set<Waiter>();
+  readonly #queue = new HandshakeQueue();
+  readonly #learning: Learning;
+  readonly #maker: NonceMaker;
+  /** Nonces for one request each at a time, the youngest last; none with the policy `shared`. */
+  readonly #free: Nonce[] = [];
+  readonly #renewal: Renewal | undefined;
   #known: Nonce | undefined;
-  /** The handshake that others wait for. */
-  #opening: Opening | undefined;
-  /** The nonce that the store held when this process last looked. */
-  #stored: string | undefined;
 
   constructor(options: PoolOptions) {
     this.#options = options;
+    this.#maker = new NonceMaker(options);
+    const { clock, random, renew, replicas, onStep } = options;
+    const step = (policy: NoncePolicy): void => {
+      onStep(policy);
+      this.#stopSharing();
+    };
+    this.#learning = new Learning({ replicas, clock, policy: options.policy, onStep: step });
+    if (renew === undefined) return;
+    // Only what everybody uses needs one process to renew it for all.
+    const lead = (ms: number): Promise<boolean> =>
+      this.#known?.shareable === true ? replicas.lead(ms) : Promise.resolve(true);
+    this.#renewal = new Renewal({ lifetime: this.#learning.lifetime, clock, random, lead, renew });
   }
 
-  /** Takes over what other processes share. For the start: no request waits for it. */
+  /** The nonce in use, for the metrics; undefined: none is known. */
+  get known(): Nonce | undefined {
+    return this.#known;
+  }
+
+  get policy(): NoncePolicy {
+    return this.#learning.policy;
+  }
+
+  /** How long nonces live here, as far as it was learned, in milliseconds. */
+  get lifetimeMs(): number | undefined {
+    return this.#learning.lifetime.ms;
+  }
+
+  /** Takes over what other processes share or left behind. For the start: no request waits for it. */
   async restore(): Promise<void> {
-    try {
-      const held = await this.#options.store.load(this.#options.key);
-      if (held === undefined) return;
-      this.#stored = held.challenge.nonce;
-      this.#known ??= this.#create(held);
-    } catch (error) {
-      this.#options.onStoreError(error);
+    const { replicas } = this.#options;
+    await this.#ask();
+    const held = (await replicas.load()) ?? (await replicas.take());
+    if (held === undefined) return;
+    if (this.policy !== 'shared') this.#free.push(this.#maker.adopted(held));
+    else if (this.#known === undefined) this.#use(this.#maker.adopted(held));
+  }
+
+  /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
+  async adopt(): Promise<void> {
+    await this.#ask();
+    const held = await this.#options.replicas.load();
+    if (held === undefined || this.policy !== 'shared') return;
+    if (held.challenge.nonce === this.#known?.challenge.nonce) return;
+    const nonce = this.#maker.adopted(held);
+    if (this.#known === undefined || nonce.obtainedAt > this.#known.obtainedAt) this.#use(nonce);
+  }
+
+  /** Leaves the nonces in use for the next process, when no request needs them any more. */
+  async park(): Promise<void> {
+    const nonces = [...this.#free.splice(0), ...(this.#known === undefined ? [] : [this.#known])];
+    this.#known = undefined;
+    this.#renewal?.cancel();
+    const { replicas, clock } = this.#options;
+    for (const nonce of nonces) {
+      if (!nonce.shareable) await replicas.park(nonce.parked(clock.now()), this.lifetimeMs);
     }
   }
 
   /** The nonce in use; undefined: none is known, so `enter`. */
   reserve(): Nonce | undefined {
+    if (this.policy !== 'shared') return this.#youngestFree();
     if (this.#known?.exhausted === true) this.#known = undefined;
     return this.#known;
   }
@@ -69,31 +106,29 @@ export class NoncePool {
    * it takes too long, when it ended without a challenge, or when the request is given up.
    */
   enter(cancellation: Cancellation): Promise<Nonce | Opening> {
-    if (this.#opening === undefined) return Promise.resolve(this.open());
-    return new Promise((resolve) => {
-      const waiter: Waiter = (entry) => {
-        clearTimeout(timer);
-        cancellation.onCancel(undefined);
-        this.#waiters.delete(waiter);
-        resolve(entry);
-      };
-      const goAlone = (): void => waiter(new Opening());
-      const timer = setTimeout(goAlone, WAIT_MS);
-      this.#waiters.add(waiter);
-      cancellation.onCancel(goAlone);
-    });
+    const wait = this.#queue.busy && this.policy === 'shared';
+    return wait ? this.#queue.wait(cancellation) : Promise.resolve(this.open());
   }
 
-  /** Begins a handshake. Others wait for it unless a nonce is known or another is under way. */
-  open(): Opening {
-    const opening = new Opening();
-    if (this.#known === undefined) this.#opening ??= opening;
+  /**
+   * Begins a handshake, to take the place of a nonce that is still good or of none. Others wait for it
+   * unless a nonce is known or another is under way.
+   */
+  open(replaces?: Nonce): Opening {
+    const opening = new Opening(replaces);
+    if (this.#known === undefined && this.policy === 'shared') this.#queue.lead(opening);
     return opening;
   }
 
   /** The upstream refused this nonce. A newer one, learned meanwhile, stays. */
   refuse(nonce: Nonce): void {
-    if (this.#known === nonce) this.#known = undefined;
+    if (this.#known === nonce) {
+      this.#known = undefined;
+      this.#renewal?.cancel();
+    }
+    // Requests that were under way together learn the same thing once.
+    if (nonce.uses > 0 && !nonce.retired) this.#learning.refused(nonce);
+    nonce.retired = true;
   }
 
   /** Whether others have requests under way in this nonce's lane, or are about to. */
@@ -108,57 +143,92 @@ export class NoncePool {
    * refused credential.
    */
   offer(opening: Opening, held: HeldChallenge): Nonce {
-    opening.nonce = this.#create(held);
+    this.#learning.challenged(held.challenge);
+    opening.nonce = this.#maker.issued(held);
     return opening.nonce;
   }
 
-  /** The upstream accepted the answer: the nonce serves everyone, unless a newer one does. */
-  accept(opening: Opening): void {
-    if (opening.nonce !== undefined) this.#publish(opening.nonce);
+  /**
+   * The upstream accepted an answer to the nonce, and named the one to use after it or did not. From now on
+   * it serves others, as the policy has it, unless a newer one does.
+   */
+  accept(nonce: Nonce, opening: Opening | undefined, nextnonce: string | undefined): void {
+    // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
+    if (opening?.replaces === undefined) nonce.uses += 1;
+    this.#learning.accepted(nonce);
+    const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
+    if (this.policy !== 'shared') {
+      this.#setFree(nonce, next);
+    } else if (nonce === this.#known) {
+      if (next !== nonce) this.#publish(next);
+    } else if (nonce === opening?.nonce && this.#known === opening.replaces) {
+      this.#publish(next);
+    }
   }
 
   /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
   unchallenged(opening: Opening): void {
-    if (this.#opening !== opening) return;
-    this.#opening = undefined;
-    for (const waiter of [...this.#waiters]) waiter(new Opening());
+    this.#queue.unchallenged(opening);
   }
 
   /** Ends a handshake. If it brought no nonce, the first who waits begins the next one. */
   close(opening: Opening): void {
-    if (this.#opening !== opening) return;
-    this.#opening = undefined;
-    const [first] = this.#waiters;
-    first?.(this.open());
+    this.#queue.close(opening);
   }
 
-  /** The upstream named the nonce to use after this one (nextnonce, RFC 7616 §3.5). */
-  succeed(nonce: Nonce, nextnonce: string): void {
-    if (this.#known !== nonce || nextnonce === nonce.challenge.nonce) return;
+  /** One request is done with the nonce: the next may take it, or the one that follows it. */
+  #setFree(nonce: Nonce, next: Nonce): void {
+    if (next !== nonce) {
+      this.#free.push(next);
+    } else if (this.policy === 'exclusive' && !nonce.retired) {
+      this.#free.push(nonce);
+      this.#renewOnce(nonce);
+    }
+  }
+
+  #renewOnce(nonce: Nonce): void {
+    if (nonce.renewed || nonce.uses === 0) return;
+    if (!this.#learning.lifetime.isAging(this.#learning.ageOf(nonce))) return;
+    nonce.renewed = true;
+    void this.#options.renew?.(nonce);
+  }
+
+  /** Nobody gets the nonce in use any more, and nobody waits for one. */
+  #stopSharing(): void {
+    if (this.#known !== undefined) this.#known.retired = true;
     this.#known = undefined;
-    const challenge = withNonce(nonce.challenge, nextnonce);
-    this.#publish(this.#create({ challenge, cookies: nonce.cookies }, nonce.lane));
+    this.#renewal?.cancel();
+    this.#queue.dissolve();
   }
 
-  #create(held: HeldChallenge, lane?: Lane): Nonce {
-    return new Nonce(held, this.#options.credential, this.#options.newCnonce(), lane);
+  async #ask(): Promise<void> {
+    await this.#learning.ask();
+    if (this.policy !== 'shared') this.#stopSharing();
+  }
+
+  #youngestFree(): Nonce | undefined {
+    for (let nonce = this.#free.pop(); nonce !== undefined; nonce = this.#free.pop()) {
+      if (!nonce.exhausted && !this.#learning.isOver(nonce)) return nonce;
+    }
+    return undefined;
   }
 
   #publish(nonce: Nonce): void {
-    if (this.#known !== undefined) return;
-    this.#known = nonce;
-    this.#opening = undefined;
+    this.#use(nonce);
     if (nonce.shareable) void this.#share(nonce);
-    for (const waiter of [...this.#waiters]) waiter(nonce);
+  }
+
+  #use(nonce: Nonce): void {
+    this.#known = nonce;
+    this.#renewal?.plan(nonce);
+    this.#queue.serve(nonce);
   }
 
   async #share(nonce: Nonce): Promise<void> {
-    const { challenge, cookies } = nonce;
-    try {
-      const held = await this.#options.store.replace(this.#options.key, this.#stored, { challenge, cookies });
-      this.#stored = held.challenge.nonce;
-    } catch (error) {
-      this.#options.onStoreError(error);
-    }
+    const { challenge, cookies, obtainedAt } = nonce;
+    const { clock, replicas } = this.#options;
+    const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
+    const quicker = await replicas.share(next, this.lifetimeMs);
+    if (quicker !== undefined && this.#known === nonce) this.#use(this.#maker.adopted(quicker));
   }
 }

@@ -7,6 +7,37 @@ export interface HeldChallenge {
   readonly cookies: readonly string[];
 }
 
+/** A challenge that waits in a store, with its age there and then. */
+export interface AgedChallenge extends HeldChallenge {
+  /** Milliseconds since the upstream issued it, the time in the store included. */
+  readonly ageMs: number;
+}
+
+/** A challenge with a count, on its way from one owner to the next. */
+export interface ParkedChallenge extends AgedChallenge {
+  /** The one that every answer so far was made with: with -sess it is part of A1. */
+  readonly cnonce: string;
+  /** The last nc that was used. */
+  readonly count: number;
+}
+
+/**
+ * How nonces of an upstream can be used, each step safer and dearer than the one before: by any number
+ * of requests at once; by one request at a time; by one request at all.
+ */
+export type NoncePolicy = (typeof NONCE_POLICIES)[number];
+
+export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
+
+/** What was learned about the nonces of an upstream. It holds for its realm and algorithm only. */
+export interface Learned {
+  readonly realm: string;
+  readonly algorithm: string;
+  readonly policy: NoncePolicy;
+  /** The youngest age at which a nonce was refused for its age, in milliseconds; undefined: none was. */
+  readonly lifetimeMs: number | undefined;
+}
+
 /** What a challenge belongs to. Two keys that differ in any part never share a nonce. */
 export interface ChallengeKey {
   readonly deployment: string;
@@ -28,16 +59,38 @@ export function serializeKey(key: ChallengeKey): string {
 }
 
 /**
- * Challenges that every process may use: those without qop, which have no count. Never holds a
- * credential or a hash of one. No call retries; a throw means that nothing is known of the outcome,
- * and the caller goes on with what it has.
+ * What processes tell each other about challenges. Never holds a credential or a hash of one. No call
+ * retries; a rejection means that nothing is known of the outcome, and the caller goes on with what it
+ * has. What is in a store may be lost at any time, without harm.
  */
 export interface ChallengeStore {
-  /** The challenge shared under `key`; undefined: none. */
-  load(key: string): Promise<HeldChallenge | undefined>;
+  /** The challenge without qop that everybody may use; undefined: none. */
+  load(key: string): Promise<AgedChallenge | undefined>;
   /**
-   * Atomically puts `next` in the place of the challenge whose nonce is `seen` (undefined: of none).
-   * Resolves to what is held afterwards: `next`, or the newer one of somebody who was quicker.
+   * Atomically puts `next` in the place of the challenge whose nonce is `seen` (undefined: of none), to be
+   * forgotten when it is `maxAgeMs` old. Resolves to what is held afterwards: `next`, or the newer one of
+   * somebody who was quicker.
    */
-  replace(key: string, seen: string | undefined, next: HeldChallenge): Promise<HeldChallenge>;
+  replace(
+    key: string,
+    seen: string | undefined,
+    next: AgedChallenge,
+    maxAgeMs: number,
+  ): Promise<AgedChallenge>;
+  /** Leaves a challenge with qop for whoever takes it; several can wait. Forgotten when it is `maxAgeMs` old. */
+  park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
+  /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
+  take(key: string): Promise<ParkedChallenge | undefined>;
+  /** What was learned about the upstream; undefined: nothing. */
+  recall(key: string): Promise<Learned | undefined>;
+  /** Replaces what was learned, for every process and the next start. */
+  learn(key: string, learned: Learned): Promise<void>;
+  /**
+   * Whether this process is to renew the challenge of the key: true for one process at a time. Ends by itself
+   * after `ms`, so that a process that died does not hold it.
+   */
+  lead(key: string, ms: number): Promise<boolean>;
+  /** Calls the listener with a key when somebody else replaced its challenge or learned something. */
+  onChange(listener: (key: string) => void): void;
+  close(): Promise<void>;
 }

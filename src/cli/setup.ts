@@ -1,15 +1,19 @@
+import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
 import type { Surroundings } from '../credentials/sources.ts';
+import { readRedis } from './redis-setup.ts';
 
 /** Everything that a configuration says and names, read and found right. */
 export interface Setup {
   config: Config;
   credentials: Credentials['byName'];
   authorities: Authorities['byDeployment'];
+  /** undefined: without Redis. */
+  redis: RedisOptions | undefined;
   /** What works, and should not stay as it is. */
   warnings: readonly Fault[];
 }
@@ -22,9 +26,10 @@ export async function readSetup(file: string, surroundings: Surroundings): Promi
   const { config, faultAt } = await loadLocated(file);
   const [credentials, authorities] = await Promise.all([
     readCredentials(config.credentials, surroundings).catch(orCredentialError),
-    readAuthorities(config.deployments),
+    readAuthorities(config),
   ]);
-  const findings = [...authorities.findings];
+  const redis = await readRedis(config.redis, authorities.redis, surroundings);
+  const findings = [...authorities.findings, ...redis.findings];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);
   }
@@ -35,7 +40,8 @@ export async function readSetup(file: string, surroundings: Surroundings): Promi
     config,
     credentials: credentials.byName,
     authorities: authorities.byDeployment,
-    warnings: credentials.warnings.map(faultAt),
+    redis: redis.options,
+    warnings: [...credentials.warnings, ...redis.warnings].map(faultAt),
   };
 }
 

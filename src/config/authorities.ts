@@ -1,33 +1,40 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { Finding } from './faults.ts';
+import type { Finding, Path } from './faults.ts';
 import type { Config } from './schema.ts';
 
-/** The certificate authorities that deployments name, and what is wrong with their files. */
+/** The certificate authorities that the configuration names, and what is wrong with their files. */
 export interface Authorities {
   /** PEM by name of the deployment; those without `tls.caFile` are not in it. */
   byDeployment: ReadonlyMap<string, string>;
+  /** PEM; undefined without `redis.tls.caFile`. */
+  redis: string | undefined;
   findings: readonly Finding[];
 }
 
 /** Reads every `tls.caFile`, so that a wrong one is known before the first handshake fails. */
-export async function readAuthorities(deployments: Config['deployments']): Promise<Authorities> {
+export async function readAuthorities({
+  deployments,
+  redis,
+}: Pick<Config, 'deployments' | 'redis'>): Promise<Authorities> {
   const byDeployment = new Map<string, string>();
   const findings: Finding[] = [];
+  const read = async (caFile: string | undefined, section: Path): Promise<string | undefined> => {
+    if (caFile === undefined) return undefined;
+    const pem = await readFile(caFile, 'latin1').catch(() => undefined);
+    if (pem !== undefined && holdsCertificates(pem)) return pem;
+    const wrong = pem === undefined ? 'cannot be read' : 'holds no certificate';
+    findings.push({
+      path: [...section, 'tls', 'caFile'],
+      message: `${caFile} ${wrong}: name a readable file of certificates in PEM form`,
+    });
+    return undefined;
+  };
   for (const [name, { tls }] of Object.entries(deployments)) {
-    if (tls.caFile === undefined) continue;
-    const pem = await readFile(tls.caFile, 'latin1').catch(() => undefined);
-    if (pem !== undefined && holdsCertificates(pem)) {
-      byDeployment.set(name, pem);
-    } else {
-      const wrong = pem === undefined ? 'cannot be read' : 'holds no certificate';
-      findings.push({
-        path: ['deployments', name, 'tls', 'caFile'],
-        message: `${tls.caFile} ${wrong}: name a readable file of certificates in PEM form`,
-      });
-    }
+    const pem = await read(tls.caFile, ['deployments', name]);
+    if (pem !== undefined) byDeployment.set(name, pem);
   }
-  return { byDeployment, findings };
+  return { byDeployment, redis: await read(redis?.tls?.caFile, ['redis']), findings };
 }
 
 function holdsCertificates(pem: string): boolean {

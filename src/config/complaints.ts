@@ -8,7 +8,6 @@ type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
 const LATER = [
-  'redis',
   'clients',
   'workers',
   'audit',
@@ -21,8 +20,6 @@ const LATER = [
   'deployments.*.operations',
   'deployments.*.unlistedOperations',
   'deployments.*.egress',
-  'deployments.*.digest.noncePolicy',
-  'deployments.*.digest.renewAhead',
   'deployments.*.tls.pinSha256',
 ].map((path) => path.split('.'));
 
@@ -59,8 +56,8 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
     return { path: key, key, message: 'is not available in this version: leave it out' };
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
-  // Inside a credential, a key out of place may be the password itself: `password: { hunter2 }`.
-  return parent[0] === 'credentials' && parent.length > 1
+  // Where a password belongs, a key out of place may be the password itself: `password: { hunter2 }`.
+  return parent[0] === 'redis' || (parent[0] === 'credentials' && parent.length > 1)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
 }

@@ -41,6 +41,19 @@ const digest = () =>
           error: 'names an algorithm twice: name each once',
         })
         .default([...ALGORITHMS]),
+      noncePolicy: oneOf(['auto', 'shared', 'exclusive', 'single-use']).default('auto'),
+      renewAhead: z
+        .union(
+          [
+            flag(),
+            z.strictObject({
+              method: oneOf(['HEAD', 'GET', 'OPTIONS']).default('HEAD'),
+              path: text('a path that starts with /', /^\/[\w\-.~%!$&'()*+,;=:@/?]*$/),
+            }),
+          ],
+          { error: 'true, false or { method: HEAD, path: /… }, a request that does nothing' },
+        )
+        .default(true),
     },
     { error: SECTION },
   );

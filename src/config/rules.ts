@@ -1,5 +1,6 @@
 import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Complaint, Path } from './faults.ts';
+import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
 
 const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
@@ -12,6 +13,7 @@ const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
 export function brokenRules(tree: unknown): Complaint[] {
   return [
     ...exposure(tree),
+    ...redisFits(tree),
     ...names(tree),
     ...keysAt(tree, ['deployments']).flatMap((name) => [
       ...schemeFits(tree, name),

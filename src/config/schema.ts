@@ -1,41 +1,13 @@
 import { z } from 'zod';
-import { Secret } from '../base/secret.ts';
 import { deploymentSchema } from './deployment.ts';
-import { bindAddress, fileName, flag, port, record, SECTION, text } from './values.ts';
+import { redisSchema } from './redis.ts';
+import { source } from './source.ts';
+import { bindAddress, flag, port, record, SECTION, text } from './values.ts';
 
 const listener = (defaultPort: number) => ({
   address: bindAddress().default('127.0.0.1'),
   port: port().default(defaultPort),
 });
-
-const ONE_SOURCE = 'give exactly one of env, file and value';
-
-const source = (folder: string) =>
-  z
-    .strictObject(
-      {
-        env: text('the name of an environment variable', /^[A-Za-z_]\w*$/).exactOptional(),
-        file: fileName(folder).exactOptional(),
-        value: text('text in quotes').exactOptional(),
-      },
-      { error: 'a mapping: { env: NAME }, { file: NAME } or { value: TEXT }' },
-    )
-    .transform(({ env, file, value }, context): CredentialSource => {
-      const given: CredentialSource[] = [];
-      if (env !== undefined) given.push({ env });
-      if (file !== undefined) given.push({ file });
-      if (value !== undefined) given.push({ value: new Secret(value) });
-      const [first, second] = given;
-      if (first !== undefined && second === undefined) {
-        return first;
-      }
-      const found = first === undefined ? 'has no source' : 'has more than one source';
-      context.addIssue({ code: 'custom', message: `${found}: ${ONE_SOURCE}` });
-      return z.NEVER;
-    });
-
-/** Where a user name or password comes from. */
-export type CredentialSource = { env: string } | { file: string } | { value: Secret };
 
 const credential = (folder: string) =>
   z.strictObject({ username: source(folder), password: source(folder) }, { error: SECTION });
@@ -59,6 +31,7 @@ export const configSchema = (folder: string) =>
           { error: SECTION },
         )
         .prefault({}),
+      redis: redisSchema(folder).exactOptional(),
       anonymous: flag().default(false),
       credentials: record(credential(folder)).prefault({}),
       deployments: record(deploymentSchema(folder), 'a mapping of at least one name to its upstream service'),

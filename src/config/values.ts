@@ -93,7 +93,7 @@ export const origin = (): z.ZodType<string> =>
   );
 
 /** A DNS name in its ASCII form, or an IPv4 address. */
-function isHost(value: string): boolean {
+export function isHost(value: string): boolean {
   return value.length <= 253 && value.split('.').every((label) => /^\w[\w-]{0,62}$/.test(label));
 }
 

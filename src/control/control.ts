@@ -24,6 +24,8 @@ export interface ControlOptions {
   /** SHA-256, in hex, of the bearer token that `/metrics` asks for; undefined: none. */
   readonly tokenSha256: string | undefined;
   readonly registry: Registry;
+  /** Brings the gauges that are read, not counted, up to date. */
+  readonly observe: () => void;
   readonly live: () => boolean;
   readonly readiness: () => Readiness;
 }
@@ -47,6 +49,7 @@ export class ControlPlane {
       res.status(readiness.status === 'unready' ? 503 : 200).json(readiness);
     });
     app.get('/metrics', requireToken(options.tokenSha256), async (_req, res) => {
+      options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
     app.use((_req, res) => {

@@ -61,6 +61,15 @@ export class Metrics {
     'deployment',
     'reason',
   ]);
+  readonly nonceAge = this.#gauge('nonce_age_seconds', 'Age of the nonce in use', ['deployment']);
+  readonly nonceLifetime = this.#gauge(
+    'nonce_lifetime_seconds',
+    'The youngest age at which the upstream refused a nonce for its age',
+    ['deployment'],
+  );
+  readonly noncePolicy = this.#gauge('nonce_policy', '1 for the policy in force', ['deployment', 'policy']);
+  readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
+  readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',

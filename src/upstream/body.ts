@@ -33,7 +33,7 @@ export interface BodySource {
   readonly onBytes: (count: number) => void;
 }
 
-const NONE: RequestBody = { kind: 'none' };
+export const NO_BODY: RequestBody = { kind: 'none' };
 
 /**
  * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large.
@@ -45,7 +45,7 @@ export function receiveBody(
   limits: BodyLimits,
   cancellation: Cancellation,
 ): Promise<RequestBody> | RequestBody {
-  if (source === undefined || source.length === 0) return NONE;
+  if (source === undefined || source.length === 0) return NO_BODY;
   const declared = source.length ?? 0;
   if (declared > limits.max) throw tooLarge(limits.max);
   const progress = { awaitsClient: true };
@@ -66,7 +66,7 @@ async function keepOrStream(
   let size = 0;
   while (size <= replayUpTo) {
     const next = await chunks.next();
-    if (next.done === true) return size === 0 ? NONE : { kind: 'kept', bytes: joined(start) };
+    if (next.done === true) return size === 0 ? NO_BODY : { kind: 'kept', bytes: joined(start) };
     start.push(next.value);
     size += next.value.length;
   }

@@ -1,10 +1,11 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { Opening } from '../challenges/handshake-queue.ts';
 import { Nonce } from '../challenges/nonce.ts';
-import { type NoncePool, Opening } from '../challenges/pool.ts';
+import type { NoncePool } from '../challenges/pool.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
-import { chooseChallenge, parseChallenges } from '../digest/challenge.ts';
+import { type Challenge, chooseChallenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import { cookiePairs } from './cookies.ts';
 import { type CredentialCircuit, credentialRefused } from './credential-circuit.ts';
@@ -29,6 +30,8 @@ export interface HandshakeParts {
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
   readonly onAttempt: (result: AttemptResult) => void;
   readonly onChallenge: (reason: ChallengeReason) => void;
+  /** Told of the target of a GET that succeeded. */
+  readonly onSuccess: (target: string) => void;
 }
 
 type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
@@ -60,10 +63,24 @@ export class Handshake {
    * @throws GatewayError when no answer reached the sink, or when it broke off
    */
   async run(): Promise<void> {
-    const { pool, circuit } = this.#parts;
+    const { pool } = this.#parts;
     const entry = pool.reserve() ?? (await pool.enter(this.#cancellation));
-    let nonce = entry instanceof Nonce ? entry : undefined;
-    this.#opening = entry instanceof Opening ? entry : undefined;
+    if (entry instanceof Nonce) await this.#walk(entry, undefined);
+    else await this.#walk(undefined, entry);
+  }
+
+  /**
+   * Sends the request only for the nonce that comes of it.
+   * @throws GatewayError as `run`
+   */
+  renew(replaced: Nonce): Promise<void> {
+    return this.#walk(undefined, this.#parts.pool.open(replaced));
+  }
+
+  async #walk(known: Nonce | undefined, opening: Opening | undefined): Promise<void> {
+    const { pool, circuit } = this.#parts;
+    let nonce = known;
+    this.#opening = opening;
     try {
       this.#trial = circuit.admit();
       if (this.#request.body.kind === 'streamed') nonce = (await this.#askFirst()) ?? nonce;
@@ -151,8 +168,8 @@ export class Handshake {
   #accepted(nonce: Nonce, status: number, nextnonce: string | undefined): void {
     const { pool, circuit } = this.#parts;
     if (!SAYS_NOTHING.has(status)) circuit.accepted();
-    if (this.#opening !== undefined) pool.accept(this.#opening);
-    if (nextnonce !== undefined) pool.succeed(nonce, nextnonce);
+    pool.accept(nonce, this.#opening, nextnonce);
+    if (status < 300 && this.#request.method === 'GET') this.#parts.onSuccess(this.#request.target);
   }
 
   /**
@@ -161,25 +178,39 @@ export class Handshake {
    * @throws GatewayError when there is nothing to answer, or no sense in it
    */
   #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce | undefined {
-    const { pool, circuit, onAttempt, onChallenge } = this.#parts;
-    const own = nonce !== undefined && nonce === this.#opening?.nonce;
+    const { pool } = this.#parts;
     const challenge = chooseChallenge(parseChallenges(result.challenges), this.#parts.algorithms);
-    if (nonce !== undefined) pool.refuse(nonce);
-    if (own && challenge?.stale !== true) {
-      onAttempt('refused');
-      circuit.refused();
-      throw credentialRefused();
-    }
-    onAttempt(nonce === undefined ? 'challenged' : 'stale');
+    if (nonce !== undefined) this.#refuse(nonce, challenge);
+    this.#parts.onAttempt(nonce === undefined ? 'challenged' : 'stale');
     if (challenge === undefined) throw noDigest();
-    if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
-    if (this.#streamed) throw cannotRepeat();
-    if (circuit.open && !this.#trial) throw credentialRefused();
+    this.#checkThatMoreHelps();
     this.#opening ??= pool.open();
     const contested = nonce !== undefined && (this.#contested || pool.isContested(nonce));
     if (contested && nonce.sharesStateWith(challenge)) return undefined;
-    onChallenge(this.#authenticated === 0 ? 'cold' : 'stale');
+    this.#parts.onChallenge(this.#reason(this.#opening));
     return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
+  }
+
+  /** A nonce of one's own that is refused and not stale: it is the credential that is refused. */
+  #refuse(nonce: Nonce, challenge: Challenge | undefined): void {
+    const { pool, circuit, onAttempt } = this.#parts;
+    pool.refuse(nonce);
+    if (nonce !== this.#opening?.nonce || challenge?.stale === true) return;
+    onAttempt('refused');
+    circuit.refused();
+    throw credentialRefused();
+  }
+
+  #checkThatMoreHelps(): void {
+    if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
+    if (this.#streamed) throw cannotRepeat();
+    if (this.#parts.circuit.open && !this.#trial) throw credentialRefused();
+  }
+
+  #reason(opening: Opening): ChallengeReason {
+    if (opening.replaces !== undefined) return 'ahead';
+    if (this.#authenticated > 0) return 'stale';
+    return this.#parts.pool.policy === 'single-use' ? 'single_use' : 'cold';
   }
 }
 

@@ -1,19 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import type { Pool } from 'undici';
-import type { Cancellation } from '../base/cancellation.ts';
+import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { Nonce } from '../challenges/nonce.ts';
 import { NoncePool } from '../challenges/pool.ts';
-import { type ChallengeStore, serializeKey } from '../challenges/store.ts';
+import { Replicas } from '../challenges/replicas.ts';
+import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { Credential } from '../digest/authorization.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
+import { type BodyLimits, type BodySource, NO_BODY, receiveBody } from './body.ts';
 import { type ConnectionOptions, openConnections } from './connections.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import { exchange } from './exchange.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
-import type { AnswerSink } from './sink.ts';
+import { type AnswerSink, nowhere } from './sink.ts';
 
 /** Requests that may wait for each connection before the gateway says that it is overloaded. */
 const QUEUE_PER_CONNECTION = 16;
@@ -22,6 +24,9 @@ export interface UpstreamOptions extends ConnectionOptions {
   readonly deployment: string;
   readonly credential: Credential & { readonly name: string; readonly version: string };
   readonly algorithms: readonly AlgorithmName[];
+  /** How nonces are used; `auto`: learned. */
+  readonly noncePolicy: NoncePolicy | 'auto';
+  readonly renewAhead: RenewAhead;
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
@@ -38,11 +43,15 @@ export interface ClientRequest {
   readonly body: BodySource | undefined;
 }
 
+/** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
+export type RenewAhead = boolean | { readonly method: string; readonly path: string };
+
 export interface UpstreamExternals {
   readonly store: ChallengeStore;
   readonly clock: Clock;
   readonly metrics: Metrics;
-  readonly onStoreError: (error: unknown) => void;
+  /** Told of a step of a deployment's nonce policy. */
+  readonly onPolicyStep: (deployment: string) => (policy: NoncePolicy) => void;
 }
 
 /** One deployment's upstream: its connections, nonces and credential. */
@@ -54,6 +63,10 @@ export class Upstream {
   readonly #nonces: NoncePool;
   readonly #circuit: CredentialCircuit;
   readonly #parts: HandshakeParts;
+  /** From `serializeKey`: what its challenges are shared under. */
+  readonly key: string;
+  /** The path of the last GET that succeeded, without its query. */
+  #lastPath: string | undefined;
   #inFlight = 0;
   #onIdle: (() => void) | undefined;
 
@@ -65,18 +78,22 @@ export class Upstream {
     this.#clock = externals.clock;
     this.#connections = openConnections(options);
     this.#circuit = new CredentialCircuit(externals.clock);
+    this.key = serializeKey({
+      deployment,
+      origin: options.origin,
+      credential: credential.name,
+      credentialVersion: credential.version,
+      egressAddress: '',
+    });
     this.#nonces = new NoncePool({
-      key: serializeKey({
-        deployment,
-        origin: options.origin,
-        credential: credential.name,
-        credentialVersion: credential.version,
-        egressAddress: '',
-      }),
-      store: externals.store,
+      replicas: new Replicas({ key: this.key, store: externals.store }),
       credential,
+      clock: externals.clock,
       newCnonce: () => randomBytes(16).toString('hex'),
-      onStoreError: externals.onStoreError,
+      random: Math.random,
+      policy: options.noncePolicy,
+      onStep: externals.onPolicyStep(deployment),
+      renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
     this.#parts = {
       pool: this.#nonces,
@@ -85,6 +102,9 @@ export class Upstream {
       exchange: (request, sink) => exchange(this.#connections, request, sink),
       onAttempt: (result) => metrics.upstreamAttempts.inc({ deployment, result }),
       onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
+      onSuccess: (target) => {
+        this.#lastPath = target;
+      },
     };
   }
 
@@ -93,9 +113,30 @@ export class Upstream {
     return this.#circuit.open;
   }
 
+  /** Age of the nonce in use, in milliseconds; undefined: none is. */
+  get nonceAgeMs(): number | undefined {
+    const { known } = this.#nonces;
+    return known === undefined ? undefined : this.#clock.now() - known.obtainedAt;
+  }
+
+  /** How nonces are used here. */
+  get noncePolicy(): NoncePolicy {
+    return this.#nonces.policy;
+  }
+
+  /** How long nonces live here, as far as it was learned, in milliseconds. */
+  get nonceLifetimeMs(): number | undefined {
+    return this.#nonces.lifetimeMs;
+  }
+
   /** Takes over nonces that other processes share; for the start. */
   restore(): Promise<void> {
     return this.#nonces.restore();
+  }
+
+  /** Another process shared a nonce. */
+  adopt(): Promise<void> {
+    return this.#nonces.adopt();
   }
 
   /**
@@ -133,7 +174,21 @@ export class Upstream {
         this.#onIdle = resolve;
       });
     }
+    await this.#nonces.park();
     await this.#connections.close();
+  }
+
+  async #renewAhead(replaced: Nonce): Promise<void> {
+    const { renewAhead } = this.#options;
+    const chosen = typeof renewAhead === 'object' ? renewAhead : { method: 'HEAD', path: this.#lastPath };
+    if (chosen.path === undefined) return;
+    const [target = ''] = chosen.path.split('?');
+    const request = { method: chosen.method, target, headers: [], body: NO_BODY };
+    try {
+      await new Handshake(this.#parts, request, nowhere, new Cancellation()).renew(replaced);
+    } catch {
+      // Counted as an attempt that failed; the nonce in use serves until the upstream refuses it.
+    }
   }
 }
 

@@ -2,9 +2,11 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { Opening } from '../../src/challenges/handshake-queue.ts';
 import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
-import { NoncePool, Opening } from '../../src/challenges/pool.ts';
+import { NoncePool } from '../../src/challenges/pool.ts';
+import { Replicas } from '../../src/challenges/replicas.ts';
 import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 
@@ -16,18 +18,23 @@ function held(nonce: string, qop = ''): HeldChallenge {
   return { challenge, cookies: [] };
 }
 
-function poolOn(store: ChallengeStore = new MemoryChallengeStore(), errors: unknown[] = []): NoncePool {
+function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
   let count = 0;
   const newCnonce = (): string => {
     count += 1;
     return `c${count}`;
   };
+  const replicas = new Replicas({ key: 'k', store });
+  const clock = { now: () => 0 };
   return new NoncePool({
-    key: 'k',
-    store,
+    replicas,
     credential,
+    clock,
     newCnonce,
-    onStoreError: (error) => errors.push(error),
+    random: () => 0,
+    policy: 'auto',
+    onStep: () => {},
+    renew: undefined,
   });
 }
 
@@ -36,7 +43,7 @@ const never = (): Cancellation => new Cancellation();
 function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open();
   const nonce = pool.offer(opening, challenge);
-  pool.accept(opening);
+  pool.accept(nonce, opening, undefined);
   pool.close(opening);
   return nonce;
 }
@@ -49,7 +56,7 @@ describe('one handshake at a time', () => {
     const waiting = [pool.enter(never()), pool.enter(never())];
     const nonce = pool.offer(opening as Opening, held('n', 'auth'));
     expect(pool.reserve()).toBeUndefined();
-    pool.accept(opening as Opening);
+    pool.accept(nonce, opening as Opening, undefined);
     expect(await Promise.all(waiting)).toEqual([nonce, nonce]);
     expect(pool.reserve()).toBe(nonce);
   });
@@ -63,7 +70,7 @@ describe('one handshake at a time', () => {
     const opening = (await second) as Opening;
     expect(opening).toBeInstanceOf(Opening);
     const nonce = pool.offer(opening, held('n'));
-    pool.accept(opening);
+    pool.accept(nonce, opening, undefined);
     expect(await third).toBe(nonce);
   });
 
@@ -87,7 +94,7 @@ describe('one handshake at a time', () => {
 
 describe('a nonce', () => {
   test('gives each nc once, from 1', () => {
-    const nonce = new Nonce(held('n', 'auth'), credential, 'c');
+    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0 });
     expect([nonce.count(), nonce.count(), nonce.count()]).toEqual([1, 2, 3]);
   });
 
@@ -104,47 +111,78 @@ describe('a nonce', () => {
     const pool = poolOn();
     const first = accepted(pool, held('first', 'auth'));
     first.count();
-    pool.succeed(first, 'second');
+    pool.accept(first, undefined, 'second');
     const second = pool.reserve();
     expect([second?.challenge.nonce, second?.count()]).toEqual(['second', 1]);
     expect(second?.cnonce).not.toBe(first.cnonce);
-    pool.succeed(first, 'third');
+    pool.accept(first, undefined, 'third');
     expect(pool.reserve()).toBe(second);
   });
 });
 
 describe('the store', () => {
-  test('holds nonces without qop for others, and none with qop', async () => {
+  test('gives everybody a nonce without qop', async () => {
     const store = new MemoryChallengeStore();
-    accepted(poolOn(store), held('counted', 'auth'));
-    expect(await store.load('k')).toBeUndefined();
     accepted(poolOn(store), held('shared'));
     const other = poolOn(store);
     await other.restore();
     expect(other.reserve()?.challenge.nonce).toBe('shared');
   });
 
-  test('replaces only the nonce that was seen', async () => {
+  test('gives a nonce with qop to one process only, after its owner has left it, and the count goes on', async () => {
     const store = new MemoryChallengeStore();
-    await store.replace('k', undefined, held('a'));
-    expect((await store.replace('k', undefined, held('b'))).challenge.nonce).toBe('a');
-    expect((await store.replace('k', 'a', held('b'))).challenge.nonce).toBe('b');
-    expect((await store.load('k'))?.challenge.nonce).toBe('b');
+    const owner = poolOn(store);
+    const nonce = accepted(owner, held('counted', 'auth'));
+    nonce.count();
+    nonce.count();
+    const early = poolOn(store);
+    await early.restore();
+    expect(early.reserve()).toBeUndefined();
+    await owner.park();
+    expect(owner.reserve()).toBeUndefined();
+    const heirs = [poolOn(store), poolOn(store)];
+    for (const heir of heirs) await heir.restore();
+    const [first, second] = heirs.map((heir) => heir.reserve());
+    expect([first?.challenge.nonce, first?.cnonce, first?.count()]).toEqual(['counted', nonce.cnonce, 3]);
+    expect(second).toBeUndefined();
   });
 
-  test('that fails is told, and nothing else happens', async () => {
-    const errors: unknown[] = [];
-    const failure = new Error('gone');
-    const broken: ChallengeStore = {
-      load: () => Promise.reject(failure),
-      replace: () => Promise.reject(failure),
+  test('lets a process adopt a newer nonce, and not an older one', async () => {
+    const store = new MemoryChallengeStore();
+    const pool = poolOn(store);
+    await store.replace('k', undefined, { ...held('old'), ageMs: 500 }, 10_000);
+    await pool.adopt();
+    expect(pool.reserve()?.challenge.nonce).toBe('old');
+    await store.replace('k', 'old', { ...held('newer'), ageMs: 100 }, 10_000);
+    await pool.adopt();
+    expect(pool.reserve()?.challenge.nonce).toBe('newer');
+    await store.replace('k', 'newer', { ...held('older'), ageMs: 900 }, 10_000);
+    await pool.adopt();
+    expect(pool.reserve()?.challenge.nonce).toBe('newer');
+  });
+
+  test('that fails at every call changes nothing', async () => {
+    let calls = 0;
+    const fails = () => {
+      calls += 1;
+      return Promise.reject(new Error('gone'));
     };
-    const pool = poolOn(broken, errors);
+    const broken: ChallengeStore = {
+      load: fails,
+      replace: fails,
+      park: fails,
+      take: fails,
+      recall: fails,
+      learn: fails,
+      lead: fails,
+      onChange: () => {},
+      close: () => Promise.resolve(),
+    };
+    const pool = poolOn(broken);
     await pool.restore();
-    const nonce = accepted(pool, held('n'));
-    await Promise.resolve();
-    await Promise.resolve();
-    expect(errors).toEqual([failure, failure]);
+    const nonce = accepted(pool, held('n', 'auth'));
     expect(pool.reserve()).toBe(nonce);
+    await pool.park();
+    expect(calls).toBe(4);
   });
 });

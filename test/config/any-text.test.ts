@@ -126,6 +126,18 @@ test.each([
   expect(traces(`credentials:\n  a: ${credential}\n${DEPLOYMENTS}`)).not.toContain('hunter2');
 });
 
+test.each([
+  ['in its place', '{ url: "redis://a", password: { value: hunter2 } }'],
+  ['in the url', '{ url: "redis://user:hunter2@a:6379" }'],
+  ['in a url with a fault of its own', '{ url: "redis://:hunter2@a:x" }'],
+  ['without source', '{ url: "redis://a", password: hunter2 }'],
+  ['as a key', '{ url: "redis://a", password: { hunter2 } }'],
+  ['without space after the colon', '{ url: "redis://a", password:hunter2 }'],
+  ['in a sentinel', '{ sentinels: ["user:hunter2@a:26379"], name: m }'],
+])('a password of Redis %s is in no message', (_title, redis) => {
+  expect(traces(`${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${redis}`)).not.toContain('hunter2');
+});
+
 test('a password in an origin, and a token instead of its hash, are in no message', () => {
   const origin = withMore().replace('https://', 'https://user:hunter2@');
   expect(traces(`control: { tokenSha256: hunter2 }\n${origin}`)).not.toContain('hunter2');

@@ -92,17 +92,15 @@ const secret: Case[] = [
   ],
 ];
 
-const later = ['redis: {}', 'clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].map(
-  (line): Case => {
-    const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
-    const column = line.startsWith('listen') ? 11 : 1;
-    return [
-      key ?? '',
-      `${RIGHT}\n${line}`,
-      [`3:${column} ${key}: is not available in this version: leave it out`],
-    ];
-  },
-);
+const later = ['clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].map((line): Case => {
+  const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
+  const column = line.startsWith('listen') ? 11 : 1;
+  return [
+    key ?? '',
+    `${RIGHT}\n${line}`,
+    [`3:${column} ${key}: is not available in this version: leave it out`],
+  ];
+});
 
 const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOperations', 'egress'].map(
   (key): Case => [
@@ -113,14 +111,6 @@ const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOper
 );
 
 const laterDeeper: Case[] = [
-  [
-    'digest',
-    withMore('digest: { noncePolicy: auto, renewAhead: true }'),
-    [
-      '7:15 deployments.d.digest.noncePolicy: is not available in this version: leave it out',
-      '7:34 deployments.d.digest.renewAhead: is not available in this version: leave it out',
-    ],
-  ],
   [
     'tls',
     withMore('tls: { pinSha256: [] }'),

@@ -153,13 +153,13 @@ describe('rules between parts', () => {
 
   test('all faults of all kinds are told at once, in the order of the file', () => {
     const text = [
-      'redis: {}',
+      'workers: 1',
       'listen: { port: 99999, address: 0.0.0.0 }',
       'anonymous: true',
       withMore('timeouts: { idle: 0s }', 'tsl: {}').replace('credential: a', 'credential: nobody'),
     ].join('\n');
     expect(faultLines(text).map((line) => line.split(': ')[0])).toEqual([
-      'c.yaml:1:1 redis',
+      'c.yaml:1:1 workers',
       'c.yaml:2:17 listen.port',
       'c.yaml:3:12 anonymous',
       'c.yaml:9:17 deployments.d.credential',

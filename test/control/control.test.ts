@@ -12,6 +12,7 @@ async function start(readiness: Readiness, tokenSha256?: string): Promise<string
   const { registry } = new Metrics({ version: 'test', node: 'v0' });
   const control = new ControlPlane({
     registry,
+    observe: () => {},
     tokenSha256,
     live: () => readiness.status !== 'unready',
     readiness: () => readiness,

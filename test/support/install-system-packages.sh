@@ -12,6 +12,8 @@ need lighttpd lighttpd
 need /usr/lib/lighttpd/mod_openssl.so lighttpd-mod-openssl
 need curl curl
 need openssl openssl
+need redis-server redis-server
+need redis-cli redis-tools
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -42,4 +44,7 @@ fi
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 case "$missing " in
 *' lighttpd '*) $as_root update-rc.d lighttpd disable ;;
+esac
+case "$missing " in
+*' redis-server '*) $as_root update-rc.d redis-server disable ;;
 esac

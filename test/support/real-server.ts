@@ -3,7 +3,7 @@ import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { TestDeployment } from './running-gateway.ts';
-import { type Place, startServer } from './server-process.ts';
+import { type Place, speaksTls, startServer } from './server-process.ts';
 
 /** The one account that the servers know. */
 export const account = { username: 'demo-user', password: 'demo-api-key', realm: 'Tests of digest-gateway' };
@@ -48,7 +48,7 @@ export const logFormat = '%s\\t%m\\t%{Authorization}i';
 export async function startRealServer(kind: ServerKind): Promise<RealServer> {
   const { ca, server: certificates } = await createCertificates();
   const server = await startServer({
-    ca,
+    answers: ({ port }) => speaksTls(port, ca),
     async prepare(place) {
       const { folder } = place;
       const { key, cert } = certificates.good;

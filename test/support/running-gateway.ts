@@ -3,8 +3,10 @@ import { stringify } from 'yaml';
 import { type App, createApp } from '../../src/app.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
+import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
+import { metricOf } from './metric.ts';
 
 export interface RunningGateway {
   readonly app: App;
@@ -33,17 +35,21 @@ export interface TestDeployment {
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: Record<string, unknown> = {},
-  clock: Clock = monotonicClock,
+  { clock = monotonicClock, redisPort }: { clock?: Clock; redisPort?: number } = {},
 ): Promise<RunningGateway> {
   const { setup } = await setupFor(deployments, top);
+  const redis = redisPort === undefined ? undefined : redisOn(redisPort);
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
-  const app = createApp(setup, {
-    clock,
-    log,
-    build: { version: 'test', node: process.version },
-    spent: new SpentBuffers(() => {}),
-  });
+  const app = createApp(
+    { ...setup, redis },
+    {
+      clock,
+      log,
+      build: { version: 'test', node: process.version },
+      spent: new SpentBuffers(() => {}),
+    },
+  );
   const { listen, control } = await app.start();
   const controlOrigin = `http://127.0.0.1:${control.port}`;
   return {
@@ -55,6 +61,11 @@ export async function startGateway(
     metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
     close: () => app.close(),
   };
+}
+
+function redisOn(port: number): RedisOptions {
+  const servers = { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 } as const;
+  return { servers, username: undefined, password: undefined, keyPrefix: 'test', tls: undefined };
 }
 
 /** What `createApp` takes, from deployments as a test describes them. */
@@ -85,21 +96,9 @@ export async function setupFor(
   const authorities = new Map(
     Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),
   );
-  return { setup: { config, credentials: byName, authorities } };
+  return { setup: { config, credentials: byName, authorities, redis: undefined } };
 }
 
 function mapValues<V, W>(record: Record<string, V>, change: (value: V, key: string) => W): Record<string, W> {
   return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, change(value, key)]));
-}
-
-async function metricOf(control: string, name: string, labels: Record<string, string>): Promise<number> {
-  const text = await (await fetch(`${control}/metrics`)).text();
-  const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
-  let sum = 0;
-  for (const line of text.split('\n')) {
-    const matches = line.startsWith(`${name} `) || line.startsWith(`${name}{`);
-    if (matches && wanted.every((label) => line.includes(label)))
-      sum += Number(line.slice(line.lastIndexOf(' ')));
-  }
-  return sum;
 }

@@ -6,12 +6,15 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { stringify } from 'yaml';
+import { metricOf } from './metric.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 
 export interface ServedGateway {
   /** `http://127.0.0.1:PORT` of the data plane. */
   readonly origin: string;
+  /** The sum of a metric over all series that have these labels. */
+  metric(name: string, labels?: Record<string, string>): Promise<number>;
   /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
   close(): Promise<void>;
@@ -25,7 +28,10 @@ export interface ServedUpstream {
 }
 
 /** `digest-gateway serve` in a process of its own, with one deployment for every path. */
-export async function serveGateway({ origin, ca, settings = {} }: ServedUpstream): Promise<ServedGateway> {
+export async function serveGateway(
+  { origin, ca, settings = {} }: ServedUpstream,
+  top: Record<string, unknown> = {},
+): Promise<ServedGateway> {
   const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
   const config = {
     listen: { port: 0 },
@@ -41,6 +47,7 @@ export async function serveGateway({ origin, ca, settings = {} }: ServedUpstream
         ...settings,
       },
     },
+    ...top,
   };
   await writeFile(join(folder, 'ca.pem'), ca);
   await writeFile(join(folder, 'gateway.yaml'), stringify(config));
@@ -55,12 +62,12 @@ export async function serveGateway({ origin, ca, settings = {} }: ServedUpstream
     await ended;
     await rm(folder, { recursive: true });
   };
-  const listen = await new Promise<string>((resolve, reject) => {
+  const up = await new Promise<{ listen: string; control: string }>((resolve, reject) => {
     createInterface(child.stderr)
       .on('line', (line) => {
         printed.push(line);
-        const { listen } = JSON.parse(line);
-        if (typeof listen === 'string') resolve(listen);
+        const { listen, control } = JSON.parse(line);
+        if (typeof listen === 'string') resolve({ listen, control });
       })
       .on('close', () => reject(new Error(`The gateway did not start:\n${printed.join('\n')}`)));
   }).catch(async (error) => {
@@ -68,7 +75,8 @@ export async function serveGateway({ origin, ca, settings = {} }: ServedUpstream
     throw error;
   });
   return {
-    origin: listen,
+    origin: up.listen,
+    metric: (name, labels = {}) => metricOf(up.control, name, labels),
     memory: async () => {
       const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
       const bytes = (name: string) =>

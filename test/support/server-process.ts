@@ -20,7 +20,7 @@ const KEEPER = `
 folder=$1; shift
 exec 3<&0
 "$@" </dev/null >&2 & server=$!
-{ read -r _ <&3; kill "$server"; } & watcher=$!
+{ read -r _ <&3; kill "$server"; kill -CONT "$server" 2>/dev/null; } & watcher=$!
 wait "$server"
 kill "$watcher" 2>/dev/null
 trap '' PIPE # nobody may be left to hear it
@@ -38,8 +38,8 @@ export interface Place {
 export interface ServerPlan {
   /** Writes the server's files for this place; resolves to the command that runs it in the foreground. */
   prepare(place: Place): Promise<readonly string[]>;
-  /** The authority of the certificate that the server shows, PEM. */
-  readonly ca: string;
+  /** Whether the server, and not somebody else's on the same port, takes requests. */
+  answers(place: Place): Promise<boolean>;
 }
 
 export interface ServerProcess {
@@ -51,15 +51,15 @@ export interface ServerProcess {
 }
 
 /**
- * Runs a program of the system on a free port; resolves when it answers with TLS.
+ * Runs a program of the system, on a free port unless one is given; resolves when it answers.
  * @throws Error with what the program printed when it ends or stays silent
  */
-export async function startServer(plan: ServerPlan): Promise<ServerProcess> {
-  for (let left = PORTS_TRIED; ; left -= 1) {
-    const place = { folder: await mkdtemp(join(tmpdir(), 'server-')), port: await freePort() };
-    const server = await launch(plan, place);
+export async function startServer(plan: ServerPlan, port?: number): Promise<ServerProcess> {
+  for (let left = port === undefined ? PORTS_TRIED : 1; ; left -= 1) {
+    const folder = await mkdtemp(join(tmpdir(), 'server-'));
+    const server = await launch(plan, { folder, port: port ?? (await freePort()) });
     try {
-      await server.answers(plan.ca);
+      await server.answers();
       return server;
     } catch (error) {
       await server.close();
@@ -73,7 +73,7 @@ export async function startServer(plan: ServerPlan): Promise<ServerProcess> {
 
 interface LaunchedServer extends ServerProcess {
   printed(): string;
-  answers(ca: string): Promise<void>;
+  answers(): Promise<void>;
 }
 
 async function launch(plan: ServerPlan, place: Place): Promise<LaunchedServer> {
@@ -97,9 +97,9 @@ async function launch(plan: ServerPlan, place: Place): Promise<LaunchedServer> {
   return {
     place,
     printed,
-    async answers(ca) {
+    async answers() {
       const deadline = performance.now() + START_LIMIT_MS;
-      while (!(await speaksTls(place.port, ca))) {
+      while (!(await plan.answers(place))) {
         if (!running || performance.now() > deadline) throw new Error('nothing listens');
         await Promise.race([ended, delay(RETRY_MS)]);
       }
@@ -122,7 +122,7 @@ function collect(child: ChildProcess): () => string {
 }
 
 /** Whether a server with a certificate of this authority listens: another one's would not do. */
-function speaksTls(port: number, ca: string): Promise<boolean> {
+export function speaksTls(port: number, ca: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host: '127.0.0.1', port, ca });
     const tell = (listens: boolean) => () => {
@@ -133,7 +133,7 @@ function speaksTls(port: number, ca: string): Promise<boolean> {
   });
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();

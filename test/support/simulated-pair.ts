@@ -3,6 +3,7 @@ import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
+import { startUnevenRelay } from './uneven-relay.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
 export interface Pair {
@@ -19,6 +20,8 @@ export interface PairOptions {
   readonly settings?: Record<string, unknown>;
   readonly password?: string;
   readonly clock?: Clock;
+  /** Between the two, connections are not equally fast. */
+  readonly relay?: boolean;
 }
 
 export const authors =
@@ -46,15 +49,23 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
-  const { origin } = simulator.deployments.submissions;
+  const { port } = simulator.deployments.submissions;
+  const relay =
+    options.relay === true ? await startUnevenRelay(port, (index) => (index * 7) % 20) : undefined;
+  const origin = `https://127.0.0.1:${relay?.port ?? port}`;
   const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
-  const gateway = await startGateway({ submissions: deployment }, {}, clock);
+  const gateway = await startGateway(
+    { submissions: deployment },
+    {},
+    { ...(clock !== undefined && { clock }) },
+  );
   return {
     simulator,
     gateway,
     get: (target, init) => fetch(`${gateway.origin}${target}`, init),
     close: async () => {
       await gateway.close();
+      await relay?.close();
       await simulator.close();
     },
   };

@@ -1,0 +1,83 @@
+import type { Cancellation } from '../base/cancellation.ts';
+import type { Nonce } from './nonce.ts';
+
+/** How long a request waits for another's handshake before it makes its own, in milliseconds. */
+const WAIT_MS = 2_000;
+
+/**
+ * One handshake, held by the request that pays for it: `offer` the challenge, then `accept` or not,
+ * and in the end always `close`.
+ */
+export class Opening {
+  /** The nonce that this one is to take the place of; undefined: of none. */
+  readonly replaces: Nonce | undefined;
+  nonce: Nonce | undefined;
+
+  constructor(replaces?: Nonce) {
+    this.replaces = replaces;
+  }
+}
+
+type Waiter = (entry: Nonce | Opening) => void;
+
+/** Lets one handshake at a time go ahead, and the others wait for its nonce. */
+export class HandshakeQueue {
+  readonly #waiters = new Set<Waiter>();
+  /** The handshake that others wait for. */
+  #leading: Opening | undefined;
+
+  get busy(): boolean {
+    return this.#leading !== undefined;
+  }
+
+  /** Others wait for this handshake from now on, unless they wait for another already. */
+  lead(opening: Opening): void {
+    this.#leading ??= opening;
+  }
+
+  /**
+   * The nonce that the leading handshake brings; or an opening to go alone with: when it takes too long,
+   * when it ends without a challenge, or when the request is given up.
+   */
+  wait(cancellation: Cancellation): Promise<Nonce | Opening> {
+    return new Promise((resolve) => {
+      const waiter: Waiter = (entry) => {
+        clearTimeout(timer);
+        cancellation.onCancel(undefined);
+        this.#waiters.delete(waiter);
+        resolve(entry);
+      };
+      const goAlone = (): void => waiter(new Opening());
+      const timer = setTimeout(goAlone, WAIT_MS);
+      this.#waiters.add(waiter);
+      cancellation.onCancel(goAlone);
+    });
+  }
+
+  /** A nonce is there, from the leading handshake or elsewhere: it serves all who wait. */
+  serve(nonce: Nonce): void {
+    this.#leading = undefined;
+    for (const waiter of [...this.#waiters]) waiter(nonce);
+  }
+
+  /** Nothing comes that all could use: everyone who waits goes alone. */
+  dissolve(): void {
+    this.#leading = undefined;
+    for (const waiter of [...this.#waiters]) waiter(new Opening());
+  }
+
+  /** The upstream asked for no authentication. */
+  unchallenged(opening: Opening): void {
+    if (this.#leading === opening) this.dissolve();
+  }
+
+  /** A handshake is over. If it led and brought nothing, the first who waits leads the next one. */
+  close(opening: Opening): void {
+    if (this.#leading !== opening) return;
+    this.#leading = undefined;
+    const [first] = this.#waiters;
+    if (first === undefined) return;
+    this.#leading = new Opening();
+    first(this.#leading);
+  }
+}

@@ -1,0 +1,58 @@
+import type { Clock } from '../base/clock.ts';
+import type { Lifetime } from './lifetime.ts';
+import type { Nonce } from './nonce.ts';
+
+/** When in its life a nonce is renewed, as a share; where in between is up to chance. */
+const EARLIEST = 0.7;
+const SPREAD = 0.1;
+/** After that share of a life without a newer nonce, whoever leads is taken to have failed. */
+const NEXT_TRY = 0.1;
+
+export interface RenewalParts {
+  readonly lifetime: Lifetime;
+  readonly clock: Clock;
+  /** From 0 to 1. */
+  readonly random: () => number;
+  /** Whether this process is the one to renew, for the time given in milliseconds. */
+  readonly lead: (ms: number) => Promise<boolean>;
+  /** Asks the upstream for a newer nonce and puts it in the place of this one. */
+  readonly renew: (nonce: Nonce) => Promise<void>;
+}
+
+/** Replaces the nonce in use before the upstream refuses it, so that no request has to wait for that. */
+export class Renewal {
+  readonly #parts: RenewalParts;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: RenewalParts) {
+    this.#parts = parts;
+  }
+
+  /** This nonce is in use from now on. Without a known lifetime there is nothing to plan. */
+  plan(nonce: Nonce): void {
+    const { lifetime, clock, random } = this.#parts;
+    this.cancel();
+    if (lifetime.ms === undefined) return;
+    const share = EARLIEST + SPREAD * random();
+    this.#at(nonce, lifetime.ms * share - (clock.now() - nonce.obtainedAt));
+  }
+
+  /** No nonce is in use. */
+  cancel(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #at(nonce: Nonce, delayMs: number): void {
+    this.#timer = setTimeout(() => void this.#renew(nonce), Math.max(0, delayMs)).unref();
+  }
+
+  async #renew(nonce: Nonce): Promise<void> {
+    const { lifetime, lead, renew } = this.#parts;
+    const life = lifetime.ms;
+    // A nonce that nobody used is not worth a request to the upstream.
+    if (life === undefined || nonce.uses === 0) return;
+    this.#at(nonce, life * NEXT_TRY);
+    if (await lead(life * NEXT_TRY)) await renew(nonce);
+  }
+}

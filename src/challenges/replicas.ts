@@ -1,0 +1,79 @@
+import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+
+/** How long a challenge is kept for others while nobody knows how long it lives, in milliseconds. */
+const KEPT_MS = 15 * 60_000;
+
+export interface ReplicasOptions {
+  /** From `serializeKey`. */
+  readonly key: string;
+  readonly store: ChallengeStore;
+}
+
+/**
+ * What the processes tell each other about the challenges of one key. Whatever the store does, no method
+ * rejects: who asks gets undefined, and goes on with what it has.
+ */
+export class Replicas {
+  readonly #options: ReplicasOptions;
+  /** The nonce that the store held when this process last looked. */
+  #stored: string | undefined;
+
+  constructor(options: ReplicasOptions) {
+    this.#options = options;
+  }
+
+  /** The challenge that everybody may use. */
+  async load(): Promise<AgedChallenge | undefined> {
+    const { store, key } = this.#options;
+    const held = await this.#try(() => store.load(key));
+    if (held !== undefined) this.#stored = held.challenge.nonce;
+    return held;
+  }
+
+  /** A challenge with a count that another process left; nobody else gets it. */
+  take(): Promise<ParkedChallenge | undefined> {
+    const { store, key } = this.#options;
+    return this.#try(() => store.take(key));
+  }
+
+  /** Offers a challenge without qop to everybody; resolves to the one of somebody who was quicker. */
+  async share(next: AgedChallenge, lifetimeMs = KEPT_MS): Promise<AgedChallenge | undefined> {
+    const { store, key } = this.#options;
+    const held = await this.#try(() => store.replace(key, this.#stored, next, lifetimeMs));
+    if (held === undefined) return undefined;
+    this.#stored = held.challenge.nonce;
+    return held.challenge.nonce === next.challenge.nonce ? undefined : held;
+  }
+
+  /** Leaves a challenge with a count for the next process. */
+  async park(parked: ParkedChallenge, lifetimeMs = KEPT_MS): Promise<void> {
+    const { store, key } = this.#options;
+    await this.#try(() => store.park(key, parked, lifetimeMs));
+  }
+
+  /** Whether this process is the one to renew. Without the store each has to care for itself. */
+  async lead(ms: number): Promise<boolean> {
+    const { store, key } = this.#options;
+    return (await this.#try(() => store.lead(key, ms))) ?? true;
+  }
+
+  /** What was learned about the upstream before. */
+  recall(): Promise<Learned | undefined> {
+    const { store, key } = this.#options;
+    return this.#try(() => store.recall(key));
+  }
+
+  async learn(learned: Learned): Promise<void> {
+    const { store, key } = this.#options;
+    await this.#try(() => store.learn(key, learned));
+  }
+
+  async #try<T>(call: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await call();
+    } catch {
+      // The store tells of its failures itself.
+      return undefined;
+    }
+  }
+}

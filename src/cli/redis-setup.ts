@@ -1,0 +1,38 @@
+import { isNativeError } from 'node:util/types';
+import type { Secret } from '../base/secret.ts';
+import type { RedisOptions } from '../challenges/redis-connection.ts';
+import type { Finding } from '../config/faults.ts';
+import type { Config } from '../config/schema.ts';
+import { readSource, type Surroundings } from '../credentials/sources.ts';
+
+export interface RedisSetup {
+  /** undefined: without Redis. */
+  readonly options: RedisOptions | undefined;
+  readonly findings: readonly Finding[];
+  /** What works, and should not stay as it is. */
+  readonly warnings: readonly Finding[];
+}
+
+/** Reads the password of Redis; `ca` is what was read of its `tls.caFile`. */
+export async function readRedis(
+  section: Config['redis'],
+  ca: string | undefined,
+  surroundings: Surroundings,
+): Promise<RedisSetup> {
+  const findings: Finding[] = [];
+  const warnings: Finding[] = [];
+  if (section === undefined) return { options: undefined, findings, warnings };
+  const { servers, username, password: source, keyPrefix, tls } = section;
+  const path = ['redis', 'password'];
+  let password: Secret | undefined;
+  if (source !== undefined) {
+    password = await readSource(source, surroundings).catch((error: unknown) => {
+      findings.push({ path, message: isNativeError(error) ? error.message : 'cannot be read' });
+      return undefined;
+    });
+    if ('value' in source) {
+      warnings.push({ path, message: 'stands in the configuration itself: use env or file' });
+    }
+  }
+  return { options: { servers, username, password, keyPrefix, tls: tls && { ca } }, findings, warnings };
+}

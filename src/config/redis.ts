@@ -1,0 +1,118 @@
+import { isIPv6 } from 'node:net';
+import { z } from 'zod';
+import type { Complaint } from './faults.ts';
+import { source } from './source.ts';
+import { keysAt, textAt, valueAt } from './tree.ts';
+import { fileName, isHost, SECTION, text } from './values.ts';
+
+const ADDRESS = 'a host and its port, such as redis-1.internal:6379';
+const URL_SHAPE =
+  'redis://host:port, or rediss://host:port for TLS, with /number after it for another database than 0';
+const ONE_KIND = 'give exactly one of url, sentinels and cluster';
+
+/** One server, or a host and port that leads to more. */
+export interface Address {
+  host: string;
+  port: number;
+}
+
+type Servers =
+  | { kind: 'single'; address: Address; database: number }
+  | { kind: 'sentinel'; sentinels: Address[]; name: string }
+  | { kind: 'cluster'; nodes: Address[] };
+
+/** Where processes share what they know of challenges. `folder` is where relative names of files start. */
+export const redisSchema = (folder: string) =>
+  z
+    .strictObject(
+      {
+        url: parsed(URL_SHAPE, parseUrl).exactOptional(),
+        sentinels: addresses().exactOptional(),
+        name: text('the name that the Sentinels give the master').exactOptional(),
+        cluster: addresses().exactOptional(),
+        username: text('a user name').exactOptional(),
+        password: source(folder).exactOptional(),
+        keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/).default(
+          'digest-gateway',
+        ),
+        tls: z.strictObject({ caFile: fileName(folder).exactOptional() }, { error: SECTION }).exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .transform(({ url, sentinels, name = '', cluster, tls, ...rest }, context) => {
+      const kinds: (Servers | undefined)[] = [
+        url && { kind: 'single', address: url.address, database: url.database },
+        sentinels && { kind: 'sentinel', sentinels, name },
+        cluster && { kind: 'cluster', nodes: cluster },
+      ];
+      const [servers, second] = kinds.filter((kind) => kind !== undefined);
+      if (servers !== undefined && second === undefined) {
+        return { ...rest, servers, tls: url?.tls === true ? (tls ?? {}) : tls };
+      }
+      const found = servers === undefined ? 'names no server' : 'names servers of several kinds';
+      context.addIssue({ code: 'custom', message: `${found}: ${ONE_KIND}` });
+      return z.NEVER;
+    });
+
+export type RedisSection = z.output<ReturnType<typeof redisSchema>>;
+
+/** The rules between the parts of `redis`. */
+export function* redisFits(tree: unknown): Generator<Complaint> {
+  const given = keysAt(tree, ['redis']);
+  const url = textAt(tree, ['redis', 'url']);
+  if (url !== undefined && /^rediss?:\/\/.*@/.test(url)) {
+    yield {
+      path: ['redis', 'url'],
+      message: 'holds a user or a password, in the open: write them under username and password instead',
+    };
+  }
+  if (url?.startsWith('redis://') && given.includes('tls')) {
+    yield {
+      path: ['redis', 'tls'],
+      message: 'stands beside a url without TLS: write rediss:// there, or leave tls out',
+    };
+  }
+  if (given.includes('sentinels') && !given.includes('name')) {
+    yield {
+      path: ['redis', 'name'],
+      message: 'is missing: give the name that the Sentinels have for the master, such as mymaster',
+    };
+  }
+  if (given.includes('name') && !given.includes('sentinels')) {
+    yield { path: ['redis', 'name'], message: 'is for sentinels only: leave it out, or give sentinels' };
+  }
+  if (given.includes('username') && valueAt(tree, ['redis', 'password']) === undefined) {
+    yield { path: ['redis', 'password'], message: 'is missing: a user needs one; give its source' };
+  }
+}
+
+function addresses() {
+  const error = `a list of at least one of ${ADDRESS}`;
+  return z.array(parsed(ADDRESS, parseAddress), { error }).nonempty({ error });
+}
+
+/** A text that means more than itself. */
+function parsed<T>(expected: string, parse: (written: string) => T | undefined) {
+  return z.string({ error: expected }).transform((written, context): T => {
+    const value = parse(written);
+    if (value !== undefined) return value;
+    context.addIssue({ code: 'custom', message: `must be ${expected}` });
+    return z.NEVER;
+  });
+}
+
+/** What stands between the scheme's slashes and the path may not hold an @, but that has a rule of its own. */
+function parseUrl(written: string): { address: Address; database: number; tls: boolean } | undefined {
+  const match = /^redis(s?):\/\/(?:.*@)?([^/?#@]+)(?:\/(\d{1,4})?)?$/.exec(written);
+  const [, tls, authority = '', database = '0'] = match ?? [];
+  const address = parseAddress(/:\d+$/.test(authority) ? authority : `${authority}:6379`);
+  return address && { address, database: Number(database), tls: tls === 's' };
+}
+
+function parseAddress(written: string): Address | undefined {
+  const [, bracketed, plain = '', portText = ''] =
+    /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(written) ?? [];
+  const port = Number(portText);
+  const fits = bracketed === undefined ? isHost(plain) : isIPv6(bracketed);
+  return fits && port >= 1 && port <= 65_535 ? { host: bracketed ?? plain, port } : undefined;
+}

@@ -1,0 +1,52 @@
+import { describe, expect, test } from '@jest/globals';
+import { authors, startPair } from '../support/simulated-pair.ts';
+
+const LIFETIME_MS = 600;
+
+/** Asks all the time, until so many nonces' lives are over; resolves to the statuses seen. */
+async function askFor(ms: number, get: (target: string) => Promise<Response>): Promise<Set<number>> {
+  const statuses = new Set<number>();
+  const until = Date.now() + ms;
+  while (Date.now() < until) {
+    const answers = await Promise.all([get(authors), get(authors), get(authors)]);
+    for (const answer of answers) {
+      statuses.add(answer.status);
+      await answer.text();
+    }
+  }
+  return statuses;
+}
+
+describe.each(['none', 'auth'] as const)('qop %s', (qop) => {
+  test('once the lifetime is learned no request meets a 401', async () => {
+    const { gateway, get } = await startPair({ qop, nonceLifetimeMs: LIFETIME_MS });
+    expect(await askFor(2 * LIFETIME_MS, get)).toEqual(new Set([200]));
+    expect(await gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBeGreaterThan(0.5);
+    const attempts = 'digest_gateway_upstream_attempts_total';
+    const before = await gateway.metric(attempts, { result: 'stale' });
+    expect(before).toBeGreaterThan(0);
+    expect(await askFor(4 * LIFETIME_MS, get)).toEqual(new Set([200]));
+    expect(await gateway.metric(attempts, { result: 'stale' })).toBe(before);
+    expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBeGreaterThan(3);
+    expect(await gateway.metric('digest_gateway_nonce_age_seconds')).toBeLessThan(LIFETIME_MS / 1000);
+  }, 10_000);
+});
+
+test('a nonce that nobody uses is not renewed', async () => {
+  const { simulator, gateway, get } = await startPair({ nonceLifetimeMs: LIFETIME_MS });
+  await askFor(1.5 * LIFETIME_MS, get);
+  expect(await gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBeGreaterThan(0.5);
+  await new Promise((resolve) => setTimeout(resolve, 2 * LIFETIME_MS));
+  const { requests } = simulator.counts('submissions');
+  await new Promise((resolve) => setTimeout(resolve, 2 * LIFETIME_MS));
+  expect(simulator.counts('submissions').requests).toBe(requests);
+}, 10_000);
+
+test('renewAhead: false leaves it to the requests', async () => {
+  const { gateway, get } = await startPair(
+    { nonceLifetimeMs: LIFETIME_MS },
+    { settings: { digest: { renewAhead: false } } },
+  );
+  expect(await askFor(4 * LIFETIME_MS, get)).toEqual(new Set([200]));
+  expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBe(0);
+}, 10_000);

@@ -1,0 +1,34 @@
+import type { AgedChallenge, Learned, ParkedChallenge } from '../../src/challenges/store.ts';
+import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
+
+/** A challenge without qop that was issued just now. */
+export function aged(nonce: string, ageMs = 0): AgedChallenge {
+  return { challenge: challengeOf(`nonce="${nonce}"`), cookies: [], ageMs };
+}
+
+/** A challenge with qop, with which so many answers were made. */
+export function parked(nonce: string, count: number, ageMs = 0): ParkedChallenge {
+  const challenge = challengeOf(`nonce="${nonce}", qop="auth"`);
+  return { challenge, cookies: [], ageMs, cnonce: `cnonce of ${nonce}`, count };
+}
+
+/** A challenge in which everything is there that a challenge can have, in characters that need care. */
+export function ornate(): Challenge {
+  return challengeOf(
+    'nonce="n\\"o\\\\n\u00e7e=\u00ff", opaque="{}[]: \u00b5\'", algorithm=sha-512-256-sess, qop="auth,auth-int", ' +
+      'stale=TRUE, userhash=true, charset=UTF-8, domain="/a /b"',
+  );
+}
+
+export const learned: Learned = {
+  realm: 'r\u00e9"alm',
+  algorithm: 'MD5',
+  policy: 'exclusive',
+  lifetimeMs: 1234.5,
+};
+
+function challengeOf(parameters: string): Challenge {
+  const [challenge] = parseChallenges([`Digest realm="r\u00e9alm", ${parameters}`]);
+  if (challenge === undefined) throw new Error('not a challenge');
+  return challenge;
+}

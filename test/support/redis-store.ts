@@ -1,0 +1,46 @@
+import { openRedisStore } from '../../src/challenges/redis.ts';
+import type { RedisOptions, RedisServers } from '../../src/challenges/redis-connection.ts';
+import type { ChallengeStore } from '../../src/challenges/store.ts';
+import { until } from './until.ts';
+
+/** A store, and all that it said about itself. */
+export interface WatchedStore {
+  readonly store: ChallengeStore;
+  /** Each change of state, in order; `up`, or the reason why not. */
+  readonly states: readonly string[];
+  /** The failed operations, in order, with their errors. */
+  readonly failures: readonly { readonly operation: string; readonly error: unknown }[];
+  /** Keys that the listener was called with, in order. */
+  readonly changes: readonly string[];
+  /** Resolves to the milliseconds until Redis is seen there. */
+  up(): Promise<number>;
+  /** Resolves to the milliseconds until Redis is seen to be away. */
+  down(): Promise<number>;
+}
+
+export function openWatched(servers: RedisServers, more: Partial<RedisOptions> = {}): WatchedStore {
+  const states: string[] = [];
+  const failures: { operation: string; error: unknown }[] = [];
+  const changes: string[] = [];
+  const store = openRedisStore(
+    { servers, username: undefined, password: undefined, keyPrefix: 'test', tls: undefined, ...more },
+    {
+      onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
+      onError: (operation, error) => failures.push({ operation, error }),
+    },
+  );
+  store.onChange((key) => changes.push(key));
+  return {
+    store,
+    states,
+    failures,
+    changes,
+    up: () => until(() => states.at(-1) === 'up'),
+    down: () => until(() => states.length > 0 && states.at(-1) !== 'up'),
+  };
+}
+
+/** One server on this machine. */
+export function single(port: number): RedisServers {
+  return { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 };
+}
