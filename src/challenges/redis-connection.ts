@@ -47,7 +47,6 @@ export function connectCommands(options: RedisOptions): Commands {
         ...client,
         ...sentinelOptions(options, servers),
         sentinelRetryStrategy: pause,
-        failoverDetector: true,
         // A master that was replaced keeps its connections, as a replica.
         reconnectOnError: (error) => error.message.startsWith('READONLY'),
       });
@@ -108,7 +107,6 @@ function sentinelOptions(
     sentinels: [...sentinels],
     name,
     sentinelCommandTimeout: SILENCE_MS,
-    sentinelReconnectStrategy: pause,
     ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: { ca: tls.ca } }),
   };
 }

@@ -141,7 +141,7 @@ export class RedisLink {
   /** That there is no connection says less than why there is none. */
   #describe(error: unknown): string {
     const message = plain(error);
-    return UNCONNECTED.test(message) ? (this.#problem ?? message) : message;
+    return UNCONNECTED.test(message) ? (this.#problem ?? 'there is no connection to Redis') : message;
   }
 }
 

@@ -37,7 +37,10 @@ interface Step {
   readonly places: Places;
 }
 
-const held = z.tuple([z.string(), z.coerce.number(), z.number()]).rest(z.string());
+/** value, maxAgeMs, ms left */
+const loaded = z.tuple([z.string(), z.coerce.number(), z.number()]);
+/** … and the nonce that stayed in its place */
+const refused = z.tuple([...loaded.def.items, z.string()]);
 const taken = z.tuple([z.string(), z.coerce.number()]);
 
 class RedisChallengeStore implements ChallengeStore {
@@ -67,20 +70,21 @@ class RedisChallengeStore implements ChallengeStore {
   }
 
   load(key: string): Promise<AgedChallenge | undefined> {
-    return this.#run('load', key, async ({ commands, places }) =>
-      this.#heldIn(await commands.loadShared(places.shared)),
-    );
+    return this.#run('load', key, async ({ commands, places }) => {
+      const { data } = loaded.safeParse(await commands.loadShared(places.shared));
+      return data && aged(...data);
+    });
   }
 
-  replace(
+  async replace(
     key: string,
     seen: string | undefined,
     next: AgedChallenge,
     maxAgeMs: number,
   ): Promise<AgedChallenge> {
     const { nonce } = next.challenge;
-    return this.#write('replace', key, async ({ commands, places }) => {
-      const reply = await commands.replaceShared(
+    const reply = await this.#write('replace', key, ({ commands, places }) =>
+      commands.replaceShared(
         places.ticket,
         places.shared,
         seen ?? '',
@@ -90,9 +94,13 @@ class RedisChallengeStore implements ChallengeStore {
         Math.round(maxAgeMs - next.ageMs),
         this.#channel,
         this.#announcement(key),
-      );
-      return this.#heldIn(reply) ?? next;
-    });
+      ),
+    );
+    const { data } = refused.safeParse(reply);
+    if (data === undefined) return next;
+    const [value, maxMs, leftMs, nonceHeld] = data;
+    // What cannot be read is as good as none.
+    return aged(value, maxMs, leftMs) ?? this.replace(key, nonceHeld, next, maxAgeMs);
   }
 
   async park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
@@ -173,14 +181,6 @@ class RedisChallengeStore implements ChallengeStore {
     }
   }
 
-  #heldIn(reply: unknown): AgedChallenge | undefined {
-    const { data } = held.safeParse(reply);
-    if (data === undefined) return undefined;
-    const [value, maxAgeMs, leftMs] = data;
-    // Without a time to live it is not of this store.
-    return leftMs < 0 ? undefined : readHeld(value, Math.max(0, maxAgeMs - leftMs));
-  }
-
   get #channel(): string {
     return `${this.#prefix}:changes`;
   }
@@ -219,4 +219,9 @@ class RedisChallengeStore implements ChallengeStore {
   #base(key: string): string {
     return `${this.#prefix}:{${hash('sha256', key)}}`;
   }
+}
+
+/** undefined: it cannot be read, or has no end, so that it is not of a store's making. */
+function aged(value: string, maxAgeMs: number, leftMs: number): AgedChallenge | undefined {
+  return leftMs < 0 ? undefined : readHeld(value, Math.max(0, maxAgeMs - leftMs));
 }

@@ -73,8 +73,20 @@ export class Handshake {
    * Sends the request only for the nonce that comes of it.
    * @throws GatewayError as `run`
    */
-  renew(replaced: Nonce): Promise<void> {
-    return this.#walk(undefined, this.#parts.pool.open(replaced));
+  async renew(replaced: Nonce): Promise<void> {
+    const { pool, circuit } = this.#parts;
+    const opening = pool.open(replaced);
+    this.#opening = opening;
+    try {
+      this.#trial = circuit.admit();
+      const challenged = await this.#send(undefined);
+      const nonce = challenged && this.#nextNonce(challenged, undefined);
+      // A nonce without a count need not be tried: whoever is refused with it asks for another.
+      if (nonce?.shareable === true) pool.accept(nonce, opening, undefined);
+      else if (nonce !== undefined) await this.#send(nonce);
+    } finally {
+      pool.close(opening);
+    }
   }
 
   async #walk(known: Nonce | undefined, opening: Opening | undefined): Promise<void> {

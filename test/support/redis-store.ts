@@ -11,7 +11,7 @@ export interface WatchedStore {
   /** The failed operations, in order, with their errors. */
   readonly failures: readonly { readonly operation: string; readonly error: unknown }[];
   /** Keys that the listener was called with, in order. */
-  readonly changes: readonly string[];
+  readonly changes: string[];
   /** Resolves to the milliseconds until Redis is seen there. */
   up(): Promise<number>;
   /** Resolves to the milliseconds until Redis is seen to be away. */

@@ -1,0 +1,77 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { Secret } from '../../src/base/secret.ts';
+import { readSetup } from '../../src/cli/setup.ts';
+import { createCertificates } from '../../src/simulator/certificates.ts';
+import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { gateway } from './gateway-process.ts';
+
+const environment = { U: 'me', P: 'hunter2', REDIS_PASSWORD: 'hunter3' };
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'check-redis-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+async function configFile(redis: string): Promise<string> {
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(file, `${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${redis}\n`);
+  return file;
+}
+
+test('the password and the authority of Redis are read', async () => {
+  const { ca } = await createCertificates();
+  await writeFile(join(folder, 'ca.pem'), ca);
+  const file = await configFile(
+    '{ url: "rediss://redis.internal", username: u, password: { env: REDIS_PASSWORD }, tls: { caFile: ca.pem } }',
+  );
+  const { redis } = await readSetup(file, { environment });
+  expect(redis).toEqual({
+    servers: { kind: 'single', address: { host: 'redis.internal', port: 6379 }, database: 0 },
+    username: 'u',
+    password: expect.any(Secret),
+    keyPrefix: 'digest-gateway',
+    tls: { ca },
+  });
+  expect(redis?.password?.reveal()).toBe('hunter3');
+});
+
+test('TLS without an authority of its own trusts those of Node.js', async () => {
+  const { redis } = await readSetup(await configFile('{ url: "rediss://a" }'), { environment });
+  expect(redis?.tls).toEqual({ ca: undefined });
+});
+
+test('without TLS there is none, and without redis nothing', async () => {
+  const { redis } = await readSetup(await configFile('{ url: "redis://a" }'), { environment });
+  expect(redis).toMatchObject({ username: undefined, password: undefined, tls: undefined });
+  const file = join(folder, 'without.yaml');
+  await writeFile(file, `${CREDENTIALS}\n${DEPLOYMENTS}\n`);
+  expect((await readSetup(file, { environment })).redis).toBeUndefined();
+});
+
+test('every secret and file of Redis that is missing is a line with its place', async () => {
+  const file = await configFile(
+    '{ cluster: ["a:1"], password: { env: NOT_SET }, tls: { caFile: none.pem } }',
+  );
+  expect(await gateway(['check', '--config', file], environment)).toEqual({
+    status: 2,
+    stdout: [
+      `${file}:3:38 redis.password: the environment variable NOT_SET is not set: set it for this process`,
+      `${file}:3:71 redis.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form`,
+      '',
+    ].join('\n'),
+    stderr: '',
+  });
+});
+
+test('a password of Redis in the configuration is ok with a warning that does not quote it', async () => {
+  const file = await configFile('{ url: "redis://a", password: { value: hunter3 } }');
+  expect(await gateway(['check', '--config', file], environment)).toEqual({
+    status: 0,
+    stdout: `${file}:3:38 redis.password: stands in the configuration itself: use env or file (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
+    stderr: '',
+  });
+});

@@ -1,0 +1,104 @@
+import { hash } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { aged, parked } from '../../support/challenges.ts';
+import type { RedisServer } from '../../support/redis.ts';
+import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
+import { openWatched, single, type WatchedStore } from '../../support/redis-store.ts';
+import { until } from '../../support/until.ts';
+
+const LONG_MS = 60_000;
+
+let cluster: RedisCluster;
+let watched: WatchedStore;
+let other: WatchedStore;
+// A master that has just started serves nothing for 2 s: one Cluster for all.
+beforeAll(async () => {
+  cluster = await startRedisCluster(3);
+}, 20_000);
+afterAll(() => cluster.close());
+beforeEach(async () => {
+  for (const node of cluster.nodes) await node.command('FLUSHALL');
+  const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
+  [watched, other] = [openWatched({ kind: 'cluster', nodes }), openWatched({ kind: 'cluster', nodes })];
+  await Promise.all([watched.up(), other.up()]);
+});
+afterEach(async () => {
+  await Promise.all([watched.store.close(), other.store.close()]);
+});
+
+/** A key whose state lives on each node, in the order of the nodes. */
+async function keyOnEachNode(): Promise<string[]> {
+  const keys = new Map<number, string>();
+  for (let number = 0; keys.size < 3; number += 1) {
+    const slot = await nodeAt(0).command('CLUSTER', 'KEYSLOT', hash('sha256', `k${number}`));
+    const owner = Math.floor((Number(slot) * 3) / 16_384);
+    keys.set(owner, keys.get(owner) ?? `k${number}`);
+  }
+  return [0, 1, 2].map((owner) => keys.get(owner) ?? '');
+}
+
+function nodeAt(at: number): RedisServer {
+  const node = cluster.nodes[at];
+  if (node === undefined) throw new Error('no such node');
+  return node;
+}
+
+test('all is shared, wherever it lives', async () => {
+  for (const key of await keyOnEachNode()) {
+    await watched.store.replace(key, undefined, aged('1'), LONG_MS);
+    expect((await other.store.load(key))?.challenge.nonce).toBe('1');
+    await until(() => other.changes.includes(key));
+    await watched.store.park(key, parked('2', 3), LONG_MS);
+    expect((await other.store.take(key))?.count).toBe(3);
+    expect(await watched.store.lead(key, LONG_MS)).toBe(true);
+    expect(await other.store.lead(key, LONG_MS)).toBe(false);
+  }
+  expect([...watched.failures, ...other.failures]).toEqual([]);
+});
+
+test('a node that is lost takes only its own keys along, until it is back', async () => {
+  const keys = await keyOnEachNode();
+  const [first = '', second = '', third = ''] = keys;
+  for (const key of keys) await watched.store.replace(key, undefined, aged('1'), LONG_MS);
+  const membership = await nodeAt(2).read('nodes.conf');
+  await nodeAt(2).kill();
+
+  for (let round = 2; round < 12; round += 1) {
+    const start = performance.now();
+    await expect(watched.store.load(third)).rejects.toThrow();
+    expect(performance.now() - start).toBeLessThan(150);
+    for (const key of [first, second]) {
+      const held = await watched.store.replace(key, `${round - 1}`, aged(`${round}`), LONG_MS);
+      expect(held.challenge.nonce).toBe(`${round}`);
+    }
+  }
+  await watched.down();
+
+  await nodeAt(2).restart({ files: { 'nodes.conf': membership } });
+  for (const node of cluster.nodes) await servesAll(node);
+  expect(await watched.up()).toBeLessThan(2_000);
+  await watched.store.replace(third, undefined, aged('2'), LONG_MS);
+  await until(async () => (await other.store.load(third).catch(() => undefined)) !== undefined);
+  expect((await other.store.load(third))?.challenge.nonce).toBe('2');
+});
+
+test('a node that hangs holds nobody back for longer than a call may take', async () => {
+  const [first = '', , third = ''] = await keyOnEachNode();
+  await watched.store.load(third);
+  await nodeAt(2).hang();
+  const start = performance.now();
+  await expect(watched.store.lead(third, LONG_MS)).rejects.toThrow('within 100 ms');
+  expect(performance.now() - start).toBeLessThan(150);
+  expect(await watched.store.lead(first, LONG_MS)).toBe(true);
+  await watched.down();
+  await nodeAt(2).goOn();
+  expect(await watched.up()).toBeLessThan(2_000);
+  expect(await other.store.lead(third, LONG_MS)).toBe(true);
+});
+
+test('who takes a Cluster for one server is told where the state is, and no more', async () => {
+  const [, , third = ''] = await keyOnEachNode();
+  const mistaken = openWatched(single(nodeAt(0).port));
+  await expect(mistaken.store.load(third)).rejects.toThrow('MOVED');
+  await mistaken.store.close();
+});
