@@ -77,7 +77,12 @@ export class NoncePool {
   async adopt(): Promise<void> {
     await this.#ask();
     const held = await this.#options.replicas.load();
-    if (held === undefined || this.policy !== 'shared') return;
+    if (this.policy !== 'shared') return;
+    if (held === undefined) {
+      // A store that lost everything gets back what is still good here.
+      if (this.#known?.shareable === true) void this.#share(this.#known);
+      return;
+    }
     if (held.challenge.nonce === this.#known?.challenge.nonce) return;
     const nonce = this.#maker.adopted(held);
     if (this.#known === undefined || nonce.obtainedAt > this.#known.obtainedAt) this.#use(nonce);

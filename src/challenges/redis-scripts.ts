@@ -52,7 +52,7 @@ local kind = redis.call('TYPE', KEYS[2]).ok
 if kind ~= 'zset' then redis.call('DEL', KEYS[2]) end
 redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[3]), ARGV[2] .. ' ' .. ARGV[1])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -${PARKED_AT_MOST + 1})
-local left = ARGV[2] - ARGV[3]
+local left = math.max(1, ARGV[2] - ARGV[3])
 if redis.call('PTTL', KEYS[2]) < left then redis.call('PEXPIRE', KEYS[2], left) end`,
   },
   /** (ticket, parked) → value, ageMs; or nil */

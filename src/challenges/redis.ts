@@ -71,8 +71,11 @@ class RedisChallengeStore implements ChallengeStore {
 
   load(key: string): Promise<AgedChallenge | undefined> {
     return this.#run('load', key, async ({ commands, places }) => {
+      const elapsed = stopwatch();
       const { data } = loaded.safeParse(await commands.loadShared(places.shared));
-      return data && aged(...data);
+      if (data === undefined) return undefined;
+      const [value, maxAgeMs, leftMs] = data;
+      return aged(value, maxAgeMs, leftMs - elapsed());
     });
   }
 
@@ -83,6 +86,7 @@ class RedisChallengeStore implements ChallengeStore {
     maxAgeMs: number,
   ): Promise<AgedChallenge> {
     const { nonce } = next.challenge;
+    const elapsed = stopwatch();
     const reply = await this.#write('replace', key, ({ commands, places }) =>
       commands.replaceShared(
         places.ticket,
@@ -91,7 +95,7 @@ class RedisChallengeStore implements ChallengeStore {
         nonce,
         writeHeld(next),
         Math.round(maxAgeMs),
-        Math.round(maxAgeMs - next.ageMs),
+        Math.round(maxAgeMs - next.ageMs - elapsed()),
         this.#channel,
         this.#announcement(key),
       ),
@@ -100,25 +104,32 @@ class RedisChallengeStore implements ChallengeStore {
     if (data === undefined) return next;
     const [value, maxMs, leftMs, nonceHeld] = data;
     // What cannot be read is as good as none.
-    return aged(value, maxMs, leftMs) ?? this.replace(key, nonceHeld, next, maxAgeMs);
+    return (
+      aged(value, maxMs, leftMs - elapsed()) ??
+      this.replace(key, nonceHeld, { ...next, ageMs: next.ageMs + elapsed() }, maxAgeMs)
+    );
   }
 
   async park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
     const max = Math.round(maxAgeMs);
-    const age = Math.round(parked.ageMs);
-    if (age >= max) return;
-    await this.#write('park', key, ({ commands, places }) =>
-      commands.park(places.ticket, places.parked, writeParked(parked), max, age),
-    );
+    if (parked.ageMs >= max) return;
+    const elapsed = stopwatch();
+    await this.#write('park', key, ({ commands, places }) => {
+      const age = Math.round(parked.ageMs + elapsed());
+      return commands.park(places.ticket, places.parked, writeParked(parked), max, age);
+    });
   }
 
   async take(key: string): Promise<ParkedChallenge | undefined> {
+    const elapsed = stopwatch();
     const reply = await this.#write('take', key, ({ commands, places }) =>
       commands.takeParked(places.ticket, places.parked),
     );
     const { data } = taken.safeParse(reply);
+    if (data === undefined) return undefined;
+    const [value, ageMs] = data;
     // One that cannot be read was as good as none; the next may be.
-    return data && (readParked(...data) ?? this.take(key));
+    return readParked(value, ageMs + elapsed()) ?? this.take(key);
   }
 
   recall(key: string): Promise<Learned | undefined> {
@@ -224,4 +235,13 @@ class RedisChallengeStore implements ChallengeStore {
 /** undefined: it cannot be read, or has no end, so that it is not of a store's making. */
 function aged(value: string, maxAgeMs: number, leftMs: number): AgedChallenge | undefined {
   return leftMs < 0 ? undefined : readHeld(value, Math.max(0, maxAgeMs - leftMs));
+}
+
+/**
+ * Milliseconds from here. What is told and what is heard is older by the time that it took: rather a little
+ * more than it is than less.
+ */
+function stopwatch(): () => number {
+  const start = performance.now();
+  return () => performance.now() - start;
 }

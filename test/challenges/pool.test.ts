@@ -161,6 +161,26 @@ describe('the store', () => {
     expect(pool.reserve()?.challenge.nonce).toBe('newer');
   });
 
+  test('gets the nonce in use back after it lost everything', async () => {
+    let store: ChallengeStore = new MemoryChallengeStore();
+    const through: ChallengeStore = {
+      load: (...args) => store.load(...args),
+      replace: (...args) => store.replace(...args),
+      park: (...args) => store.park(...args),
+      take: (...args) => store.take(...args),
+      recall: (...args) => store.recall(...args),
+      learn: (...args) => store.learn(...args),
+      lead: (...args) => store.lead(...args),
+      onChange: (listener) => store.onChange(listener),
+      close: () => store.close(),
+    };
+    const pool = poolOn(through);
+    accepted(pool, held('shared'));
+    store = new MemoryChallengeStore();
+    await pool.adopt();
+    expect((await store.load('k'))?.challenge.nonce).toBe('shared');
+  });
+
   test('that fails at every call changes nothing', async () => {
     let calls = 0;
     const fails = () => {
