@@ -54,8 +54,6 @@ export const redisSchema = (folder: string) =>
       return z.NEVER;
     });
 
-export type RedisSection = z.output<ReturnType<typeof redisSchema>>;
-
 /** The rules between the parts of `redis`. */
 export function* redisFits(tree: unknown): Generator<Complaint> {
   const given = keysAt(tree, ['redis']);

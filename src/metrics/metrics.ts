@@ -6,15 +6,6 @@ export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
 /** Why a challenge was obtained. */
 export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
 
-export interface RequestLabels {
-  deployment: string;
-  operation: string;
-  client: string;
-  status: string;
-  /** The gateway's own error code; empty when the answer is the upstream's. */
-  code: string;
-}
-
 const PREFIX = 'digest_gateway_';
 /** Seconds, 0.5 ms to 60 s. */
 const DURATION_BUCKETS = [

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
-import { afterEach } from '@jest/globals';
+import { afterEach, expect } from '@jest/globals';
 import { Pool } from 'undici';
-import type { Logged, RealServer } from './real-server.ts';
+import { echoOf, type Logged, type RealServer } from './real-server.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from './running-gateway.ts';
 
 export interface Ask {
@@ -59,4 +59,19 @@ export function useScenes(): (
       stop: () => server.stop(),
     };
   };
+}
+
+/** Two crowds of clients, all at once: each gets its own answer, and no credential is called refused. */
+export async function expectCrowdsServed(scene: GatewayScene, clients: number): Promise<void> {
+  const targets = Array.from({ length: clients }, (_, index) => `/api/abstracts?client=${index}`);
+  for (const round of [1, 2]) {
+    const seen = await Promise.all(targets.map((target) => scene.ask(target)));
+    expect([round, seen.map(({ body }) => body)]).toEqual([
+      round,
+      targets.map((target) => echoOf('GET', target)),
+    ]);
+  }
+  const { ok, refused = 0, error = 0 } = await scene.attempts();
+  expect({ ok, refused, error }).toEqual({ ok: 2 * clients, refused: 0, error: 0 });
+  expect((await scene.stop()).filter(({ status }) => status === 200)).toHaveLength(2 * clients);
 }

@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import type { RawAnswer } from './raw-answer.ts';
 import { RawClient } from './raw-client.ts';
-import type { RunningGateway } from './running-gateway.ts';
+import { startRawUpstream } from './raw-upstream.ts';
+import { type RunningGateway, startGateway } from './running-gateway.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
 /** A gateway in front of the simulator, and raw clients of it. */
@@ -30,6 +31,33 @@ export function useWire(options: PairOptions = {}): Wire {
       const client = await connect(running().gateway.port);
       await client.send(head, ...body);
       return client.answer(head.slice(0, head.indexOf(' ')));
+    },
+  };
+}
+
+/** A gateway in front of an upstream that answers everything with the same bytes. */
+export interface Replies {
+  /** What it answers from now on; gives the gateway's port. */
+  reply(bytes: string): number;
+}
+
+/** Starts one for the tests of a file. */
+export function useReplies(): Replies {
+  let replied = '';
+  const running = useRunning(async () => {
+    const upstream = await startRawUpstream(() => replied);
+    const settings = { tls: { allowPlaintext: true } };
+    const gateway = await startGateway({ upstream: { origin: upstream.origin, settings } });
+    const close = async () => {
+      await gateway.close();
+      await upstream.close();
+    };
+    return { port: gateway.port, close };
+  });
+  return {
+    reply: (bytes) => {
+      replied = bytes;
+      return running().port;
     },
   };
 }

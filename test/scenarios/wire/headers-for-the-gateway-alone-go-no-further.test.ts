@@ -1,8 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { valuesOf } from '../../support/raw-answer.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
-import { startGateway } from '../../support/running-gateway.ts';
-import { echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { echoOf, useClients, useReplies, useWire } from '../../support/wire.ts';
 
 const wire = useWire({
   behaviour: { rspauth: 'right', nextnonce: 'always', qop: 'auth', requireCookie: true },
@@ -80,22 +78,11 @@ describe('upstream', () => {
 });
 
 const connect = useClients();
-let reply = '';
-const raw = useRunning(async () => {
-  const upstream = await startRawUpstream(() => reply);
-  const settings = { tls: { allowPlaintext: true } };
-  const gateway = await startGateway({ upstream: { origin: upstream.origin, settings } });
-  const close = async () => {
-    await gateway.close();
-    await upstream.close();
-  };
-  return { port: gateway.port, close };
-});
+const raw = useReplies();
 
 /** What a client gets when the upstream answers so. */
 async function got(answer: string, method = 'GET') {
-  reply = answer;
-  const client = await connect(raw().port);
+  const client = await connect(raw.reply(answer));
   await client.send(`${method} / HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\n\r\n`);
   return client.answer(method);
 }

@@ -1,28 +1,15 @@
 import { describe, expect, test } from '@jest/globals';
 import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
-import { startGateway } from '../../support/running-gateway.ts';
-import { codeOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, useClients, useReplies, useWire } from '../../support/wire.ts';
 
 const wire = useWire();
 const connect = useClients();
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
-let reply = '';
-const raw = useRunning(async () => {
-  const upstream = await startRawUpstream(() => reply);
-  const settings = { tls: { allowPlaintext: true } };
-  const gateway = await startGateway({ upstream: { origin: upstream.origin, settings } });
-  const close = async () => {
-    await gateway.close();
-    await upstream.close();
-  };
-  return { port: gateway.port, close };
-});
+const raw = useReplies();
 
 /** Every answer to one request, the interim ones too. */
 async function answers(answer: string, version = '1.1', method = 'GET'): Promise<RawAnswer[]> {
-  reply = answer;
-  const client = await connect(raw().port);
+  const client = await connect(raw.reply(answer));
   await client.send(`${method} / HTTP/${version}\r\nHost: x\r\n\r\n`);
   const all: RawAnswer[] = [];
   do all.push(await client.answer(method));
