@@ -54,13 +54,20 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const store = openStore(setup.redis, metrics, log, (up) => {
     storeUp = up;
   });
-  const onPolicyStep = (deployment: string) => (policy: NoncePolicy) => {
+  const onPolicyStep = (deployment: string, policy: NoncePolicy): void => {
+    metrics.noncePolicySteps.inc({ deployment, policy });
     log.warn(
       { deployment, policy },
       'the upstream refuses nonces that are used as before: more careful from now on',
     );
   };
-  const upstreamExternals = { store, clock, metrics, onPolicyStep };
+  const onNoncesApart = (deployment: string): void => {
+    log.warn(
+      { deployment },
+      'the upstream refuses nonces that another process obtained: not shared from now on',
+    );
+  };
+  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart };
   let deployments = buildDeployments(setup, upstreamExternals);
   store.onChange((key) => {
     for (const { upstream } of deployments) if (upstream.key === key) void upstream.adopt();

@@ -25,6 +25,8 @@ export class HandshakeQueue {
   readonly #waiters = new Set<Waiter>();
   /** The handshake that others wait for. */
   #leading: Opening | undefined;
+  /** Makes the handshake that waits for another process go ahead. */
+  #goOn: (() => void) | undefined;
 
   get busy(): boolean {
     return this.#leading !== undefined;
@@ -40,18 +42,34 @@ export class HandshakeQueue {
    * when it ends without a challenge, or when the request is given up.
    */
   wait(cancellation: Cancellation): Promise<Nonce | Opening> {
+    return new Promise((resolve) => this.#join(resolve, () => new Opening(), WAIT_MS, cancellation));
+  }
+
+  /** The nonce that another process may bring within `ms`; else the opening, which others here wait for. */
+  waitElsewhere(opening: Opening, ms: number, cancellation: Cancellation): Promise<Nonce | Opening> {
     return new Promise((resolve) => {
-      const waiter: Waiter = (entry) => {
-        clearTimeout(timer);
-        cancellation.onCancel(undefined);
-        this.#waiters.delete(waiter);
-        resolve(entry);
-      };
-      const goAlone = (): void => waiter(new Opening());
-      const timer = setTimeout(goAlone, WAIT_MS);
-      this.#waiters.add(waiter);
-      cancellation.onCancel(goAlone);
+      this.#goOn = this.#join(resolve, () => opening, ms, cancellation);
     });
+  }
+
+  /** No other process brings anything that serves here. */
+  goOn(): void {
+    this.#goOn?.();
+  }
+
+  /** Returns what makes this one go alone. */
+  #join(resolve: Waiter, alone: () => Opening, ms: number, cancellation: Cancellation): () => void {
+    const waiter: Waiter = (entry) => {
+      if (!this.#waiters.delete(waiter)) return;
+      clearTimeout(timer);
+      cancellation.onCancel(undefined);
+      resolve(entry);
+    };
+    const goAlone = (): void => waiter(alone());
+    const timer = setTimeout(goAlone, ms);
+    this.#waiters.add(waiter);
+    cancellation.onCancel(goAlone);
+    return goAlone;
   }
 
   /** A nonce is there, from the leading handshake or elsewhere: it serves all who wait. */

@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
-import { Nonce } from './nonce.ts';
+import { Nonce, type NonceOrigin } from './nonce.ts';
+import { expiryHint } from './nonce-timestamp.ts';
 import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store.ts';
 
 export interface NonceMakerOptions {
@@ -9,6 +10,8 @@ export interface NonceMakerOptions {
   readonly clock: Clock;
   /** A new random cnonce. */
   readonly newCnonce: () => string;
+  /** Unix time in milliseconds, for what a nonce says of its own expiry. */
+  readonly wallTime: () => number;
 }
 
 /** Makes challenges into nonces that can be used, wherever they come from. */
@@ -21,24 +24,29 @@ export class NonceMaker {
 
   /** The upstream has just issued it. */
   issued(held: HeldChallenge): Nonce {
-    const { credential, clock, newCnonce } = this.#options;
-    return new Nonce(held, credential, { cnonce: newCnonce(), obtainedAt: clock.now() });
+    return this.#make(held, 0, {});
   }
 
   /** Another process obtained it, and counted on it if it has a count. */
   adopted(held: AgedChallenge | ParkedChallenge): Nonce {
-    const { credential, clock, newCnonce } = this.#options;
-    const obtainedAt = clock.now() - held.ageMs;
-    const owned = 'count' in held ? { cnonce: held.cnonce, count: held.count } : { cnonce: newCnonce() };
-    return new Nonce(held, credential, { obtainedAt, ...owned });
+    const owned = 'count' in held ? { cnonce: held.cnonce, count: held.count } : {};
+    return this.#make(held, held.ageMs, { foreign: true, ...owned });
   }
 
   /** The upstream named it to be used after this one (nextnonce, RFC 7616 §3.5). */
   following(nonce: Nonce, nextnonce: string): Nonce {
     if (nextnonce === nonce.challenge.nonce) return nonce;
-    const { credential, clock, newCnonce } = this.#options;
     const held = { challenge: withNonce(nonce.challenge, nextnonce), cookies: nonce.cookies };
-    const { lane } = nonce;
-    return new Nonce(held, credential, { cnonce: newCnonce(), obtainedAt: clock.now(), lane });
+    return this.#make(held, 0, { lane: nonce.lane });
+  }
+
+  #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>): Nonce {
+    const { credential, clock, newCnonce, wallTime } = this.#options;
+    return new Nonce(held, credential, {
+      cnonce: newCnonce(),
+      obtainedAt: clock.now() - ageMs,
+      hintMs: expiryHint(held.challenge.nonce, wallTime() - ageMs),
+      ...origin,
+    });
   }
 }

@@ -19,6 +19,10 @@ export interface NonceOrigin {
   readonly count?: number;
   /** The lane of the nonce that named this one. */
   readonly lane?: Lane;
+  /** Whether another process obtained it. */
+  readonly foreign?: boolean;
+  /** How long it says that it lives, in milliseconds; undefined: it says nothing. */
+  readonly hintMs: number | undefined;
 }
 
 /** One challenge in use by this process: what answers it, and the count of answers. */
@@ -31,6 +35,8 @@ export class Nonce implements HeldChallenge {
   readonly lane: Lane;
   /** When the upstream issued it, on this process's clock. */
   readonly obtainedAt: number;
+  readonly foreign: boolean;
+  readonly hintMs: number | undefined;
   /** Clients' requests that it served. */
   uses = 0;
   /** Whether a younger one was asked for to take its place. */
@@ -45,6 +51,8 @@ export class Nonce implements HeldChallenge {
     this.cnonce = origin.cnonce;
     this.lane = origin.lane ?? { underWay: 0 };
     this.obtainedAt = origin.obtainedAt;
+    this.foreign = origin.foreign ?? false;
+    this.hintMs = origin.hintMs;
     this.#count = origin.count ?? 0;
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
   }

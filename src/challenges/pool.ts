@@ -1,4 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { FreeNonces } from './free-nonces.ts';
 import { HandshakeQueue, Opening } from './handshake-queue.ts';
 import { Learning } from './learning.ts';
 import type { Nonce } from './nonce.ts';
@@ -6,6 +7,11 @@ import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
 import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
 import type { HeldChallenge, NoncePolicy } from './store.ts';
+
+/** How long a cold start waits for the store, and for another process's challenge, in milliseconds. */
+const ELSEWHERE_MS = 100;
+/** More than any number of requests that the process before this one had under way at once. */
+const RESTORED_AT_MOST = 64;
 
 export interface PoolOptions extends NonceMakerOptions {
   readonly replicas: Replicas;
@@ -15,21 +21,23 @@ export interface PoolOptions extends NonceMakerOptions {
   readonly policy: NoncePolicy | 'auto';
   /** Told of a step of the policy that was learned here. */
   readonly onStep: (policy: NoncePolicy) => void;
+  /** Told when it was learned here that other processes' nonces are refused: the upstream binds them. */
+  readonly onApart: () => void;
   /** Asks the upstream for a newer nonce, with `open(nonce)`; undefined: nonces are not renewed ahead. */
   readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
 }
 
 /**
- * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce
- * waits for another's handshake, never for the store.
+ * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce waits for
+ * the handshake of another one here, or for a moment, of another process.
  */
 export class NoncePool {
   readonly #options: PoolOptions;
   readonly #queue = new HandshakeQueue();
   readonly #learning: Learning;
   readonly #maker: NonceMaker;
-  /** Nonces for one request each at a time, the youngest last; none with the policy `shared`. */
-  readonly #free: Nonce[] = [];
+  /** None with the policy `shared`. */
+  readonly #free: FreeNonces;
   readonly #renewal: Renewal | undefined;
   #known: Nonce | undefined;
 
@@ -41,11 +49,13 @@ export class NoncePool {
       onStep(policy);
       this.#stopSharing();
     };
-    this.#learning = new Learning({ replicas, clock, policy: options.policy, onStep: step });
+    const { policy, onApart } = options;
+    this.#learning = new Learning({ replicas, clock, policy, onStep: step, onApart });
+    this.#free = new FreeNonces({ learning: this.#learning, renew });
     if (renew === undefined) return;
     // Only what everybody uses needs one process to renew it for all.
     const lead = (ms: number): Promise<boolean> =>
-      this.#known?.shareable === true ? replicas.lead(ms) : Promise.resolve(true);
+      this.#learning.sharesNonces ? replicas.lead(ms) : Promise.resolve(true);
     this.#renewal = new Renewal({ lifetime: this.#learning.lifetime, clock, random, lead, renew });
   }
 
@@ -65,19 +75,19 @@ export class NoncePool {
 
   /** Takes over what other processes share or left behind. For the start: no request waits for it. */
   async restore(): Promise<void> {
-    const { replicas } = this.#options;
     await this.#ask();
+    if (!this.#learning.portable) return;
+    if (this.policy !== 'shared') return this.#restoreFree();
+    const { replicas } = this.#options;
     const held = (await replicas.load()) ?? (await replicas.take());
-    if (held === undefined) return;
-    if (this.policy !== 'shared') this.#free.push(this.#maker.adopted(held));
-    else if (this.#known === undefined) this.#use(this.#maker.adopted(held));
+    if (held !== undefined && this.#known === undefined) this.#use(this.#maker.adopted(held));
   }
 
   /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
   async adopt(): Promise<void> {
     await this.#ask();
     const held = await this.#options.replicas.load();
-    if (this.policy !== 'shared') return;
+    if (this.policy !== 'shared' || !this.#learning.portable) return;
     if (held === undefined) {
       // A store that lost everything gets back what is still good here.
       if (this.#known?.shareable === true) void this.#share(this.#known);
@@ -90,29 +100,35 @@ export class NoncePool {
 
   /** Leaves the nonces in use for the next process, when no request needs them any more. */
   async park(): Promise<void> {
-    const nonces = [...this.#free.splice(0), ...(this.#known === undefined ? [] : [this.#known])];
+    const nonces = [...this.#free.drain(), ...(this.#known === undefined ? [] : [this.#known])];
     this.#known = undefined;
     this.#renewal?.cancel();
     const { replicas, clock } = this.#options;
     for (const nonce of nonces) {
-      if (!nonce.shareable) await replicas.park(nonce.parked(clock.now()), this.lifetimeMs);
+      if (!nonce.shareable && this.#learning.portable)
+        await replicas.park(nonce.parked(clock.now()), this.lifetimeMs);
     }
   }
 
   /** The nonce in use; undefined: none is known, so `enter`. */
   reserve(): Nonce | undefined {
-    if (this.policy !== 'shared') return this.#youngestFree();
+    if (this.policy !== 'shared') return this.#free.take();
     if (this.#known?.exhausted === true) this.#known = undefined;
     return this.#known;
   }
 
   /**
-   * A nonce from the handshake under way, or the opening of one's own: when none is under way, when
-   * it takes too long, when it ended without a challenge, or when the request is given up.
+   * A nonce from the handshake under way, here or in another process; or the opening of one's own: when none
+   * is under way, when it takes too long, when it ended without a challenge, or when the request is given up.
    */
-  enter(cancellation: Cancellation): Promise<Nonce | Opening> {
-    const wait = this.#queue.busy && this.policy === 'shared';
-    return wait ? this.#queue.wait(cancellation) : Promise.resolve(this.open());
+  async enter(cancellation: Cancellation): Promise<Nonce | Opening> {
+    if (this.policy !== 'shared') return this.open();
+    if (this.#queue.busy) return this.#queue.wait(cancellation);
+    const opening = this.open();
+    if (!this.#learning.sharesNonces) return opening;
+    // Processes that start together ask for one challenge, not each for its own.
+    if (await this.#options.replicas.lead(ELSEWHERE_MS)) return this.#known ?? opening;
+    return this.#known ?? this.#queue.waitElsewhere(opening, ELSEWHERE_MS, cancellation);
   }
 
   /**
@@ -132,7 +148,7 @@ export class NoncePool {
       this.#renewal?.cancel();
     }
     // Requests that were under way together learn the same thing once.
-    if (nonce.uses > 0 && !nonce.retired) this.#learning.refused(nonce);
+    if (!nonce.retired) this.#learning.refused(nonce);
     nonce.retired = true;
   }
 
@@ -148,9 +164,10 @@ export class NoncePool {
    * refused credential.
    */
   offer(opening: Opening, held: HeldChallenge): Nonce {
-    this.#learning.challenged(held.challenge);
-    opening.nonce = this.#maker.issued(held);
-    return opening.nonce;
+    const nonce = this.#maker.issued(held);
+    this.#learning.issued(nonce);
+    opening.nonce = nonce;
+    return nonce;
   }
 
   /**
@@ -163,7 +180,7 @@ export class NoncePool {
     this.#learning.accepted(nonce);
     const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
     if (this.policy !== 'shared') {
-      this.#setFree(nonce, next);
+      this.#free.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
     } else if (nonce === opening?.nonce && this.#known === opening.replaces) {
@@ -181,23 +198,6 @@ export class NoncePool {
     this.#queue.close(opening);
   }
 
-  /** One request is done with the nonce: the next may take it, or the one that follows it. */
-  #setFree(nonce: Nonce, next: Nonce): void {
-    if (next !== nonce) {
-      this.#free.push(next);
-    } else if (this.policy === 'exclusive' && !nonce.retired) {
-      this.#free.push(nonce);
-      this.#renewOnce(nonce);
-    }
-  }
-
-  #renewOnce(nonce: Nonce): void {
-    if (nonce.renewed || nonce.uses === 0) return;
-    if (!this.#learning.lifetime.isAging(this.#learning.ageOf(nonce))) return;
-    nonce.renewed = true;
-    void this.#options.renew?.(nonce);
-  }
-
   /** Nobody gets the nonce in use any more, and nobody waits for one. */
   #stopSharing(): void {
     if (this.#known !== undefined) this.#known.retired = true;
@@ -209,18 +209,20 @@ export class NoncePool {
   async #ask(): Promise<void> {
     await this.#learning.ask();
     if (this.policy !== 'shared') this.#stopSharing();
+    else if (!this.#learning.sharesNonces && this.#known === undefined) this.#queue.goOn();
   }
 
-  #youngestFree(): Nonce | undefined {
-    for (let nonce = this.#free.pop(); nonce !== undefined; nonce = this.#free.pop()) {
-      if (!nonce.exhausted && !this.#learning.isOver(nonce)) return nonce;
+  async #restoreFree(): Promise<void> {
+    for (let count = 0; count < RESTORED_AT_MOST; count += 1) {
+      const held = await this.#options.replicas.take();
+      if (held === undefined) return;
+      this.#free.adopt(this.#maker.adopted(held));
     }
-    return undefined;
   }
 
   #publish(nonce: Nonce): void {
     this.#use(nonce);
-    if (nonce.shareable) void this.#share(nonce);
+    if (nonce.shareable && this.#learning.portable) void this.#share(nonce);
   }
 
   #use(nonce: Nonce): void {

@@ -32,9 +32,10 @@ export class Renewal {
   plan(nonce: Nonce): void {
     const { lifetime, clock, random } = this.#parts;
     this.cancel();
-    if (lifetime.ms === undefined) return;
+    const life = lifetime.of(nonce);
+    if (life === undefined) return;
     const share = EARLIEST + SPREAD * random();
-    this.#at(nonce, lifetime.ms * share - (clock.now() - nonce.obtainedAt));
+    this.#at(nonce, life * share - (clock.now() - nonce.obtainedAt));
   }
 
   /** No nonce is in use. */
@@ -48,11 +49,11 @@ export class Renewal {
   }
 
   async #renew(nonce: Nonce): Promise<void> {
-    const { lifetime, lead, renew } = this.#parts;
-    const life = lifetime.ms;
-    // A nonce that nobody used is not worth a request to the upstream.
-    if (life === undefined || nonce.uses === 0) return;
+    const { lifetime, clock, lead, renew } = this.#parts;
+    const life = lifetime.of(nonce);
+    if (life === undefined || clock.now() - nonce.obtainedAt > life) return;
     this.#at(nonce, life * NEXT_TRY);
-    if (await lead(life * NEXT_TRY)) await renew(nonce);
+    // A nonce that nobody used is not worth a request to the upstream; it may still come into use.
+    if (nonce.uses > 0 && (await lead(life * NEXT_TRY))) await renew(nonce);
   }
 }

@@ -34,6 +34,10 @@ export interface Learned {
   readonly realm: string;
   readonly algorithm: string;
   readonly policy: NoncePolicy;
+  /** Whether its nonces come with qop, so that each belongs to one process. */
+  readonly counted: boolean;
+  /** Whether a nonce serves another process than the one that obtained it. */
+  readonly portable: boolean;
   /** The youngest age at which a nonce was refused for its age, in milliseconds; undefined: none was. */
   readonly lifetimeMs: number | undefined;
 }

@@ -45,6 +45,8 @@ const learned = z.object({
   realm: z.string(),
   algorithm: z.string(),
   policy: z.enum(NONCE_POLICIES),
+  counted: z.boolean(),
+  portable: z.boolean(),
   lifetimeMs: z.number().nonnegative().optional(),
 });
 
@@ -69,20 +71,15 @@ export function readParked(stored: string, ageMs: number): ParkedChallenge | und
   return challenge && { challenge, cookies: form.cookies, ageMs, cnonce: form.cnonce, count: form.count };
 }
 
-export function writeLearned({ realm, algorithm, policy, lifetimeMs }: Learned): string {
-  return JSON.stringify({ v: VERSION.value, realm, algorithm, policy, lifetimeMs });
+export function writeLearned(facts: Learned): string {
+  return JSON.stringify({ v: VERSION.value, ...facts });
 }
 
 export function readLearned(stored: string): Learned | undefined {
   const form = read(learned, stored);
-  return (
-    form && {
-      realm: form.realm,
-      algorithm: form.algorithm,
-      policy: form.policy,
-      lifetimeMs: form.lifetimeMs,
-    }
-  );
+  if (form === undefined) return undefined;
+  const { realm, algorithm, policy, counted, portable, lifetimeMs } = form;
+  return { realm, algorithm, policy, counted, portable, lifetimeMs };
 }
 
 function heldForm({ challenge, cookies }: HeldChallenge): z.input<typeof held> {

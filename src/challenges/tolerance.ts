@@ -1,5 +1,4 @@
-import type { Challenge } from '../digest/challenge.ts';
-import type { Learned, NoncePolicy } from './store.ts';
+import type { NoncePolicy } from './store.ts';
 
 /** A nonce is young below this age, in milliseconds … */
 const YOUNG_MS = 1_000;
@@ -8,6 +7,8 @@ const EARLY = 0.5;
 /** So many young nonces refused within the interval move the policy one step. */
 const STRIKES = 3;
 const INTERVAL_MS = 30_000;
+/** Nothing expires so soon, in milliseconds. */
+const BRAND_NEW_MS = 250;
 
 const NEXT: Readonly<Record<NoncePolicy, NoncePolicy>> = {
   shared: 'exclusive',
@@ -23,6 +24,8 @@ export interface Refusal {
   readonly uses: number;
   /** Whether other requests with the nonce were under way. */
   readonly contested: boolean;
+  /** Whether answers to it carry a count, nc. */
+  readonly counted: boolean;
   /** The oldest age at which a nonce was accepted, in milliseconds. */
   readonly oldestAcceptedMs: number;
   /** How long nonces live, in milliseconds; undefined: not known. */
@@ -42,7 +45,6 @@ export interface ToleranceOptions {
 export class Tolerance {
   readonly #options: ToleranceOptions;
   #policy: NoncePolicy;
-  #challenge: Pick<Learned, 'realm' | 'algorithm'> | undefined;
   #strikes: number[] = [];
 
   constructor(options: ToleranceOptions) {
@@ -54,22 +56,15 @@ export class Tolerance {
     return this.#policy;
   }
 
-  /** The upstream's challenge; with another realm or algorithm it is another upstream, and nothing is known. */
-  challenged({ realm, algorithm }: Challenge): void {
-    const seen = { realm, algorithm: algorithm.token };
-    const known = this.#challenge;
-    this.#challenge = seen;
-    if (known === undefined || (known.realm === seen.realm && known.algorithm === seen.algorithm)) return;
-    if (this.#options.policy === 'auto') this.#policy = 'shared';
-    this.#strikes = [];
+  /** What another process learned, or this one before its start. */
+  told(policy: NoncePolicy): void {
+    if (this.#options.policy === 'auto') this.#policy = policy;
   }
 
-  /** What another process learned, or this one before its start; false: it was about another challenge. */
-  told({ realm, algorithm, policy }: Learned): boolean {
-    this.#challenge ??= { realm, algorithm };
-    if (this.#challenge.realm !== realm || this.#challenge.algorithm !== algorithm) return false;
-    if (this.#options.policy === 'auto') this.#policy = policy;
-    return true;
+  /** It is another upstream. */
+  forget(): void {
+    if (this.#options.policy === 'auto') this.#policy = 'shared';
+    this.#strikes = [];
   }
 
   /** A nonce was refused: one that was too young for it to be its age counts against the policy. */
@@ -77,16 +72,16 @@ export class Tolerance {
     if (this.#options.policy !== 'auto' || this.#policy === 'single-use' || !isYoung(refusal)) return;
     const now = this.#options.now();
     this.#strikes = [...this.#strikes.filter((at) => now - at < INTERVAL_MS), now];
-    if (this.#strikes.length < STRIKES || this.#challenge === undefined) return;
+    if (this.#strikes.length < (isOvertaken(refusal) ? 1 : STRIKES)) return;
     this.#strikes = [];
     this.#policy = NEXT[this.#policy];
     this.#options.onStep(this.#policy);
   }
+}
 
-  /** What to tell others; undefined: no challenge was seen yet. */
-  learned(lifetimeMs: number | undefined): Learned | undefined {
-    return this.#challenge && { ...this.#challenge, policy: this.#policy, lifetimeMs };
-  }
+/** A brand-new nonce with a count, in use by several at once: one nc came before another, and that is enough. */
+function isOvertaken({ ageMs, contested, counted }: Refusal): boolean {
+  return contested && counted && ageMs < BRAND_NEW_MS;
 }
 
 /** Too young for its age to be the reason, so that the reason is the way in which it was used. */

@@ -59,6 +59,11 @@ export class Metrics {
     ['deployment'],
   );
   readonly noncePolicy = this.#gauge('nonce_policy', '1 for the policy in force', ['deployment', 'policy']);
+  readonly noncePolicySteps = this.#counter(
+    'nonce_policy_steps_total',
+    'Steps to a more careful policy that this process learned; policy is the new one',
+    ['deployment', 'policy'],
+  );
   readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);

@@ -51,7 +51,9 @@ export interface UpstreamExternals {
   readonly clock: Clock;
   readonly metrics: Metrics;
   /** Told of a step of a deployment's nonce policy. */
-  readonly onPolicyStep: (deployment: string) => (policy: NoncePolicy) => void;
+  readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
+  /** Told that a deployment's nonces serve only the process that obtained them. */
+  readonly onNoncesApart: (deployment: string) => void;
 }
 
 /** One deployment's upstream: its connections, nonces and credential. */
@@ -89,10 +91,12 @@ export class Upstream {
       replicas: new Replicas({ key: this.key, store: externals.store }),
       credential,
       clock: externals.clock,
+      wallTime: Date.now,
       newCnonce: () => randomBytes(16).toString('hex'),
       random: Math.random,
       policy: options.noncePolicy,
-      onStep: externals.onPolicyStep(deployment),
+      onStep: (policy) => externals.onPolicyStep(deployment, policy),
+      onApart: () => externals.onNoncesApart(deployment),
       renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
     this.#parts = {

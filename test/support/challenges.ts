@@ -24,6 +24,8 @@ export const learned: Learned = {
   realm: 'r\u00e9"alm',
   algorithm: 'MD5',
   policy: 'exclusive',
+  counted: true,
+  portable: false,
   lifetimeMs: 1234.5,
 };
 

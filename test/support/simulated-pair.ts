@@ -51,7 +51,9 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
   const { port } = simulator.deployments.submissions;
   const relay =
-    options.relay === true ? await startUnevenRelay(port, (index) => (index * 7) % 20) : undefined;
+    options.relay === true
+      ? await startUnevenRelay(port, (index) => ({ latencyMs: (index * 7) % 20 }))
+      : undefined;
   const origin = `https://127.0.0.1:${relay?.port ?? port}`;
   const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
   const gateway = await startGateway(

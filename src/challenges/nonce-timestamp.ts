@@ -1,0 +1,19 @@
+/** Seconds or milliseconds since 1970, from 2001 on; no part of a longer number. */
+const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
+/** What lies further ahead is taken for a number that means something else, in milliseconds. */
+const FARTHEST_MS = 24 * 60 * 60_000;
+
+/**
+ * When a nonce says that it expires, in milliseconds from `issuedAt` (Unix time in ms): the latest time that
+ * it carries, in the open or in base64, if that lies ahead. undefined: it says nothing. A hint only, since
+ * what a nonce is made of is the server's own affair (RFC 7616 §3.3).
+ */
+export function expiryHint(nonce: string, issuedAt: number): number | undefined {
+  const text = `${nonce} ${Buffer.from(nonce, 'base64').toString('latin1')}`;
+  let latest = 0;
+  for (const [digits] of text.matchAll(TIMESTAMP)) {
+    const ahead = Number(digits) * (digits.length === 10 ? 1000 : 1) - issuedAt;
+    if (ahead > latest && ahead < FARTHEST_MS) latest = ahead;
+  }
+  return latest === 0 ? undefined : latest;
+}

@@ -1,0 +1,130 @@
+import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { Opening } from '../../src/challenges/handshake-queue.ts';
+import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
+import type { Nonce } from '../../src/challenges/nonce.ts';
+import { NoncePool } from '../../src/challenges/pool.ts';
+import { Replicas } from '../../src/challenges/replicas.ts';
+import type { HeldChallenge } from '../../src/challenges/store.ts';
+import { parseChallenges } from '../../src/digest/challenge.ts';
+
+interface Process {
+  readonly pool: NoncePool;
+  readonly apart: string[];
+}
+
+function held(nonce: string, parameters = 'realm="r"'): HeldChallenge {
+  const [challenge] = parseChallenges([`Digest nonce="${nonce}", ${parameters}`]);
+  if (challenge === undefined) throw new Error('no challenge');
+  return { challenge, cookies: [] };
+}
+
+/** Processes that share what a store holds, and hear of each other's changes at once. */
+function processes(count: number): Process[] {
+  const place = new MemoryChallengeStore();
+  return Array.from({ length: count }, (_, index) => {
+    const store = place.join();
+    const apart: string[] = [];
+    const pool = new NoncePool({
+      replicas: new Replicas({ key: 'k', store }),
+      credential: { username: 'u', password: new Secret('p') },
+      clock: monotonicClock,
+      newCnonce: () => 'c',
+      wallTime: () => 0,
+      random: () => 0,
+      policy: 'auto',
+      onStep: () => {},
+      onApart: () => apart.push(`process ${index}`),
+      renew: undefined,
+    });
+    store.onChange(() => void pool.adopt());
+    return { pool, apart };
+  });
+}
+
+/** Lets what was told between processes arrive. */
+const told = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** A nonce takes the place of the one in use, which is still good. */
+function obtain(pool: NoncePool, challenge: HeldChallenge): Nonce {
+  const opening = pool.open(pool.reserve());
+  const nonce = pool.offer(opening, challenge);
+  pool.accept(nonce, opening, undefined);
+  pool.close(opening);
+  return nonce;
+}
+
+/** The pool obtains a nonce, and the other is refused with it. */
+async function refusedElsewhere(owner: NoncePool, other: NoncePool, nonce: string): Promise<void> {
+  obtain(owner, held(nonce));
+  await told();
+  const adopted = other.reserve();
+  expect(adopted?.challenge.nonce).toBe(nonce);
+  if (adopted !== undefined) other.refuse(adopted);
+}
+
+describe('nonces that the upstream binds to who asked for them', () => {
+  test('are not shared after three in a row were refused elsewhere, and all processes know it', async () => {
+    const [one, two] = processes(2) as [Process, Process];
+    for (const nonce of ['a', 'b', 'c']) await refusedElsewhere(one.pool, two.pool, nonce);
+    await told();
+    expect([one.apart, two.apart]).toEqual([[], ['process 1']]);
+    const own = obtain(two.pool, held('own'));
+    await told();
+    expect(one.pool.reserve()?.challenge.nonce).toBe('c');
+    expect(two.pool.reserve()).toBe(own);
+  });
+
+  test('are shared while some of them are accepted', async () => {
+    const [one, two] = processes(2) as [Process, Process];
+    for (const nonce of ['a', 'b', 'c', 'd']) {
+      await refusedElsewhere(one.pool, two.pool, `${nonce}1`);
+      obtain(one.pool, held(`${nonce}2`));
+      await told();
+      const adopted = two.pool.reserve();
+      if (adopted !== undefined) two.pool.accept(adopted, undefined, undefined);
+    }
+    expect(two.apart).toEqual([]);
+  });
+
+  test('are shared again when the upstream changes its realm', async () => {
+    const [one, two] = processes(2) as [Process, Process];
+    for (const nonce of ['a', 'b', 'c']) await refusedElsewhere(one.pool, two.pool, nonce);
+    obtain(two.pool, held('n', 'realm="another"'));
+    await told();
+    obtain(one.pool, held('m', 'realm="another"'));
+    await told();
+    expect([one.pool, two.pool].map((pool) => pool.reserve()?.challenge.nonce)).toEqual(['m', 'm']);
+  });
+});
+
+describe('processes that start together', () => {
+  test('wait for the one that asks for a challenge', async () => {
+    const [one, two, three] = processes(3).map(({ pool }) => pool) as [NoncePool, NoncePool, NoncePool];
+    const opening = await one.enter(new Cancellation());
+    expect(opening).toBeInstanceOf(Opening);
+    const others = [two, three].map((pool) => pool.enter(new Cancellation()));
+    await told();
+    const nonce = one.offer(opening as Opening, held('shared'));
+    one.accept(nonce, opening as Opening, undefined);
+    const got = (await Promise.all(others)) as Nonce[];
+    expect(got.map(({ challenge }) => challenge.nonce)).toEqual(['shared', 'shared']);
+  });
+
+  test('go on as soon as it turns out that each needs its own', async () => {
+    const [one, two] = processes(2).map(({ pool }) => pool) as [NoncePool, NoncePool];
+    const opening = (await one.enter(new Cancellation())) as Opening;
+    const other = two.enter(new Cancellation());
+    await told();
+    one.offer(opening, held('counted', 'realm="r", qop="auth"'));
+    expect(await other).toBeInstanceOf(Opening);
+  });
+
+  test('go on when that one does not come back', async () => {
+    const [one, two] = processes(2).map(({ pool }) => pool) as [NoncePool, NoncePool];
+    await one.enter(new Cancellation());
+    expect(await two.enter(new Cancellation())).toBeInstanceOf(Opening);
+  });
+});
