@@ -15,6 +15,8 @@ const TARGET =
 const seconds = Number(process.argv[2] ?? 60);
 const rate = Number(process.argv[3] ?? 500);
 const TICK_MS = 10;
+/** How long a gateway has to learn what the upstream lets pass. */
+const LEARNING_MS = 2_000;
 
 const rows: Record<string, BehaviourChange> = {
   'no qop': {},
@@ -42,8 +44,11 @@ async function row(processes: number, name: string, behaviour: BehaviourChange):
   for (let index = 0; index < processes; index += 1) {
     gateways.push(await serveGateway({ origin, ca: simulator.ca }, { redis: { url: redis.url } }));
   }
+  const violations = (): number => simulator.counts('submissions').ncViolations;
+  const learnt = new Promise<number>((resolve) => setTimeout(() => resolve(violations()), LEARNING_MS));
   const { sent, failed } = await load(gateways);
-  const line = await report(simulator, gateways, sent, failed);
+  const after = violations() - (await learnt);
+  const line = `${await report(simulator, gateways, sent, failed)}, ${after} after ${LEARNING_MS / 1000} s`;
   await Promise.all(gateways.map((gateway) => gateway.close()));
   await simulator.close();
   await redis.close();
