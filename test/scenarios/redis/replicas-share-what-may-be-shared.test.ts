@@ -70,6 +70,14 @@ describe('without qop', () => {
     }
   });
 
+  test('one challenge serves four replicas that meet their first crowd at the same moment', async () => {
+    const { simulator, replica } = await setScene();
+    const replicas = [await replica(), await replica(), await replica(), await replica()];
+    const asked = replicas.flatMap((each) => Array.from({ length: 10 }, () => get(each)));
+    expect(new Set(await Promise.all(asked))).toEqual(new Set([200]));
+    expect(simulator.counts('submissions').challenges).toBe(1);
+  });
+
   test('a replica that starts later needs no challenge of its own', async () => {
     const { simulator, replica } = await setScene();
     expect(await get(await replica())).toBe(200);
