@@ -54,6 +54,12 @@ const table = {
     proxyError: 'connection_limit_reached',
     headers: ['retry-after', '1'],
   },
+  'credential-unavailable': {
+    status: 503,
+    title: 'Credential unavailable',
+    proxyError: 'proxy_configuration_error',
+    headers: ['retry-after', '30'],
+  },
   draining: {
     status: 503,
     title: 'Draining',

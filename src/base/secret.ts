@@ -4,9 +4,11 @@ const REDACTED = '[secret]';
 
 /**
  * A value that must not leak. Everything that turns an object into text (string, template, JSON,
- * `util.inspect`, an error's message) gets `[secret]`; only `reveal()` gives the value.
+ * `util.inspect`, an error's message) gets `[secret]`, and a copy (spread, structuredClone, postMessage)
+ * gets nothing; only `reveal()` gives the value.
  */
 export class Secret {
+  // A private field, since a property that is only hidden is still copied and inspected.
   readonly #value: string;
 
   constructor(value: string) {

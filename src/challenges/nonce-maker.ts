@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import type { Credential } from '../digest/authorization.ts';
+import { type Credential, canAnswer } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
 import { Nonce, type NonceOrigin } from './nonce.ts';
 import { expiryHint } from './nonce-timestamp.ts';
@@ -27,8 +27,12 @@ export class NonceMaker {
     return this.#make(held, 0, {});
   }
 
-  /** Another process obtained it, and counted on it if it has a count. */
-  adopted(held: AgedChallenge | ParkedChallenge): Nonce {
+  /**
+   * Another process obtained it, and counted on it if it has a count. undefined: the credential, a stored hash,
+   * is not good for it.
+   */
+  adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
+    if (!canAnswer(held.challenge, this.#options.credential)) return undefined;
     const owned = 'count' in held ? { cnonce: held.cnonce, count: held.count } : {};
     return this.#make(held, held.ageMs, { foreign: true, ...owned });
   }

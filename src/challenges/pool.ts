@@ -80,7 +80,8 @@ export class NoncePool {
     if (this.policy !== 'shared') return this.#restoreFree();
     const { replicas } = this.#options;
     const held = (await replicas.load()) ?? (await replicas.take());
-    if (held !== undefined && this.#known === undefined) this.#use(this.#maker.adopted(held));
+    const nonce = held && this.#maker.adopted(held);
+    if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
   /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
@@ -95,6 +96,7 @@ export class NoncePool {
     }
     if (held.challenge.nonce === this.#known?.challenge.nonce) return;
     const nonce = this.#maker.adopted(held);
+    if (nonce === undefined) return;
     if (this.#known === undefined || nonce.obtainedAt > this.#known.obtainedAt) this.#use(nonce);
   }
 
@@ -216,7 +218,8 @@ export class NoncePool {
     for (let count = 0; count < RESTORED_AT_MOST; count += 1) {
       const held = await this.#options.replicas.take();
       if (held === undefined) return;
-      this.#free.adopt(this.#maker.adopted(held));
+      const nonce = this.#maker.adopted(held);
+      if (nonce !== undefined) this.#free.adopt(nonce);
     }
   }
 
@@ -236,6 +239,7 @@ export class NoncePool {
     const { clock, replicas } = this.#options;
     const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
     const quicker = await replicas.share(next, this.lifetimeMs);
-    if (quicker !== undefined && this.#known === nonce) this.#use(this.#maker.adopted(quicker));
+    const adopted = quicker && this.#maker.adopted(quicker);
+    if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
   }
 }

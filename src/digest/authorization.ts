@@ -1,13 +1,21 @@
+import { GatewayError } from '../base/errors.ts';
 import type { Secret } from '../base/secret.ts';
-import { hash } from './algorithms.ts';
-import type { Challenge, Qop } from './challenge.ts';
+import { type AlgorithmName, hash } from './algorithms.ts';
+import { type Challenge, chooseChallenge, type Qop } from './challenge.ts';
 import { quote, quotedParameter } from './parameters.ts';
 import { credentialBytes, usernameParameter } from './username.ts';
 
 /** Unicode text, hashed as UTF-8 after NFC. */
-export interface Credential {
-  readonly username: string;
-  readonly password: Secret;
+export type Credential = { readonly username: string } & (
+  | { readonly password: Secret }
+  | { readonly ha1: HashedPassword }
+);
+
+/** H(username:realm:password) instead of the password; good for one realm only. */
+export interface HashedPassword {
+  readonly realm: string;
+  /** Lower-case hex; of the algorithm without `-sess`. */
+  readonly hashes: Readonly<Partial<Record<AlgorithmName, Secret>>>;
 }
 
 export interface AnsweredRequest {
@@ -47,13 +55,14 @@ const HIGHEST_COUNT = 0xffff_ffff;
 
 /**
  * Everything that stays the same from request to request, computed once; what is left for `authorize` is two
- * hashes. Throws RangeError when the user name, the cnonce or a value of the challenge cannot be sent.
+ * hashes. Throws RangeError when the user name, the cnonce or a value of the challenge cannot be sent, and
+ * GatewayError `credential-unavailable` unless `canAnswer`.
  */
 export function prepareAnswer(challenge: Challenge, credential: Credential, cnonce: string): PreparedAnswer {
   const { nonce, algorithm } = challenge;
   const username = credentialBytes(credential.username);
   const qop = challenge.qop.includes('auth') ? 'auth' : challenge.qop[0];
-  const ha1 = hashA1(challenge, username, credential.password, cnonce);
+  const ha1 = hashA1(challenge, username, credential, cnonce);
   const emptyBody = hash(algorithm.name, '');
   const { head, middle, tail } = fixedText(challenge, username, cnonce, qop);
 
@@ -79,10 +88,50 @@ export function prepareAnswer(challenge: Challenge, credential: Credential, cnon
   };
 }
 
-function hashA1(challenge: Challenge, username: string, password: Secret, cnonce: string): string {
+/** Whether the credential is good for the challenge: a password always is, a hash of one for its realm and algorithm. */
+export function canAnswer({ realm, algorithm }: Challenge, credential: Credential): boolean {
+  if ('password' in credential) return true;
+  const { ha1 } = credential;
+  return ha1.hashes[algorithm.name] !== undefined && isRealm(realm, ha1.realm);
+}
+
+/**
+ * The strongest allowed challenge that the credential is good for. If it is good for none, the strongest
+ * allowed one: to answer that says what is missing.
+ */
+export function chooseFor(
+  credential: Credential,
+  challenges: readonly Challenge[],
+  allowed: readonly AlgorithmName[],
+): Challenge | undefined {
+  const answerable = challenges.filter((challenge) => canAnswer(challenge, credential));
+  return chooseChallenge(answerable, allowed) ?? chooseChallenge(challenges, allowed);
+}
+
+function hashA1(challenge: Challenge, username: string, credential: Credential, cnonce: string): string {
   const { realm, nonce, algorithm } = challenge;
-  const ha1 = hash(algorithm.name, `${username}:${realm}:${credentialBytes(password.reveal())}`);
+  const ha1 =
+    'password' in credential
+      ? hash(algorithm.name, `${username}:${realm}:${credentialBytes(credential.password.reveal())}`)
+      : storedHash(challenge, credential.ha1);
   return algorithm.session ? hash(algorithm.name, `${ha1}:${nonce}:${cnonce}`) : ha1;
+}
+
+function storedHash({ realm, algorithm }: Challenge, ha1: HashedPassword): string {
+  const stored = ha1.hashes[algorithm.name];
+  if (isRealm(realm, ha1.realm) && stored !== undefined) return stored.reveal();
+  const other = isRealm(realm, ha1.realm)
+    ? `asks for ${algorithm.name}, for which ha1 has no hash`
+    : 'asks for another realm than that of ha1';
+  throw new GatewayError(
+    'credential-unavailable',
+    `The upstream ${other}. Add a hash for what it asks, or give the password instead.`,
+  );
+}
+
+/** Sent as Latin-1 or as UTF-8: servers do both. */
+function isRealm(sent: string, configured: string): boolean {
+  return sent === configured || sent === credentialBytes(configured);
 }
 
 /** The header around its changing parts: head, uri, middle, nc, tail, response. */

@@ -3,9 +3,8 @@ import { GatewayError } from '../base/errors.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
-import type { AlgorithmName } from '../digest/algorithms.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
-import { type Challenge, chooseChallenge, parseChallenges } from '../digest/challenge.ts';
+import type { Challenge } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import { cookiePairs } from './cookies.ts';
 import { type CredentialCircuit, credentialRefused } from './credential-circuit.ts';
@@ -26,7 +25,8 @@ const SAYS_NOTHING = new Set([403, 429, 502, 503, 504]);
 export interface HandshakeParts {
   readonly pool: NoncePool;
   readonly circuit: CredentialCircuit;
-  readonly algorithms: readonly AlgorithmName[];
+  /** Of the challenges in these field lines the one to answer. */
+  readonly choose: (fieldLines: readonly string[]) => Challenge | undefined;
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
   readonly onAttempt: (result: AttemptResult) => void;
   readonly onChallenge: (reason: ChallengeReason) => void;
@@ -191,7 +191,7 @@ export class Handshake {
    */
   #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce | undefined {
     const { pool } = this.#parts;
-    const challenge = chooseChallenge(parseChallenges(result.challenges), this.#parts.algorithms);
+    const challenge = this.#parts.choose(result.challenges);
     if (nonce !== undefined) this.#refuse(nonce, challenge);
     this.#parts.onAttempt(nonce === undefined ? 'challenged' : 'stale');
     if (challenge === undefined) throw noDigest();

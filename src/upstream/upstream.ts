@@ -8,7 +8,8 @@ import { NoncePool } from '../challenges/pool.ts';
 import { Replicas } from '../challenges/replicas.ts';
 import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import type { Credential } from '../digest/authorization.ts';
+import { type Credential, chooseFor } from '../digest/authorization.ts';
+import { parseChallenges } from '../digest/challenge.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type BodyLimits, type BodySource, NO_BODY, receiveBody } from './body.ts';
 import { type ConnectionOptions, openConnections } from './connections.ts';
@@ -102,7 +103,7 @@ export class Upstream {
     this.#parts = {
       pool: this.#nonces,
       circuit: this.#circuit,
-      algorithms: options.algorithms,
+      choose: (lines) => chooseFor(credential, parseChallenges(lines), options.algorithms),
       exchange: (request, sink) => exchange(this.#connections, request, sink),
       onAttempt: (result) => metrics.upstreamAttempts.inc({ deployment, result }),
       onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
