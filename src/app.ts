@@ -10,7 +10,7 @@ import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from './challen
 import { credentialOf } from './config/deployment.ts';
 import type { Config } from './config/schema.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
-import type { Credential } from './credentials/credentials.ts';
+import type { CredentialSet } from './credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { Routes } from './gateway/routes.ts';
@@ -23,7 +23,7 @@ const DRAIN_MS = 30_000;
 /** A configuration with everything that it names, read and found right. */
 export interface AppSetup {
   readonly config: Config;
-  readonly credentials: ReadonlyMap<string, Credential>;
+  readonly credentials: ReadonlyMap<string, CredentialSet>;
   /** PEM by name of the deployment. */
   readonly authorities: ReadonlyMap<string, string>;
   /** undefined: without Redis. */
@@ -146,7 +146,7 @@ type UpstreamExternals = ConstructorParameters<typeof Upstream>[1];
 
 function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deployment[] {
   return Object.entries(setup.config.deployments).map(([name, deployment]) => {
-    const credential = setup.credentials.get(credentialOf(deployment));
+    const credential = setup.credentials.get(credentialOf(deployment))?.current;
     if (credential === undefined) throw new TypeError(`no credential was read for deployment ${name}`);
     const upstream = new Upstream(
       {

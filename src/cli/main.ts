@@ -2,6 +2,8 @@ import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
 import { registerCheck } from './check.ts';
+import { CommandError } from './command-error.ts';
+import { registerCredential } from './credential.ts';
 import { registerDemo } from './demo.ts';
 import { registerServe } from './serve.ts';
 import { registerSimulate } from './simulate.ts';
@@ -11,6 +13,7 @@ import { packageVersion } from './version.ts';
 const COMMANDS: readonly ((program: Command) => void)[] = [
   registerServe,
   registerCheck,
+  registerCredential,
   registerSimulate,
   registerDemo,
 ];
@@ -20,6 +23,8 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
  * 2 wrong usage or configuration.
  */
 export async function main(args: readonly string[]): Promise<void> {
+  // A report of a crash (--report-on-fatalerror and the like) would hold the environment, secrets and all.
+  process.report.excludeEnv = true;
   // Who reads only the beginning (`| head`) has what they wanted.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   // Commands take these settings over when they are registered, so they come first.
@@ -46,6 +51,10 @@ function report(error: unknown): 0 | 1 | 2 {
   if (error instanceof ConfigError) {
     process.stderr.write(`${error.message}\n`);
     return 2;
+  }
+  if (error instanceof CommandError) {
+    process.stderr.write(`${error.message}\n`);
+    return error.status;
   }
   if (isNativeError(error) && 'code' in error && error.code === 'EADDRINUSE') {
     process.stderr.write(

@@ -1,9 +1,8 @@
-import { isNativeError } from 'node:util/types';
 import type { Secret } from '../base/secret.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';
-import { readSource, type Surroundings } from '../credentials/sources.ts';
+import { findingOf, type SourceReader } from '../credentials/sources.ts';
 
 export interface RedisSetup {
   /** undefined: without Redis. */
@@ -17,7 +16,7 @@ export interface RedisSetup {
 export async function readRedis(
   section: Config['redis'],
   ca: string | undefined,
-  surroundings: Surroundings,
+  reader: SourceReader,
 ): Promise<RedisSetup> {
   const findings: Finding[] = [];
   const warnings: Finding[] = [];
@@ -26,12 +25,13 @@ export async function readRedis(
   const path = ['redis', 'password'];
   let password: Secret | undefined;
   if (source !== undefined) {
-    password = await readSource(source, surroundings).catch((error: unknown) => {
-      findings.push({ path, message: isNativeError(error) ? error.message : 'cannot be read' });
-      return undefined;
-    });
+    try {
+      password = (await reader.read(source)).secret;
+    } catch (error) {
+      findings.push(findingOf(path, error));
+    }
     if ('value' in source) {
-      warnings.push({ path, message: 'stands in the configuration itself: use env or file' });
+      warnings.push({ path, message: 'stands in the configuration itself: use env, file or sealed' });
     }
   }
   return { options: { servers, username, password, keyPrefix, tls: tls && { ca } }, findings, warnings };

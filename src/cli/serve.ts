@@ -1,7 +1,9 @@
 import type { Command } from 'commander';
 import { formatFault } from '../config/faults.ts';
+import { CredentialVersions } from '../credentials/versions.ts';
+import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
-import { readSetup } from './setup.ts';
+import { readSetup, type Setup } from './setup.ts';
 import { surroundings } from './surroundings.ts';
 
 /** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reads the configuration again. */
@@ -14,14 +16,46 @@ export function registerServe(program: Command): void {
 }
 
 async function serve(file: string): Promise<void> {
-  const setup = await readSetup(file, surroundings());
+  const versions = new CredentialVersions();
+  const setup = await readSetup(file, surroundings(), versions);
   const { app, log } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatFault(warning));
   const { listen, control } = await app.start();
   log.info({ listen: urlOf(listen), control: urlOf(control) }, 'the gateway is up');
-  process.on('SIGHUP', () => void app.reload(() => readSetup(file, surroundings())));
+
+  // One after the other: two at once would each replace the same, and one of them be forgotten.
+  let reloading = Promise.resolve();
+  const reload = (load: () => Promise<Setup>): void => {
+    reloading = reloading.then(() => app.reload(load));
+  };
+  const watchOver = (watched: Setup): CredentialWatch =>
+    watchCredentials({
+      credentials: watched.config.credentials,
+      sealed: watched.config.sealed,
+      surroundings: surroundings(),
+      versions,
+      known: watched.credentials,
+      onChange: ({ byName }) => {
+        log.info('credentials changed: reloading');
+        reload(() => Promise.resolve({ ...watched, credentials: byName }));
+      },
+      onError: ({ message }) => {
+        log.error({ reason: message }, 'credentials changed and cannot be used; those in force stay');
+      },
+    });
+  let watch = watchOver(setup);
+  process.on('SIGHUP', () => {
+    reload(async () => {
+      const next = await readSetup(file, surroundings(), versions);
+      await watch.close();
+      watch = watchOver(next);
+      return next;
+    });
+  });
+
   const signal = await shutdownSignal();
   log.info({ signal }, 'draining: no new requests, those under way are finished');
+  await watch.close();
   await app.close();
   log.info('stopped');
 }

@@ -4,7 +4,8 @@ import { ConfigError, type Fault } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
-import type { Surroundings } from '../credentials/sources.ts';
+import { SourceReader, type Surroundings } from '../credentials/sources.ts';
+import { CredentialVersions } from '../credentials/versions.ts';
 import { readRedis } from './redis-setup.ts';
 
 /** Everything that a configuration says and names, read and found right. */
@@ -20,15 +21,21 @@ export interface Setup {
 
 /**
  * Reads a configuration, every secret and every certificate authority that it names. Throws a
- * ConfigError with all that is wrong, each at its place in the file.
+ * ConfigError with all that is wrong, each at its place in the file. `versions`: those of the process,
+ * where more than one setup is read in it.
  */
-export async function readSetup(file: string, surroundings: Surroundings): Promise<Setup> {
+export async function readSetup(
+  file: string,
+  surroundings: Surroundings,
+  versions: CredentialVersions = new CredentialVersions(),
+): Promise<Setup> {
   const { config, faultAt } = await loadLocated(file);
+  const reader = new SourceReader(surroundings, config.sealed);
   const [credentials, authorities] = await Promise.all([
-    readCredentials(config.credentials, surroundings).catch(orCredentialError),
+    readCredentials(config.credentials, reader, versions).catch(orCredentialError),
     readAuthorities(config),
   ]);
-  const redis = await readRedis(config.redis, authorities.redis, surroundings);
+  const redis = await readRedis(config.redis, authorities.redis, reader);
   const findings = [...authorities.findings, ...redis.findings];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);

@@ -12,9 +12,6 @@ const LATER = [
   'workers',
   'audit',
   'listen.tls',
-  'credentials.*.next',
-  'credentials.*.username.sealed',
-  'credentials.*.password.sealed',
   'deployments.*.rewrite',
   'deployments.*.injectSite',
   'deployments.*.operations',
@@ -57,7 +54,7 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
   // Where a password belongs, a key out of place may be the password itself: `password: { hunter2 }`.
-  return parent[0] === 'redis' || (parent[0] === 'credentials' && parent.length > 1)
+  return parent[0] === 'redis' || parent[0] === 'sealed' || (parent[0] === 'credentials' && parent.length > 1)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
 }

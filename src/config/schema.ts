@@ -1,16 +1,13 @@
 import { z } from 'zod';
+import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { redisSchema } from './redis.ts';
-import { source } from './source.ts';
 import { bindAddress, flag, port, record, SECTION, text } from './values.ts';
 
 const listener = (defaultPort: number) => ({
   address: bindAddress().default('127.0.0.1'),
   port: port().default(defaultPort),
 });
-
-const credential = (folder: string) =>
-  z.strictObject({ username: source(folder), password: source(folder) }, { error: SECTION });
 
 /**
  * What a configuration may say. Rules between its parts are in `rules.ts`. `folder` is where
@@ -33,7 +30,8 @@ export const configSchema = (folder: string) =>
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
       anonymous: flag().default(false),
-      credentials: record(credential(folder)).prefault({}),
+      sealed: sealedSchema(folder).exactOptional(),
+      credentials: record(credentialSchema(folder)).prefault({}),
       deployments: record(deploymentSchema(folder), 'a mapping of at least one name to its upstream service'),
     },
     { error: SECTION },

@@ -1,33 +1,64 @@
 import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
-import { fileName, text } from './values.ts';
+import { ENTRY, fileName, flag, text } from './values.ts';
 
-const ONE_SOURCE = 'give exactly one of env, file and value';
+const ANY = 'a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }';
+const ONE_SOURCE = 'give exactly one of env, file, sealed and value';
+const NO_SOURCE = `has no source: ${ONE_SOURCE}`;
+const SEVERAL = `has more than one source: ${ONE_SOURCE}`;
+const MISPLACED = 'has readableByOthers without file: leave it out';
 
 /** A secret's source. `folder` is where relative names of files start. */
-export const source = (folder: string) =>
+export const source = (folder: string, expected = ANY) =>
   z
     .strictObject(
       {
         env: text('the name of an environment variable', /^[A-Za-z_]\w*$/).exactOptional(),
         file: fileName(folder).exactOptional(),
+        readableByOthers: flag().exactOptional(),
+        sealed: text('the name of an entry of the sealed file', ENTRY).exactOptional(),
         value: text('text in quotes').exactOptional(),
       },
-      { error: 'a mapping: { env: NAME }, { file: NAME } or { value: TEXT }' },
+      { error: expected },
     )
-    .transform(({ env, file, value }, context): SecretSource => {
-      const given: SecretSource[] = [];
-      if (env !== undefined) given.push({ env });
-      if (file !== undefined) given.push({ file });
-      if (value !== undefined) given.push({ value: new Secret(value) });
-      const [first, second] = given;
-      if (first !== undefined && second === undefined) {
-        return first;
-      }
-      const found = first === undefined ? 'has no source' : 'has more than one source';
-      context.addIssue({ code: 'custom', message: `${found}: ${ONE_SOURCE}` });
+    .transform((fields, context): SecretSource => {
+      const misplaced = fields.readableByOthers !== undefined && fields.file === undefined;
+      const [first, second] = sourcesIn(fields);
+      if (first !== undefined && second === undefined && !misplaced) return first;
+      const found = first === undefined ? NO_SOURCE : SEVERAL;
+      context.addIssue({ code: 'custom', message: misplaced ? MISPLACED : found });
       return z.NEVER;
     });
 
+interface SourceFields {
+  env?: string;
+  file?: string;
+  readableByOthers?: boolean;
+  sealed?: string;
+  value?: string;
+}
+
+function sourcesIn({ env, file, readableByOthers, sealed, value }: SourceFields): SecretSource[] {
+  const guard = readableByOthers === undefined ? {} : { readableByOthers };
+  return [
+    env === undefined ? undefined : { env },
+    file === undefined ? undefined : { file, ...guard },
+    sealed === undefined ? undefined : { sealed },
+    value === undefined ? undefined : { value: new Secret(value) },
+  ].filter((source) => source !== undefined);
+}
+
+/** A secret's source that is neither sealed nor in the configuration itself: what opens the sealed file. */
+export const outerSource = (folder: string) =>
+  source(folder, 'a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {
+    if ('env' in found || 'file' in found) return found;
+    context.addIssue({ code: 'custom', message: 'must come from env or file: it opens everything else' });
+    return z.NEVER;
+  });
+
 /** Where a user name or password comes from: exactly one of these. */
-export type SecretSource = { env: string } | { file: string } | { value: Secret };
+export type SecretSource =
+  | { env: string }
+  | { file: string; readableByOthers?: boolean }
+  | { sealed: string }
+  | { value: Secret };

@@ -1,20 +1,30 @@
-import { isNativeError } from 'node:util/types';
-import type { Secret } from '../base/secret.ts';
-import { readSource, type Source, type Surroundings } from './sources.ts';
+import type { Credential as DigestCredential } from '../digest/authorization.ts';
+import {
+  allOf,
+  type CredentialSources,
+  contentOf,
+  joinParts,
+  nextParts,
+  type Parts,
+  readParts,
+} from './parts.ts';
+import { type CredentialFinding, findingOf, type SourceReader } from './sources.ts';
+import type { CredentialVersions } from './versions.ts';
 
-/** A user name and password for an upstream. */
-export interface Credential {
-  name: string;
-  username: string;
-  password: Secret;
-  /** Changes whenever username or password does; says nothing about either. */
-  version: string;
-}
+/** What answers an upstream's challenges. */
+export type Credential = DigestCredential & {
+  readonly name: string;
+  /** An ordinal number; another one whenever the content is another, and says nothing about it. */
+  readonly version: string;
+  /** When the youngest part of it was put where it is; undefined where nobody knows. */
+  readonly changedAt: Date | undefined;
+};
 
-/** Something about a part of the configuration's `credentials`, never with a secret in it. */
-export interface CredentialFinding {
-  path: readonly string[];
-  message: string;
+export interface CredentialSet {
+  readonly name: string;
+  readonly current: Credential;
+  /** To be tried before it takes the place of `current`. */
+  readonly next: Credential | undefined;
 }
 
 /** Credentials that cannot be used. The message holds every finding, one a line. */
@@ -23,55 +33,53 @@ export class CredentialError extends Error {
   readonly findings: readonly CredentialFinding[];
 
   constructor(findings: readonly CredentialFinding[]) {
-    super(findings.map(({ path, message }) => `${path.join('.')}: ${message}`).join('\n'));
+    super([...new Set(findings.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
     this.findings = findings;
   }
 }
 
 export interface Credentials {
-  byName: ReadonlyMap<string, Credential>;
+  readonly byName: ReadonlyMap<string, CredentialSet>;
   /** What works, and should not stay as it is. */
-  warnings: readonly CredentialFinding[];
+  readonly warnings: readonly CredentialFinding[];
 }
 
-type Sources = Readonly<Record<string, { username: Source; password: Source }>>;
-
 /** Reads every credential. Throws a CredentialError with all that is wrong. */
-export async function readCredentials(sources: Sources, surroundings: Surroundings): Promise<Credentials> {
-  const byName = new Map<string, Credential>();
+export async function readCredentials(
+  sources: Readonly<Record<string, CredentialSources>>,
+  reader: SourceReader,
+  versions: CredentialVersions,
+): Promise<Credentials> {
+  const byName = new Map<string, CredentialSet>();
   const warnings: CredentialFinding[] = [];
   const faults: CredentialFinding[] = [];
+  await reader.sealed().catch((error: unknown) => faults.push(findingOf(['sealed'], error)));
 
-  const read = async (path: readonly string[], source: Source): Promise<Secret | undefined> => {
-    try {
-      return await readSource(source, surroundings);
-    } catch (error) {
-      faults.push({ path, message: isNativeError(error) ? error.message : 'cannot be read' });
-      return undefined;
-    }
-  };
-
-  for (const [name, { username: usernameSource, password: passwordSource }] of Object.entries(sources)) {
-    const usernamePath = ['credentials', name, 'username'];
-    const passwordPath = ['credentials', name, 'password'];
-    if ('value' in passwordSource) {
-      warnings.push({ path: passwordPath, message: 'stands in the configuration itself: use env or file' });
-    }
-    const username = (await read(usernamePath, usernameSource))?.reveal();
-    const password = await read(passwordPath, passwordSource);
-    if (username !== undefined && /\p{Cc}/u.test(username)) {
-      // RFC 7616 section 3.4: it goes into a quoted string of a header, which holds no controls.
-      faults.push({
-        path: usernamePath,
-        message: 'holds a control character, such as a line break: remove it',
-      });
-    } else if (username !== undefined && password !== undefined) {
-      byName.set(name, { name, username, password, version: '1' });
-    }
+  for (const [name, given] of Object.entries(sources)) {
+    const report = { faults, warnings };
+    const path = ['credentials', name];
+    const current = await readParts(given, { reader, path, ...report });
+    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], ...report });
+    if (current === undefined) continue;
+    const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
+    const set = { name, current: versioned(current), next: following && versioned(following) };
+    byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
   }
 
   if (faults.length > 0) {
     throw new CredentialError(faults);
   }
   return { byName, warnings };
+}
+
+function withVersion(name: string, parts: Parts, versions: CredentialVersions): Credential {
+  const found = allOf(parts);
+  const sealed = found.flatMap(({ version }) => version ?? []);
+  const times = found.flatMap(({ changedAt }) => changedAt?.getTime() ?? []);
+  return {
+    ...joinParts(parts),
+    name,
+    version: versions.versionOf(name, contentOf(parts), sealed.length > 0 ? Math.max(...sealed) : undefined),
+    changedAt: times.length > 0 ? new Date(Math.max(...times)) : undefined,
+  };
 }

@@ -11,16 +11,19 @@ export interface Ended {
   stderr: string;
 }
 
-/** Runs the program with arguments to its end. Its environment is `environment` and nothing else. */
+/** Runs the program with arguments to its end. Its environment is `environment` and nothing else, its stdin `input`. */
 export async function gateway(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
   nodeArgs: readonly string[] = [],
+  input = '',
 ): Promise<Ended> {
   const child = spawn(process.execPath, [...nodeArgs, PROGRAM, ...args], {
     env: { ...environment },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: 'pipe',
   });
+  // A program that reads nothing may be gone before this is written.
+  child.stdin.on('error', () => undefined).end(input);
   const [stdout, stderr, [status]] = await Promise.all([
     text(child.stdout),
     text(child.stderr),

@@ -121,6 +121,9 @@ test.each([
   ['with two sources', '{ username: { env: U }, password: { env: P, value: hunter2 } }'],
   ['as the whole credential', 'hunter2'],
   ['as the name of a variable', '{ username: { env: U }, password: { env: "hunter2-" } }'],
+  ['in place of a hash', '{ username: { env: U }, ha1: { realm: r, md5: hunter2 } }'],
+  ['as the name of a sealed one', '{ username: { env: U }, password: { sealed: "hunter2!" } }'],
+  ['as the next', '{ username: { env: U }, password: { env: P }, next: hunter2 }'],
   ['as a user name', '{ username: hunter2, password: { env: P } }'],
 ])('a password %s is in no message', (_title, credential) => {
   expect(traces(`credentials:\n  a: ${credential}\n${DEPLOYMENTS}`)).not.toContain('hunter2');
@@ -136,6 +139,15 @@ test.each([
   ['in a sentinel', '{ sentinels: ["user:hunter2@a:26379"], name: m }'],
 ])('a password of Redis %s is in no message', (_title, redis) => {
   expect(traces(`${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${redis}`)).not.toContain('hunter2');
+});
+
+test.each([
+  ['as a key', '{ file: s, identity: { hunter2 } }'],
+  ['as a value', '{ file: s, identity: { value: hunter2 } }'],
+  ['without source', '{ file: s, identity: hunter2 }'],
+  ['beside the file', '{ file: s, hunter2 }'],
+])('an identity %s is in no message', (_title, sealed) => {
+  expect(traces(`${CREDENTIALS}\n${DEPLOYMENTS}\nsealed: ${sealed}`)).not.toContain('hunter2');
 });
 
 test('a password in an origin, and a token instead of its hash, are in no message', () => {

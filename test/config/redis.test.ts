@@ -103,7 +103,9 @@ const faults: Case[] = [
   [
     'with a password without source',
     '{ url: "redis://a", password: p }',
-    ['3:38 redis.password: must be a mapping: { env: NAME }, { file: NAME } or { value: TEXT }'],
+    [
+      '3:38 redis.password: must be a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }',
+    ],
   ],
   [
     'with a prefix that would change what belongs together in a Cluster',

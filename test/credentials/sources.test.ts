@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { readSource, type Source, type Surroundings } from '../../src/credentials/sources.ts';
+import { type Source, SourceReader, type Surroundings } from '../../src/credentials/sources.ts';
 
 const ROOT = 0;
 const NOBODY = 65_534;
@@ -26,8 +26,8 @@ async function secretFile(name: string, content: string | Buffer, mode = 0o600):
 
 /** The secret, or what is wrong. */
 function outcome(source: Source, surroundings: Partial<Surroundings> = {}): Promise<string> {
-  return readSource(source, { environment: {}, uid, ...surroundings }).then(
-    (secret) => secret.reveal(),
+  return new SourceReader({ environment: {}, uid, ...surroundings }, undefined).read(source).then(
+    ({ secret }) => secret.reveal(),
     (error: Error) => error.message,
   );
 }
@@ -86,7 +86,7 @@ describe('the content of a file', () => {
     const file = await secretFile('large', 'x'.repeat(65_536));
     expect(await outcome({ file })).toHaveLength(65_536);
     await writeFile(file, 'x'.repeat(65_537));
-    expect(await outcome({ file })).toBe(`${file} is larger than 65536 bytes: name the file of one secret`);
+    expect(await outcome({ file })).toBe(`${file} is larger than 65536 bytes: name the right file`);
   });
 });
 
@@ -95,10 +95,27 @@ describe('the mode of a file', () => {
     expect(await outcome({ file: await secretFile(`safe-${mode}`, 'hunter2', mode) })).toBe('hunter2');
   });
 
-  test.each([0o644, 0o604, 0o602, 0o620, 0o660, 0o666, 0o777])('%o is refused', async (mode) => {
+  test.each([0o644, 0o604, 0o444])('%o is refused', async (mode) => {
     const file = await secretFile(`open-${mode}`, 'hunter2', mode);
-    expect(await outcome({ file })).toBe(`${file} can be read or written by others: run chmod 600 on it`);
+    expect(await outcome({ file })).toBe(
+      `${file} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+    );
   });
+
+  test.each([0o644, 0o604, 0o444, 0o400])('%o is safe where others may read', async (mode) => {
+    const file = await secretFile(`said-${mode}`, 'hunter2', mode);
+    expect(await outcome({ file, readableByOthers: true })).toBe('hunter2');
+  });
+
+  test.each([0o602, 0o620, 0o660, 0o666, 0o777])(
+    '%o is refused, even where others may read',
+    async (mode) => {
+      const file = await secretFile(`written-${mode}`, 'hunter2', mode);
+      const message = `${file} can be written by others: run chmod 600 on it`;
+      expect(await outcome({ file })).toBe(message);
+      expect(await outcome({ file, readableByOthers: true })).toBe(message);
+    },
+  );
 });
 
 describe('the owner of a file', () => {
@@ -126,7 +143,8 @@ describe('the owner of a file', () => {
 
   test('is not asked for where users have no numbers', async () => {
     const [file] = await strangersFile();
-    expect(await readSource({ file }, { environment: {} }).then((secret) => secret.reveal())).toBe('hunter2');
+    const { secret } = await new SourceReader({ environment: {} }, undefined).read({ file });
+    expect(secret.reveal()).toBe('hunter2');
   });
 });
 

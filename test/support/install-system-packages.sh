@@ -14,6 +14,7 @@ need curl curl
 need openssl openssl
 need redis-server redis-server
 need redis-cli redis-tools
+need age age
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -6,6 +6,8 @@ import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
+import { SourceReader } from '../../src/credentials/sources.ts';
+import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { metricOf } from './metric.ts';
 
 export interface RunningGateway {
@@ -92,7 +94,11 @@ export async function setupFor(
     }),
     'test.yaml',
   );
-  const { byName } = await readCredentials(config.credentials, { environment: {} });
+  const { byName } = await readCredentials(
+    config.credentials,
+    new SourceReader({ environment: {} }, config.sealed),
+    new CredentialVersions(),
+  );
   const authorities = new Map(
     Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),
   );

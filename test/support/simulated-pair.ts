@@ -19,6 +19,8 @@ export interface PairOptions {
   /** Of the deployment, beyond the defaults. */
   readonly settings?: Record<string, unknown>;
   readonly password?: string;
+  /** As the configuration has it, in place of user name and password. */
+  readonly credential?: Record<string, unknown>;
   readonly clock?: Clock;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
@@ -45,7 +47,7 @@ export async function startPair(
 
 /** Starts both; the caller closes them. */
 export async function openPair(options: PairOptions = {}): Promise<Pair> {
-  const { behaviour = {}, settings = {}, password, clock } = options;
+  const { behaviour = {}, settings = {}, password, credential, clock } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
@@ -58,7 +60,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
   const gateway = await startGateway(
     { submissions: deployment },
-    {},
+    credential === undefined ? {} : { credentials: { submissions: credential } },
     { ...(clock !== undefined && { clock }) },
   );
   return {

@@ -2,14 +2,25 @@ import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 
-const LARGEST = 64 * 1024;
+/** What a file may be to be trusted. */
+export interface Guard {
+  /** The user of this process; without one, the file's owner is not checked. */
+  readonly uid?: number | undefined;
+  readonly readableByOthers: boolean;
+  /** In bytes. */
+  readonly largest: number;
+}
+
+export interface GuardedBytes {
+  readonly bytes: Buffer;
+  readonly changedAt: Date;
+}
 
 /**
- * The text of a file that holds a secret, without one newline at its end. Throws an Error whose
- * message says what is wrong with the file and never quotes it. `uid` is the user of this process;
- * without one, the file's owner is not checked.
+ * The content of a file that nobody but this user and root can exchange. Throws an Error whose message says
+ * what is wrong with the file and never quotes it.
  */
-export async function readSecretFile(file: string, uid?: number): Promise<string> {
+export async function readGuardedFile(file: string, guard: Guard): Promise<GuardedBytes> {
   let handle: FileHandle;
   try {
     // Without O_NONBLOCK a named pipe would hold the start until somebody writes into it.
@@ -19,11 +30,12 @@ export async function readSecretFile(file: string, uid?: number): Promise<string
   }
   try {
     // Of the open handle: a path could be exchanged between check and reading.
-    const objection = objectionTo(await handle.stat(), uid);
+    const stats = await handle.stat();
+    const objection = objectionTo(stats, guard);
     if (objection !== undefined) {
       throw new Error(`${file} ${objection}`);
     }
-    return decode(await handle.readFile(), file).replace(/\r?\n$/, '');
+    return { bytes: await handle.readFile(), changedAt: stats.mtime };
   } finally {
     await handle.close();
   }
@@ -40,21 +52,25 @@ function whyClosed(error: unknown): string {
   }
 }
 
-function objectionTo(stats: Stats, uid: number | undefined): string | undefined {
+function objectionTo(stats: Stats, { uid, readableByOthers, largest }: Guard): string | undefined {
   if (!stats.isFile()) {
     return 'is not a regular file: name one';
   }
   // A group may read: that is how an orchestrator hands a file of root's to a process.
-  if ((stats.mode & 0o026) !== 0) {
-    return 'can be read or written by others: run chmod 600 on it';
+  if ((stats.mode & 0o022) !== 0) {
+    return 'can be written by others: run chmod 600 on it';
+  }
+  if (!readableByOthers && (stats.mode & 0o004) !== 0) {
+    return 'can be read by others: run chmod 600 on it, or say readableByOthers: true beside file';
   }
   if (uid !== undefined && stats.uid !== uid && stats.uid !== 0) {
     return 'belongs to another user, who could exchange it: make this user or root its owner';
   }
-  return stats.size > LARGEST ? `is larger than ${LARGEST} bytes: name the file of one secret` : undefined;
+  return stats.size > largest ? `is larger than ${largest} bytes: name the right file` : undefined;
 }
 
-function decode(bytes: Buffer, file: string): string {
+/** Throws an Error that names the file. */
+export function decodeUtf8(bytes: Uint8Array, file: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {

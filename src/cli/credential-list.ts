@@ -1,0 +1,95 @@
+import { ConfigError } from '../config/faults.ts';
+import { loadLocated } from '../config/load.ts';
+import { type Credential, CredentialError, readCredentials } from '../credentials/credentials.ts';
+import { type CredentialSources, type PartSources, proofSources, sourcesOf } from '../credentials/parts.ts';
+import { describeSource, SourceReader } from '../credentials/sources.ts';
+import { CredentialVersions } from '../credentials/versions.ts';
+import { surroundings } from './surroundings.ts';
+
+interface Row {
+  readonly name: string;
+  readonly state: 'current' | 'next' | 'unused';
+  readonly from: readonly string[];
+  readonly version: string;
+  /** undefined: nobody knows. */
+  readonly changedAt: Date | undefined;
+}
+
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1000],
+] as const;
+
+/** `credential list`: a row for each credential, for what is to take its place, and for sealed entries of nobody. */
+export async function listCredentials({
+  config: file,
+  json = false,
+}: {
+  config: string;
+  json?: boolean;
+}): Promise<void> {
+  const rows = await readRows(file);
+  const text = json ? JSON.stringify(rows, undefined, 2) : table(rows, Date.now()).join('\n');
+  process.stdout.write(`${text}\n`);
+}
+
+async function readRows(file: string): Promise<Row[]> {
+  const { config, faultAt } = await loadLocated(file);
+  const reader = new SourceReader(surroundings(), config.sealed);
+  const { byName } = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
+    (error) => {
+      throw error instanceof CredentialError ? new ConfigError(error.findings.map(faultAt)) : error;
+    },
+  );
+  const used = new Set<string>();
+  const redis = config.redis?.password;
+  if (redis !== undefined && 'sealed' in redis) used.add(redis.sealed);
+  const rows = Object.entries(config.credentials).flatMap(([name, sources]): Row[] => {
+    for (const source of sourcesOf(sources)) if ('sealed' in source) used.add(source.sealed);
+    const set = byName.get(name);
+    return [...rowOf('current', sources, set?.current), ...rowOf('next', nextOf(sources), set?.next)];
+  });
+  for (const [name, { version, sealedAt }] of await reader.sealed()) {
+    if (used.has(name)) continue;
+    const from = [`sealed ${name}`];
+    rows.push({ name: '-', state: 'unused', from, version: String(version), changedAt: sealedAt });
+  }
+  return rows;
+}
+
+function rowOf(state: Row['state'], sources: PartSources, credential: Credential | undefined): Row[] {
+  if (credential === undefined) return [];
+  const { name, version, changedAt } = credential;
+  return [{ name, state, from: proofSources(sources).map(describeSource), version, changedAt }];
+}
+
+/** Where `next` says nothing of the password, it comes from where the current one comes from. */
+function nextOf({ next, ...current }: CredentialSources): PartSources {
+  return next?.password !== undefined || next?.ha1 !== undefined ? next : current;
+}
+
+function table(rows: readonly Row[], now: number): string[] {
+  const lines = rows.map(({ name, state, from, version, changedAt }) => {
+    const age = changedAt === undefined ? '-' : ageText(now - changedAt.getTime());
+    return [name, state, version, age, from.join(', ')];
+  });
+  const all = [['NAME', 'STATE', 'VERSION', 'AGE', 'FROM'], ...lines];
+  const widths = all.reduce(
+    (widest, line) => line.map((cell, at) => Math.max(cell.length, widest[at] ?? 0)),
+    [0],
+  );
+  return all.map((line) =>
+    line
+      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+/** In the largest unit of which it has one, rounded down. */
+function ageText(milliseconds: number): string {
+  const [name, size] = UNITS.find(([, unit]) => milliseconds >= unit) ?? ['s', 1000];
+  return `${Math.max(0, Math.floor(milliseconds / size))}${name}`;
+}

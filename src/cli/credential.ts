@@ -1,0 +1,110 @@
+import { type Command, InvalidArgumentError } from 'commander';
+import { ConfigError } from '../config/faults.ts';
+import { type LocatedConfig, loadLocated } from '../config/load.ts';
+import { ReplaceError } from '../credentials/replace-file.ts';
+import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
+import { ENTRY_NAME, type SealedEntry } from '../credentials/sealed-form.ts';
+import {
+  changeEntry,
+  type EntryChange,
+  makeIdentity,
+  promote,
+  SealingError,
+  setNext,
+  setTo,
+} from '../credentials/sealing.ts';
+import { findingOf, SourceReader } from '../credentials/sources.ts';
+import { CommandError } from './command-error.ts';
+import { listCredentials } from './credential-list.ts';
+import { readSecretInput } from './secret-input.ts';
+import { surroundings } from './surroundings.ts';
+
+interface SealOptions {
+  readonly config: string;
+  readonly newIdentity?: boolean;
+}
+
+interface RotateOptions {
+  readonly config: string;
+  readonly promote?: boolean;
+}
+
+/** `credential seal|rotate|list`: what is in the sealed file, and where every credential comes from. */
+export function registerCredential(program: Command): void {
+  const credential = program.command('credential').description('seal, rotate and list credentials');
+  const withEntry = (name: string, what: string): Command =>
+    credential
+      .command(name)
+      .description(what)
+      .argument('<name>', 'of the entry: sealed: NAME in the configuration', entryName)
+      .requiredOption('--config <file>', 'the configuration (YAML)');
+
+  withEntry('seal', 'put a secret from stdin into the sealed file, in place of what is there')
+    .option('--new-identity', 'first make the file that sealed.identity names')
+    .action(sealOne);
+  withEntry('rotate', 'seal a secret from stdin beside the one in use, to take its place')
+    .option('--promote', 'what waits takes its place now')
+    .action(rotateOne);
+  credential
+    .command('list')
+    .description('names, where from, versions and ages; never a secret')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--json', 'for programs')
+    .action(listCredentials);
+}
+
+async function sealOne(name: string, { config: file, newIdentity = false }: SealOptions): Promise<void> {
+  const located = await loadLocated(file);
+  const section = sealedSection(located, file);
+  const value = await readSecretInput(`Secret for ${name}: `);
+  await inPlainWords(located, async () => {
+    if (newIdentity)
+      print(`${await makeIdentity(section, new Date())}: a new identity; keep a copy in a safe place`);
+    const { version } = await change(section, name, setTo(value, new Date()));
+    print(`${section.file}: sealed ${name}, version ${version}`);
+  });
+}
+
+async function rotateOne(name: string, { config: file, promote: now = false }: RotateOptions): Promise<void> {
+  const located = await loadLocated(file);
+  const section = sealedSection(located, file);
+  const step = now ? promote : setNext(await readSecretInput(`Next secret for ${name}: `), new Date());
+  await inPlainWords(located, async () => {
+    const { version, next } = await change(section, name, step);
+    const state = next === undefined ? 'is in use now' : `is in use, version ${next.version} waits`;
+    print(`${section.file}: ${name}, version ${version} ${state}`);
+  });
+}
+
+function change(section: SealedSection, name: string, step: EntryChange): Promise<SealedEntry> {
+  return changeEntry(section, new SourceReader(surroundings(), section), name, step);
+}
+
+function sealedSection({ config }: LocatedConfig, file: string): SealedSection {
+  if (config.sealed !== undefined) return config.sealed;
+  throw new CommandError(2, `${file} names no sealed file: give file and identity under sealed`);
+}
+
+async function inPlainWords({ faultAt }: LocatedConfig, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (error instanceof SealedError) throw new ConfigError([faultAt(findingOf(['sealed'], error))]);
+    if (error instanceof SealingError || error instanceof ReplaceError) {
+      throw new CommandError(1, error.message, error);
+    }
+    throw error;
+  }
+}
+
+function entryName(name: string): string {
+  if (ENTRY_NAME.test(name)) return name;
+  // Commander puts the argument before this; a name is no secret.
+  throw new InvalidArgumentError(
+    'Letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first.',
+  );
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}

@@ -1,0 +1,49 @@
+import { z } from 'zod';
+import { outerSource, source } from './source.ts';
+import { fileName, SECTION } from './values.ts';
+
+const hashes = (folder: string) =>
+  z
+    .strictObject(
+      {
+        realm: z.string({ error: 'the realm of the challenge, as text in quotes' }),
+        md5: source(folder).exactOptional(),
+        sha256: source(folder).exactOptional(),
+        'sha512-256': source(folder).exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .refine((ha1) => ha1.md5 ?? ha1.sha256 ?? ha1['sha512-256'], {
+      error: 'has no hash: give at least one of md5, sha256 and sha512-256',
+    });
+
+const proof = (folder: string) => ({
+  password: source(folder).exactOptional(),
+  ha1: hashes(folder).exactOptional(),
+});
+
+const BOTH = 'has password and ha1: keep one of the two';
+
+const next = (folder: string) =>
+  z
+    .strictObject({ username: source(folder).exactOptional(), ...proof(folder) }, { error: SECTION })
+    .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
+    .refine(({ username, password, ha1 }) => username ?? password ?? ha1, {
+      error: 'says nothing: give what differs, username, password or ha1',
+    });
+
+/** A user name, with a password or a hash of it, and what is to take their place. */
+export const credentialSchema = (folder: string) =>
+  z
+    .strictObject(
+      { username: source(folder), ...proof(folder), next: next(folder).exactOptional() },
+      { error: SECTION },
+    )
+    .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
+    .refine(({ password, ha1 }) => password ?? ha1, {
+      error: 'has no password: give password, or ha1 with a hash of it',
+    });
+
+/** The file of sealed secrets, and what opens it. */
+export const sealedSchema = (folder: string) =>
+  z.strictObject({ file: fileName(folder), identity: outerSource(folder) }, { error: SECTION });

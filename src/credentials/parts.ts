@@ -1,0 +1,166 @@
+import { Secret } from '../base/secret.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import type { Credential } from '../digest/authorization.ts';
+import { type CredentialFinding, type Found, findingOf, type Source, type SourceReader } from './sources.ts';
+
+/** The names that the configuration has for algorithms, and how long their hashes are in hex. */
+export const HASHES = {
+  md5: { algorithm: 'MD5', digits: 32 },
+  sha256: { algorithm: 'SHA-256', digits: 64 },
+  'sha512-256': { algorithm: 'SHA-512-256', digits: 64 },
+} as const satisfies Record<string, { algorithm: AlgorithmName; digits: number }>;
+
+export type HashSources = { readonly realm: string } & { readonly [name in keyof typeof HASHES]?: Source };
+
+/** Where the parts of a credential come from; at most one of password and ha1. */
+export interface PartSources {
+  readonly username?: Source;
+  readonly password?: Source;
+  readonly ha1?: HashSources;
+}
+
+/** `next`: what differs in the credential that is to take the place of this one. */
+export interface CredentialSources extends PartSources {
+  readonly username: Source;
+  readonly next?: PartSources;
+}
+
+/** The parts of a credential, read. */
+export interface Parts {
+  readonly username: Found;
+  readonly proof: Proof;
+}
+
+type Proof =
+  | { readonly password: Found }
+  | { readonly realm: string; readonly hashes: readonly (readonly [AlgorithmName, Found])[] };
+
+export interface PartContext {
+  readonly reader: SourceReader;
+  /** The place in the configuration. */
+  readonly path: readonly string[];
+  readonly faults: CredentialFinding[];
+  readonly warnings: CredentialFinding[];
+}
+
+/** Reads the parts; undefined when one cannot be read, which is then among the faults. */
+export async function readParts(given: CredentialSources, context: PartContext): Promise<Parts | undefined> {
+  const [username, proof] = await readGiven(given, context);
+  return username && proof && { username, proof };
+}
+
+/**
+ * What is to take the place of these parts: as `next` says, and where it says nothing, what waits in the
+ * sealed file. undefined: nothing is.
+ */
+export async function nextParts(
+  current: Parts | undefined,
+  given: PartSources | undefined,
+  context: PartContext,
+): Promise<Parts | undefined> {
+  const [username, proof] = given === undefined ? [] : await readGiven(given, context);
+  if (current === undefined || (given === undefined && !allOf(current).some(({ next }) => next)))
+    return undefined;
+  return { username: username ?? following(current.username), proof: proof ?? followingProof(current.proof) };
+}
+
+/** The parts as digest/ takes them. */
+export function joinParts({ username, proof }: Parts): Credential {
+  const name = username.secret.reveal();
+  if ('password' in proof) return { username: name, password: proof.password.secret };
+  const hashes = proof.hashes.map(([algorithm, { secret }]) => [algorithm, secret] as const);
+  return { username: name, ha1: { realm: proof.realm, hashes: Object.fromEntries(hashes) } };
+}
+
+/** Everything that makes the credential another one when it changes. */
+export function contentOf({ username, proof }: Parts): string[] {
+  const name = username.secret.reveal();
+  if ('password' in proof) return [name, 'password', proof.password.secret.reveal()];
+  const hashes = proof.hashes.flatMap(([algorithm, { secret }]) => [algorithm, secret.reveal()]);
+  return [name, 'ha1', proof.realm, ...hashes];
+}
+
+export function allOf({ username, proof }: Parts): Found[] {
+  const secrets = 'password' in proof ? [proof.password] : proof.hashes.map(([, found]) => found);
+  return [username, ...secrets];
+}
+
+/** Every source of a credential, `next` included. */
+export function sourcesOf({ next = {}, ...current }: CredentialSources): Source[] {
+  return [current, next].flatMap((given: PartSources) => [given.username ?? [], proofSources(given)].flat());
+}
+
+/** Where the password comes from, or the hashes of it. */
+export function proofSources({ password, ha1 }: PartSources): Source[] {
+  return [password, ha1?.md5, ha1?.sha256, ha1?.['sha512-256']].filter((source) => source !== undefined);
+}
+
+async function readGiven(
+  { username, password, ha1 }: PartSources,
+  context: PartContext,
+): Promise<[username: Found | undefined, proof: Proof | undefined]> {
+  const name = username && (await readPart(['username'], username, context, objectionToUsername));
+  if (password === undefined) return [name, ha1 && (await readHashes(ha1, context))];
+  warnOfValue(['password'], password, context);
+  const found = await readPart(['password'], password, context);
+  return [name, found && { password: found }];
+}
+
+async function readHashes({ realm, ...sources }: HashSources, context: PartContext): Promise<Proof> {
+  const hashes: [AlgorithmName, Found][] = [];
+  for (const [name, { algorithm, digits }] of Object.entries(HASHES)) {
+    const source = sources[name as keyof typeof HASHES];
+    if (source === undefined) continue;
+    warnOfValue(['ha1', name], source, context);
+    const found = await readPart(['ha1', name], source, context, (text) => objectionToHash(text, digits));
+    if (found !== undefined) hashes.push([algorithm, inLowerCase(found)]);
+  }
+  return { realm, hashes };
+}
+
+async function readPart(
+  part: readonly string[],
+  source: Source,
+  { reader, path, faults }: PartContext,
+  objectionTo: (text: string) => string | undefined = () => undefined,
+): Promise<Found | undefined> {
+  try {
+    const found = await reader.read(source);
+    const objection = [found, found.next].map((one) => one && objectionTo(one.secret.reveal())).find(Boolean);
+    if (objection === undefined) return found;
+    faults.push({ path: [...path, ...part], message: objection });
+  } catch (error) {
+    faults.push(findingOf([...path, ...part], error));
+  }
+  return undefined;
+}
+
+function warnOfValue(part: readonly string[], source: Source, { path, warnings }: PartContext): void {
+  if ('value' in source) {
+    const message = 'stands in the configuration itself: use env, file or sealed';
+    warnings.push({ path: [...path, ...part], message });
+  }
+}
+
+/** RFC 7616 §3.4: it goes into a quoted string of a header, which holds no controls. */
+function objectionToUsername(name: string): string | undefined {
+  return /\p{Cc}/u.test(name) ? 'holds a control character, such as a line break: remove it' : undefined;
+}
+
+function objectionToHash(text: string, digits: number): string | undefined {
+  const right = text.length === digits && /^[0-9a-f]+$/i.test(text);
+  return right ? undefined : `is not a hash: give H(username:realm:password) in ${digits} hex digits`;
+}
+
+function inLowerCase({ secret, next, ...rest }: Found): Found {
+  return { ...rest, secret: new Secret(secret.reveal().toLowerCase()), next: next && inLowerCase(next) };
+}
+
+function following(found: Found): Found {
+  return found.next ?? found;
+}
+
+function followingProof(proof: Proof): Proof {
+  if ('password' in proof) return { password: following(proof.password) };
+  return { ...proof, hashes: proof.hashes.map(([algorithm, found]) => [algorithm, following(found)]) };
+}

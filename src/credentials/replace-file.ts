@@ -1,0 +1,74 @@
+import { type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { isNativeError } from 'node:util/types';
+
+const READ_WRITE_BITS = 0o666;
+
+/** A file could not be written. The message says why and what to do. */
+export class ReplaceError extends Error {
+  override readonly name = 'ReplaceError';
+}
+
+/**
+ * Gives a file new content: all of it or, whatever happens, the old. Owner and mode stay; a new file is for
+ * this user alone. While `make` runs nobody else replaces this file. Throws a ReplaceError, or what `make`
+ * throws.
+ */
+export async function replaceFile(file: string, make: () => Promise<string>): Promise<void> {
+  // A link stays one: what it leads to is replaced.
+  const target = await realpath(file).catch(() => file);
+  const beside = `${target}.new`;
+  // Made before anything is read, so that of two who change the file at once one is told, and none is lost.
+  const handle = await open(beside, 'wx', 0o600).catch((error: unknown) => {
+    throw new ReplaceError(whyNotMade(error, beside), { cause: error });
+  });
+  try {
+    try {
+      await fill(handle, await make(), target);
+    } finally {
+      await handle.close();
+    }
+    await rename(beside, target);
+  } catch (error) {
+    await rm(beside, { force: true });
+    throw error;
+  }
+  await flushFolder(dirname(target));
+}
+
+async function fill(handle: FileHandle, content: string, target: string): Promise<void> {
+  await handle.writeFile(content);
+  const old = await stat(target).catch(() => undefined);
+  if (old !== undefined) {
+    await handle.chown(old.uid, old.gid).catch((error: unknown) => {
+      const whose = `${target} belongs to another user, who could not read it afterwards`;
+      throw new ReplaceError(`${whose}: run this as that user, or as root`, { cause: error });
+    });
+    await handle.chmod(old.mode & READ_WRITE_BITS);
+  }
+  await handle.sync();
+}
+
+/** Without it the new name may be gone after a crash of the machine. */
+async function flushFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+function whyNotMade(error: unknown, beside: string): string {
+  switch (isNativeError(error) && 'code' in error ? error.code : undefined) {
+    case 'EEXIST':
+      return `${beside} exists: another command writes at this moment; if none does, one was interrupted, and you may remove it`;
+    case 'ENOENT':
+      return `${dirname(beside)} does not exist: create this folder`;
+    case 'EACCES':
+    case 'EROFS':
+      return `${dirname(beside)} may not be written by this user: give it write permission`;
+    default:
+      return `${beside} cannot be written: look at the disk`;
+  }
+}

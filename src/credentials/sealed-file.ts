@@ -1,0 +1,147 @@
+import { isNativeError } from 'node:util/types';
+import { armor, Decrypter, Encrypter, identityToRecipient } from 'age-encryption';
+import type { Secret } from '../base/secret.ts';
+import { decodeUtf8, readGuardedFile } from './guarded-file.ts';
+import { parseIdentities } from './identity.ts';
+import { formatEntries, parseEntries, type SealedEntries } from './sealed-form.ts';
+import type { FileSource, Found } from './sources.ts';
+
+const LARGEST = 2 ** 20;
+const ARMOR = '-----BEGIN AGE ENCRYPTED FILE-----';
+/** As the library says it; everything else that it says is about damage. */
+const WRONG_IDENTITY = /no identity matched/;
+
+/** The file of sealed secrets, and what opens it. */
+export interface SealedSection {
+  readonly file: string;
+  readonly identity: IdentitySource;
+}
+
+export type IdentitySource = { readonly env: string } | FileSource;
+
+/** The sealed file cannot be used: because of itself, or of its identity. Never quotes either. */
+export class SealedError extends Error {
+  override readonly name = 'SealedError';
+  readonly part: 'file' | 'identity';
+
+  constructor(part: 'file' | 'identity', message: string) {
+    super(message);
+    this.part = part;
+  }
+}
+
+/** The entries of the sealed file. `read` gets the identity. Throws a SealedError. */
+export async function readSealed(
+  { file, identity }: SealedSection,
+  read: (source: IdentitySource) => Promise<Found>,
+): Promise<SealedEntries> {
+  const [bytes, identities] = await Promise.all([readCipher(file), readIdentities(identity, read)]);
+  return open(bytes, identities, file);
+}
+
+/** The identities that a source holds, at least one. Throws a SealedError. */
+export async function readIdentities(
+  source: IdentitySource,
+  read: (source: IdentitySource) => Promise<Found>,
+): Promise<readonly Secret[]> {
+  const { secret } = await read(source).catch((error: unknown) => {
+    if ('file' in source && isMissing(error)) {
+      throw new SealedError(
+        'identity',
+        `${source.file} does not exist: put the identity there, or have credential seal --new-identity make one`,
+      );
+    }
+    throw new SealedError('identity', messageOf(error));
+  });
+  const identities = parseIdentities(secret);
+  if (identities !== undefined) return identities;
+  const place = 'env' in source ? `the environment variable ${source.env}` : source.file;
+  throw new SealedError(
+    'identity',
+    `${place} holds no age identity: put the line there that age-keygen prints, AGE-SECRET-KEY-1 and what follows`,
+  );
+}
+
+/** The content of a sealed file with these entries, for `age` and for `readSealed`. Every identity opens it. */
+export async function seal(entries: SealedEntries, identities: readonly Secret[]): Promise<string> {
+  const encrypter = new Encrypter();
+  for (const identity of identities) encrypter.addRecipient(await identityToRecipient(identity.reveal()));
+  return armor.encode(await encrypter.encrypt(formatEntries(entries).reveal()));
+}
+
+/** Whether more can open the file than these identities; who writes it for them alone locks the others out. */
+export async function isForOthers(file: string, identities: readonly Secret[]): Promise<boolean> {
+  const header = headerOf(unarmored(await readCipher(file), file));
+  return (header.match(/^-> (?:X25519|mlkem768x25519) /gm) ?? []).length > identities.length;
+}
+
+async function readCipher(file: string): Promise<Buffer> {
+  try {
+    // What is sealed may be read by anyone.
+    return (await readGuardedFile(file, { readableByOthers: true, largest: LARGEST })).bytes;
+  } catch (error) {
+    throw new SealedError('file', messageOf(error));
+  }
+}
+
+async function open(bytes: Buffer, identities: readonly Secret[], file: string): Promise<SealedEntries> {
+  const sealed = unarmored(bytes, file);
+  if (/^-> scrypt /m.test(headerOf(sealed))) {
+    throw new SealedError(
+      'file',
+      `${file} is sealed with a passphrase: seal it for an identity, with age -r`,
+    );
+  }
+  const entries = parseEntries(await decrypt(sealed, identities, file));
+  if (entries !== undefined) return entries;
+  throw new SealedError(
+    'file',
+    `${file} holds something else than sealed credentials: for each name a mapping with value (in quotes) and version`,
+  );
+}
+
+async function decrypt(sealed: Uint8Array, identities: readonly Secret[], file: string): Promise<string> {
+  const decrypter = new Decrypter();
+  for (const identity of identities) decrypter.addIdentity(identity.reveal());
+  try {
+    return decodeUtf8(await decrypter.decrypt(sealed), file);
+  } catch (error) {
+    // Not as a cause: what the library says may quote what it read.
+    if (!WRONG_IDENTITY.test(messageOf(error))) throw damaged(file);
+    throw new SealedError(
+      'identity',
+      `does not open ${file}, which was sealed for another one: give that one`,
+    );
+  }
+}
+
+function unarmored(bytes: Buffer, file: string): Uint8Array {
+  const text = bytes.toString('latin1').trimStart();
+  try {
+    return text.startsWith(ARMOR) ? armor.decode(text) : bytes;
+  } catch {
+    throw damaged(file);
+  }
+}
+
+function damaged(file: string): SealedError {
+  return new SealedError(
+    'file',
+    `${file} is not a file of age, or is damaged: take it from a backup, or seal anew`,
+  );
+}
+
+/** The lines that say for whom the file is sealed; they end with the header's MAC. */
+function headerOf(sealed: Uint8Array): string {
+  const text = Buffer.from(sealed).toString('latin1');
+  return text.slice(0, text.indexOf('\n---') + 1);
+}
+
+function isMissing(error: unknown): boolean {
+  const cause = isNativeError(error) ? error.cause : undefined;
+  return isNativeError(cause) && 'code' in cause && cause.code === 'ENOENT';
+}
+
+function messageOf(error: unknown): string {
+  return isNativeError(error) ? error.message : 'cannot be read';
+}

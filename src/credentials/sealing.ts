@@ -1,0 +1,114 @@
+import { access, writeFile } from 'node:fs/promises';
+import { isNativeError } from 'node:util/types';
+import type { Secret } from '../base/secret.ts';
+import { newIdentity } from './identity.ts';
+import { ReplaceError, replaceFile } from './replace-file.ts';
+import { isForOthers, readIdentities, readSealed, type SealedSection, seal } from './sealed-file.ts';
+import type { SealedEntries, SealedEntry } from './sealed-form.ts';
+import type { SourceReader } from './sources.ts';
+
+/** What was asked of the sealed file does not fit what is there. The message says what to do. */
+export class SealingError extends Error {
+  override readonly name = 'SealingError';
+}
+
+/** A change of one entry; undefined: it is not there yet. Throws a SealingError. */
+export type EntryChange = (entry: SealedEntry | undefined, name: string) => SealedEntry;
+
+/** This value from now on, whatever was there. */
+export function setTo(value: Secret, now: Date): EntryChange {
+  return (entry) => ({ value, version: highest(entry) + 1, sealedAt: now, next: undefined });
+}
+
+/** This value beside the one in use, to take its place. */
+export function setNext(value: Secret, now: Date): EntryChange {
+  return (entry, name) => {
+    if (entry === undefined)
+      throw new SealingError(`there is no entry ${name} to rotate: run credential seal ${name}`);
+    return { ...entry, next: { value, version: highest(entry) + 1, sealedAt: now } };
+  };
+}
+
+/** The next value takes the place of the one in use. */
+export const promote: EntryChange = (entry, name) => {
+  if (entry?.next === undefined) {
+    throw new SealingError(`nothing waits to be promoted: run credential rotate ${name} first`);
+  }
+  return { ...entry.next, next: undefined };
+};
+
+/**
+ * Changes one entry of the sealed file, which need not be there yet; resolves to what the entry is now. Throws a
+ * SealedError, ReplaceError or SealingError.
+ */
+export async function changeEntry(
+  section: SealedSection,
+  reader: SourceReader,
+  name: string,
+  change: EntryChange,
+): Promise<SealedEntry> {
+  const changed: SealedEntry[] = [];
+  await replaceFile(section.file, async () => {
+    const identities = await readIdentities(section.identity, (source) => reader.read(source));
+    const entries = new Map(await entriesOf(section, reader, identities));
+    const entry = change(entries.get(name), name);
+    changed.push(entry);
+    return seal(entries.set(name, entry), identities);
+  });
+  const [entry] = changed;
+  if (entry === undefined) throw new TypeError('the file was replaced without its content');
+  return entry;
+}
+
+/** Makes a new identity in a file of its own, chmod 600. Throws a SealingError where the file exists. */
+export async function makeIdentity({ file, identity }: SealedSection, now: Date): Promise<string> {
+  if ('env' in identity) {
+    throw new SealingError(
+      `sealed.identity is the environment variable ${identity.env}: make an identity with age-keygen and put it there`,
+    );
+  }
+  if (await exists(file)) {
+    throw new SealingError(`${file} exists, and a new identity would not open it: give the one that does`);
+  }
+  const text = await newIdentity(now);
+  await writeFile(identity.file, text.reveal(), { mode: 0o600, flag: 'wx', flush: true }).catch(
+    (error: unknown) => {
+      if (isNativeError(error) && 'code' in error && error.code === 'EEXIST') {
+        throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
+      }
+      throw new ReplaceError(
+        `${identity.file} cannot be written: name a file in a folder that this user may write`,
+        {
+          cause: error,
+        },
+      );
+    },
+  );
+  return identity.file;
+}
+
+async function entriesOf(
+  section: SealedSection,
+  reader: SourceReader,
+  identities: readonly Secret[],
+): Promise<SealedEntries> {
+  if (!(await exists(section.file))) return new Map();
+  const entries = await readSealed(section, (source) => reader.read(source));
+  if (await isForOthers(section.file, identities)) {
+    throw new SealingError(
+      `${section.file} is sealed for others, too, who could not open it afterwards: change it with age, or put all identities in one file`,
+    );
+  }
+  return entries;
+}
+
+function highest(entry: SealedEntry | undefined): number {
+  return Math.max(entry?.version ?? 0, entry?.next?.version ?? 0);
+}
+
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,141 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { type Ended, gateway } from './gateway-process.ts';
+
+let folder: string;
+let file: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'credential-'));
+  file = join(folder, 'gateway.yaml');
+  await writeFile(
+    file,
+    `sealed: { file: s.age, identity: { file: id.txt } }
+credentials:
+  a: { username: { env: U }, password: { sealed: a } }
+  bb: { username: { env: U }, password: { env: P }, next: { password: { file: next } } }
+deployments: { d: { baseUrl: "https://a.example", match: { host: a }, credential: a } }
+`,
+  );
+  await writeFile(join(folder, 'next'), 'hunter9\n', { mode: 0o600 });
+  await utimes(join(folder, 'next'), new Date(), new Date(Date.now() - 49 * 3_600_000));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const credential = (words: readonly string[], input = ''): Promise<Ended> =>
+  gateway(['credential', ...words, '--config', file], { U: 'me', P: 'hunter8' }, [], input);
+
+test('secrets are sealed, listed, rotated and promoted, and none is ever printed', async () => {
+  const sealed = join(folder, 's.age');
+  const ended = [
+    await credential(['seal', 'a', '--new-identity'], 'hunter2\n'),
+    await credential(['seal', 'other'], 'hunter3'),
+    await credential(['rotate', 'a'], 'hunter4\n'),
+    await credential(['list']),
+    await credential(['rotate', 'a', '--promote']),
+    await credential(['list', '--json']),
+    await gateway(['check', '--config', file], { U: 'me', P: 'hunter8' }),
+  ];
+  expect(ended.map(({ status, stderr }) => [status, stderr])).toEqual(ended.map(() => [0, '']));
+  const [made, other, rotated, list, promoted, json] = ended.map(({ stdout }) => stdout);
+  expect(made).toBe(
+    `${join(folder, 'id.txt')}: a new identity; keep a copy in a safe place\n${sealed}: sealed a, version 1\n`,
+  );
+  expect(other).toBe(`${sealed}: sealed other, version 1\n`);
+  expect(rotated).toBe(`${sealed}: a, version 1 is in use, version 2 waits\n`);
+  expect(list?.replaceAll(/ \ds {2,}/g, ' 0s   ')).toBe(
+    [
+      'NAME  STATE    VERSION  AGE  FROM',
+      'a     current  1        0s   sealed a',
+      'a     next     2        0s   sealed a',
+      'bb    current  1        -    env P',
+      `bb    next     2        2d   file ${folder}/next`,
+      '-     unused   1        0s   sealed other',
+      '',
+    ].join('\n'),
+  );
+  expect(promoted).toBe(`${sealed}: a, version 2 is in use now\n`);
+  expect(JSON.parse(json ?? '')[0]).toEqual({
+    name: 'a',
+    state: 'current',
+    version: '2',
+    from: ['sealed a'],
+    changedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+  });
+  expect(JSON.stringify(ended)).not.toMatch(/hunter|SECRET-KEY/);
+  expect((await readdir(folder)).toSorted()).toEqual(['gateway.yaml', 'id.txt', 'next', 's.age']);
+  expect(((await stat(sealed)).mode | (await stat(join(folder, 'id.txt'))).mode) & 0o777).toBe(0o600);
+}, 30_000);
+
+describe('what cannot be done is told in one sentence', () => {
+  test.each<[string, string[], string, 1 | 2, RegExp]>([
+    [
+      'no identity yet',
+      ['seal', 'a'],
+      'x',
+      2,
+      /gateway\.yaml:1:34 sealed\.identity: .*--new-identity make one\n$/,
+    ],
+    ['no secret', ['seal', 'a'], '\n', 2, /^no secret came on stdin: /],
+    ['a name that is no word', ['seal', 'a b'], 'x', 2, /^error: command-argument value 'a b' is invalid/],
+    ['a list of what is not there', ['list'], '', 2, /gateway\.yaml:1:17 sealed\.file: .* does not exist/],
+  ])('%s', async (_title, words, input, status, message) => {
+    const ended = await credential(words, input);
+    expect([ended.status, ended.stdout]).toEqual([status, '']);
+    expect(ended.stderr).toMatch(message);
+    expect(ended.stderr).not.toMatch(/\n {4}at /);
+  });
+
+  test('nothing to promote', async () => {
+    await credential(['seal', 'a', '--new-identity'], 'x');
+    expect(await credential(['rotate', 'a', '--promote'])).toEqual({
+      status: 1,
+      stdout: '',
+      stderr: 'nothing waits to be promoted: run credential rotate a first\n',
+    });
+  });
+
+  test('no sealed file', async () => {
+    await writeFile(file, (await readFile(file, 'utf8')).replace(/^sealed.*\n/, ''));
+    const { status, stderr } = await credential(['seal', 'a'], 'x');
+    expect([status, stderr]).toEqual([
+      2,
+      `${file} names no sealed file: give file and identity under sealed\n`,
+    ]);
+  });
+});
+
+describe('on a terminal', () => {
+  /** The command in a pseudo-terminal of its own; what it showed, and its exit status. */
+  async function typed(keys: string): Promise<{ shown: string; status: number }> {
+    const command = `${process.execPath} src/cli/digest-gateway.js credential seal a --new-identity --config ${file}`;
+    const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' });
+    const seen: string[] = [];
+    child.stdout.on('data', (chunk: Buffer) => {
+      seen.push(chunk.toString());
+      if (seen.join('').endsWith('Secret for a: ')) child.stdin.write(keys);
+    });
+    const [[status]] = await Promise.all([once(child, 'close') as Promise<[number]>, text(child.stderr)]);
+    return { shown: seen.join(''), status };
+  }
+
+  test('the secret is asked for, and not shown', async () => {
+    const { shown, status } = await typed('hunter2\r');
+    expect([status, shown]).toEqual([
+      0,
+      expect.stringMatching(/^Secret for a: \r\n.*sealed a, version 1\r\n$/s),
+    ]);
+    expect(shown).not.toContain('hunter2');
+    expect((await credential(['list'])).stdout).toMatch(/^a +current +1/m);
+  });
+
+  test('Ctrl-C gives up, and changes nothing', async () => {
+    const { shown, status } = await typed('hunt\u0003');
+    expect([status, shown]).toEqual([1, 'Secret for a: \r\ngiven up: nothing was changed\r\n']);
+    expect((await readdir(folder)).toSorted()).toEqual(['gateway.yaml', 'next']);
+  });
+});
