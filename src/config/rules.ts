@@ -2,8 +2,8 @@ import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Complaint, Path } from './faults.ts';
 import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
+import { NAME } from './values.ts';
 
-const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
 
 /**

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
-import { ENTRY, fileName, flag, text } from './values.ts';
+import { fileName, flag, NAME, text } from './values.ts';
 
 const ANY = 'a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }';
 const ONE_SOURCE = 'give exactly one of env, file, sealed and value';
@@ -16,7 +16,7 @@ export const source = (folder: string, expected = ANY) =>
         env: text('the name of an environment variable', /^[A-Za-z_]\w*$/).exactOptional(),
         file: fileName(folder).exactOptional(),
         readableByOthers: flag().exactOptional(),
-        sealed: text('the name of an entry of the sealed file', ENTRY).exactOptional(),
+        sealed: text('the name of an entry of the sealed file', NAME).exactOptional(),
         value: text('text in quotes').exactOptional(),
       },
       { error: expected },

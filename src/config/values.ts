@@ -13,8 +13,8 @@ import type { Path } from './faults.ts';
 /** Node fires a timer of more than 2^31 - 1 ms at once instead of late. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** What an entry of the sealed file may be called. */
-export const ENTRY = /^[A-Za-z0-9][\w.-]{0,63}$/;
+/** What a credential, a deployment, or an entry of the sealed file may be called. */
+export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
 export const SECTION = 'a mapping of keys to values';
 

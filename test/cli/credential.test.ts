@@ -109,6 +109,28 @@ describe('what cannot be done is told in one sentence', () => {
   });
 });
 
+test('check tells of a sealed file that cannot be opened once, and of each entry that is missing', async () => {
+  const more = `  c: { username: { sealed: c }, password: { sealed: a } }\n`;
+  const text = (await readFile(file, 'utf8')).replace(
+    'deployments:',
+    `${more}redis: { url: "redis://r", password: { sealed: r } }\ndeployments:`,
+  );
+  await writeFile(file, text);
+  const check = () => gateway(['check', '--config', file], { U: 'me', P: 'hunter8' });
+  await credential(['seal', 'a', '--new-identity'], 'hunter2');
+  const missing = (name: string) => `${folder}/s.age has no entry ${name}: run credential seal ${name}`;
+  expect((await check()).stdout.split('\n')).toEqual([
+    `${file}:5:18 credentials.c.username: ${missing('c')}`,
+    `${file}:6:38 redis.password: ${missing('r')}`,
+    '',
+  ]);
+  await rm(join(folder, 'id.txt'));
+  expect((await check()).stdout.split('\n')).toEqual([
+    expect.stringMatching(/:1:34 sealed\.identity: .*id\.txt does not exist/),
+    '',
+  ]);
+}, 30_000);
+
 describe('on a terminal', () => {
   /** The command in a pseudo-terminal of its own; what it showed, and its exit status. */
   async function typed(keys: string): Promise<{ shown: string; status: number }> {
