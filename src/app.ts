@@ -1,19 +1,25 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
+import { sameFixtures } from './app/fixtures.ts';
+import { buildIdentification } from './app/identity.ts';
+import { followListenTls } from './app/listen-tls.ts';
+import { observeNonces } from './app/nonce-metrics.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
 import { MemoryChallengeStore } from './challenges/memory.ts';
 import { openRedisStore } from './challenges/redis.ts';
 import type { RedisOptions } from './challenges/redis-connection.ts';
-import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from './challenges/store.ts';
+import type { ChallengeStore, NoncePolicy } from './challenges/store.ts';
 import { credentialOf } from './config/deployment.ts';
+import type { ListenTls } from './config/listen-tls.ts';
 import type { Config } from './config/schema.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { Routes } from './gateway/routes.ts';
+import type { Identification } from './identity/identification.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
 import { Upstream } from './upstream/upstream.ts';
 
@@ -28,6 +34,8 @@ export interface AppSetup {
   readonly authorities: ReadonlyMap<string, string>;
   /** undefined: without Redis. */
   readonly redis: RedisOptions | undefined;
+  /** undefined: the data plane is plain HTTP. */
+  readonly listenTls: ListenTls | undefined;
 }
 
 export interface AppExternals {
@@ -75,13 +83,26 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   let live = false;
   let closing: Promise<void> | undefined;
 
-  const gateway = new Gateway(gatewayOptions(setup, deployments), {
+  const identityExternals = { clock, log, metrics };
+  let identification = buildIdentification(setup.config, identityExternals);
+  const gateway = new Gateway(gatewayOptions(setup, deployments, identification), {
     clock,
     log,
     metrics,
     spent: externals.spent,
   });
-  const listener = new Listener(gateway);
+  const listener = new Listener(gateway, {
+    ...setup.config.listen.limits,
+    tls: setup.listenTls,
+    isShared: (address) => identification.isShared(address),
+    onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
+  });
+  const renew = (tls: ListenTls | undefined): void => {
+    if (tls === undefined) return;
+    listener.renewTls(tls);
+    metrics.listenCertificateExpiry.set(tls.expires);
+  };
+  let stopFollowing: (() => void) | undefined;
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
@@ -104,6 +125,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       };
       live = true;
       metrics.configLastReload.setToCurrentTime();
+      metrics.listenCertificateExpiry.set(setup.listenTls?.expires ?? 0);
+      stopFollowing = followListenTls(setup.config.listen.tls, { log, renew });
       return addresses;
     },
 
@@ -114,7 +137,9 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         const built = buildDeployments(next, upstreamExternals);
         await Promise.all(built.map(({ upstream }) => upstream.restore()));
         deployments = built;
-        gateway.configure(gatewayOptions(next, built));
+        identification = buildIdentification(next.config, identityExternals);
+        gateway.configure(gatewayOptions(next, built, identification));
+        renew(next.listenTls);
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
@@ -132,6 +157,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     close() {
       closing ??= (async () => {
         live = false;
+        stopFollowing?.();
         await listener.close(DRAIN_MS);
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
         await store.close();
@@ -168,16 +194,16 @@ function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deploy
   });
 }
 
-function gatewayOptions({ config }: AppSetup, deployments: readonly Deployment[]): GatewayOptions {
+function gatewayOptions(
+  { config }: AppSetup,
+  deployments: readonly Deployment[],
+  identification: Identification,
+): GatewayOptions {
   const routes = deployments.flatMap((deployment) => {
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  return { anonymous: config.anonymous, routes: new Routes(routes) };
-}
-
-function sameFixtures(a: Config, b: Config): boolean {
-  return JSON.stringify([a.listen, a.control, a.redis]) === JSON.stringify([b.listen, b.control, b.redis]);
+  return { identification, routes: new Routes(routes) };
 }
 
 /** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
@@ -220,18 +246,4 @@ function readiness(live: boolean, storeUp: boolean, deployments: readonly Deploy
   const checks = [planes, store, ...upstreams];
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
-}
-
-function observeNonces(metrics: Metrics, deployments: readonly Deployment[]): void {
-  const { nonceAge, nonceLifetime, noncePolicy } = metrics;
-  for (const { name: deployment, upstream } of deployments) {
-    nonceAge.remove({ deployment });
-    nonceLifetime.remove({ deployment });
-    for (const policy of NONCE_POLICIES) {
-      noncePolicy.set({ deployment, policy }, policy === upstream.noncePolicy ? 1 : 0);
-    }
-    const { nonceAgeMs, nonceLifetimeMs } = upstream;
-    if (nonceAgeMs !== undefined) nonceAge.set({ deployment }, nonceAgeMs / 1000);
-    if (nonceLifetimeMs !== undefined) nonceLifetime.set({ deployment }, nonceLifetimeMs / 1000);
-  }
 }

@@ -66,6 +66,12 @@ const table = {
     proxyError: 'destination_unavailable',
     headers: ['retry-after', '5'],
   },
+  'identity-unavailable': {
+    status: 503,
+    title: 'Identity unavailable',
+    proxyError: 'proxy_internal_error',
+    headers: ['retry-after', '1'],
+  },
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 

@@ -52,7 +52,7 @@ async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppS
   }
   if (freePorts) config.listen.port = config.control.port = 0;
   const authorities = new Map(Object.keys(config.deployments).map((name) => [name, simulator.ca]));
-  return { config, credentials, authorities, redis: undefined };
+  return { config, credentials, authorities, redis: undefined, listenTls: undefined };
 }
 
 async function show(url: string): Promise<void> {

@@ -26,6 +26,9 @@ export function shutdownSignal(): Promise<NodeJS.Signals> {
 }
 
 /** An address as a client types it. */
-export function urlOf({ address, port }: { address: string; port: number }): string {
-  return `http://${address.includes(':') ? `[${address}]` : address}:${port}`;
+export function urlOf(
+  { address, port }: { address: string; port: number },
+  scheme: 'http' | 'https' = 'http',
+): string {
+  return `${scheme}://${address.includes(':') ? `[${address}]` : address}:${port}`;
 }

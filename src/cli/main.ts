@@ -2,6 +2,7 @@ import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
 import { registerCheck } from './check.ts';
+import { registerClient } from './client.ts';
 import { CommandError } from './command-error.ts';
 import { registerCredential } from './credential.ts';
 import { registerDemo } from './demo.ts';
@@ -16,6 +17,7 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
   registerCredential,
   registerSimulate,
   registerDemo,
+  registerClient,
 ];
 
 /**

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { formatFault } from '../config/faults.ts';
+import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
@@ -21,7 +22,8 @@ async function serve(file: string): Promise<void> {
   const { app, log } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatFault(warning));
   const { listen, control } = await app.start();
-  log.info({ listen: urlOf(listen), control: urlOf(control) }, 'the gateway is up');
+  const scheme = setup.listenTls === undefined ? 'http' : 'https';
+  log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
 
   // One after the other: two at once would each replace the same, and one of them be forgotten.
   let reloading = Promise.resolve();
@@ -37,7 +39,11 @@ async function serve(file: string): Promise<void> {
       known: watched.credentials,
       onChange: ({ byName }) => {
         log.info('credentials changed: reloading');
-        reload(() => Promise.resolve({ ...watched, credentials: byName }));
+        reload(async () => {
+          // The certificate may have been replaced since this setup was read.
+          const { tls } = await readListenTls(watched.config.listen.tls);
+          return { ...watched, credentials: byName, listenTls: tls };
+        });
       },
       onError: ({ message }) => {
         log.error({ reason: message }, 'credentials changed and cannot be used; those in force stay');

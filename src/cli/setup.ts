@@ -1,6 +1,7 @@
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault } from '../config/faults.ts';
+import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
@@ -15,6 +16,8 @@ export interface Setup {
   authorities: Authorities['byDeployment'];
   /** undefined: without Redis. */
   redis: RedisOptions | undefined;
+  /** undefined: the data plane is plain HTTP. */
+  listenTls: ListenTls | undefined;
   /** What works, and should not stay as it is. */
   warnings: readonly Fault[];
 }
@@ -31,12 +34,13 @@ export async function readSetup(
 ): Promise<Setup> {
   const { config, faultAt } = await loadLocated(file);
   const reader = new SourceReader(surroundings, config.sealed);
-  const [credentials, authorities] = await Promise.all([
+  const [credentials, authorities, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
     readAuthorities(config),
+    readListenTls(config.listen.tls),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
-  const findings = [...authorities.findings, ...redis.findings];
+  const findings = [...authorities.findings, ...listenTls.findings, ...redis.findings];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);
   }
@@ -48,7 +52,8 @@ export async function readSetup(
     credentials: credentials.byName,
     authorities: authorities.byDeployment,
     redis: redis.options,
-    warnings: [...credentials.warnings, ...redis.warnings].map(faultAt),
+    listenTls: listenTls.tls,
+    warnings: [...credentials.warnings, ...listenTls.warnings, ...redis.warnings].map(faultAt),
   };
 }
 

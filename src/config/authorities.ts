@@ -22,7 +22,7 @@ export async function readAuthorities({
   const read = async (caFile: string | undefined, section: Path): Promise<string | undefined> => {
     if (caFile === undefined) return undefined;
     const pem = await readFile(caFile, 'latin1').catch(() => undefined);
-    if (pem !== undefined && holdsCertificates(pem)) return pem;
+    if (pem !== undefined && certificatesIn(pem) !== undefined) return pem;
     const wrong = pem === undefined ? 'cannot be read' : 'holds no certificate';
     findings.push({
       path: [...section, 'tls', 'caFile'],
@@ -37,15 +37,13 @@ export async function readAuthorities({
   return { byDeployment, redis: await read(redis?.tls?.caFile, ['redis']), findings };
 }
 
-function holdsCertificates(pem: string): boolean {
+/** The certificates of a text in PEM form; undefined: there is none, or one that cannot be read. */
+export function certificatesIn(pem: string): [X509Certificate, ...X509Certificate[]] | undefined {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
-  return blocks.length > 0 && blocks.every(isCertificate);
-}
-
-function isCertificate(block: string): boolean {
   try {
-    return new X509Certificate(block).raw.length > 0;
+    const [first, ...others] = blocks.map((block) => new X509Certificate(block));
+    return first === undefined ? undefined : [first, ...others];
   } catch {
-    return false;
+    return undefined;
   }
 }

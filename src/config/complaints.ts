@@ -8,10 +8,10 @@ type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
 const LATER = [
-  'clients',
+  'clients.*.allow',
+  'clients.*.limits',
   'workers',
   'audit',
-  'listen.tls',
   'deployments.*.rewrite',
   'deployments.*.injectSite',
   'deployments.*.operations',
@@ -53,8 +53,10 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
     return { path: key, key, message: 'is not available in this version: leave it out' };
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
-  // Where a password belongs, a key out of place may be the password itself: `password: { hunter2 }`.
-  return parent[0] === 'redis' || parent[0] === 'sealed' || (parent[0] === 'credentials' && parent.length > 1)
+  // Where a secret belongs, a key out of place may be the secret itself: `password: { hunter2 }`.
+  return parent[0] === 'redis' ||
+    parent[0] === 'sealed' ||
+    (['credentials', 'clients'].includes(String(parent[0])) && parent.length > 1)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
 }

@@ -1,4 +1,5 @@
 import { BlockList, isIP, isIPv6 } from 'node:net';
+import { clientsFit } from './client-rules.ts';
 import type { Complaint, Path } from './faults.ts';
 import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
@@ -13,6 +14,7 @@ const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
 export function brokenRules(tree: unknown): Complaint[] {
   return [
     ...exposure(tree),
+    ...clientsFit(tree, isExposed(dataAddressOf(tree))),
     ...redisFits(tree),
     ...names(tree),
     ...keysAt(tree, ['deployments']).flatMap((name) => [
@@ -25,13 +27,13 @@ export function brokenRules(tree: unknown): Complaint[] {
 }
 
 function* exposure(tree: unknown): Generator<Complaint> {
-  const dataAddress = textAt(tree, ['listen', 'address']) ?? '127.0.0.1';
+  const dataAddress = dataAddressOf(tree);
   const controlAddress = textAt(tree, ['control', 'address']) ?? '127.0.0.1';
   if (valueAt(tree, ['anonymous']) === true && isExposed(dataAddress)) {
     yield {
       path: ['anonymous'],
       message:
-        'would let everyone who reaches listen.address use the credentials: set it to false, or listen on 127.0.0.1',
+        'would let everyone who reaches listen.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1',
     };
   }
   if (valueAt(tree, ['control', 'tokenSha256']) === undefined && isExposed(controlAddress)) {
@@ -49,6 +51,10 @@ function* exposure(tree: unknown): Generator<Complaint> {
   ) {
     yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
   }
+}
+
+function dataAddressOf(tree: unknown): string {
+  return textAt(tree, ['listen', 'address']) ?? '127.0.0.1';
 }
 
 /** Whether other machines reach the address. What is no address is a fault of its own. */

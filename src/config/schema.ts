@@ -1,13 +1,10 @@
 import { z } from 'zod';
+import { clientsSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
+import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
-import { bindAddress, flag, port, record, SECTION, text } from './values.ts';
-
-const listener = (defaultPort: number) => ({
-  address: bindAddress().default('127.0.0.1'),
-  port: port().default(defaultPort),
-});
+import { flag, record, SECTION, text } from './values.ts';
 
 /**
  * What a configuration may say. Rules between its parts are in `rules.ts`. `folder` is where
@@ -16,7 +13,7 @@ const listener = (defaultPort: number) => ({
 export const configSchema = (folder: string) =>
   z.strictObject(
     {
-      listen: z.strictObject(listener(8080), { error: SECTION }).prefault({}),
+      listen: listenSchema(folder).prefault({}),
       control: z
         .strictObject(
           {
@@ -29,6 +26,8 @@ export const configSchema = (folder: string) =>
         )
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
+      clients: clientsSchema().default([]),
+      jwt: jwtSchema().exactOptional(),
       anonymous: flag().default(false),
       sealed: sealedSchema(folder).exactOptional(),
       credentials: record(credentialSchema(folder)).prefault({}),

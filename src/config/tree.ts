@@ -24,3 +24,9 @@ export function keysAt(tree: unknown, path: Path): string[] {
   const value = valueAt(tree, path);
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.keys(value) : [];
 }
+
+/** The items of the list at a path; none where there is no list. */
+export function itemsAt(tree: unknown, path: Path): unknown[] {
+  const value = valueAt(tree, path);
+  return Array.isArray(value) ? value : [];
+}

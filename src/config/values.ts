@@ -1,6 +1,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { Network } from '../base/network.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
 import type { Path } from './faults.ts';
 
@@ -53,7 +54,12 @@ export const size = (): z.ZodType<number> => quantity('a size, such as 512B, 64K
 
 function quantity(error: string, parse: (written: string) => number): z.ZodType<number> {
   // A number without unit reaches here as a number, not as text.
-  return z.union([z.string(), z.number()], { error }).transform((written, context) => {
+  return meaning(z.union([z.string(), z.number()], { error }), parse);
+}
+
+/** Text that stands for something; `parse` throws a RangeError whose message is the complaint. */
+function meaning<T>(shape: z.ZodType<string | number>, parse: (written: string) => T): z.ZodType<T> {
+  return shape.transform((written, context) => {
     try {
       return parse(String(written));
     } catch (failure) {
@@ -65,6 +71,18 @@ function quantity(error: string, parse: (written: string) => number): z.ZodType<
     }
   });
 }
+
+/** Addresses that begin alike. */
+export const network = (): z.ZodType<Network> =>
+  meaning(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
+
+/** A list of at least one. */
+export const listOf = <T extends z.ZodType>(item: T, expected: string) =>
+  z.array(item, { error: expected }).nonempty({ error: expected });
+
+/** One value, or a list of them for the time in which one replaces another; always a list afterwards. */
+export const oneOrMore = <T>(item: z.ZodType<T>, expected: string) =>
+  z.union([item.transform((value) => [value]), listOf(item, expected)], { error: expected });
 
 /** The name of a file, relative to the folder of the configuration; absolute afterwards. */
 export const fileName = (folder: string): z.ZodType<string> =>
@@ -119,6 +137,9 @@ export function knownKeys(schema: unknown, path: Path): string[] {
   }
   if (inner instanceof z.ZodObject) {
     return knownKeys(inner.shape[segment], rest);
+  }
+  if (inner instanceof z.ZodArray) {
+    return knownKeys(inner.element, rest);
   }
   return inner instanceof z.ZodRecord ? knownKeys(inner.valueType, rest) : [];
 }

@@ -27,8 +27,12 @@ export function bodyOf(
   return { length: declared === undefined ? undefined : Number(declared), open, onBytes };
 }
 
-/** Aborts with `reason()` if the client goes away before its answer is complete. */
+/** Aborts if the client goes away before its answer is complete, or has gone already. */
 export function onClientGone(res: ServerResponse, abort: () => void): void {
+  if (res.closed) {
+    abort();
+    return;
+  }
   res.once('close', () => {
     if (!res.writableFinished) abort();
   });

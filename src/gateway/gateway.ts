@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
+import type { Identification } from '../identity/identification.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -22,8 +23,7 @@ export interface Deployment {
 }
 
 export interface GatewayOptions {
-  /** Whether clients that do not identify themselves are served. */
-  readonly anonymous: boolean;
+  readonly identification: Identification;
   readonly routes: Routes<Deployment>;
 }
 
@@ -34,8 +34,14 @@ export interface GatewayExternals {
   readonly spent: SpentBuffers;
 }
 
-/** Metrics know a client by its name in the configuration; this one has none. */
-const ANONYMOUS = 'anonymous';
+/** How metrics know a request; each is empty where it does not apply. */
+interface Outcome {
+  /** Of the configuration, never a word of the request's own. */
+  readonly client: string;
+  readonly deployment: string;
+  readonly code: string;
+}
+
 const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
 /** The data plane: takes a client's request through to its upstream and the answer back. */
@@ -71,11 +77,15 @@ export class Gateway {
     const begun = this.#clock.now();
     const requestId = requestIdOf(req.headers['x-request-id']);
     const answer = new ClientAnswer(visit, requestId, this.#plane);
+    let client = '';
     let deployment = '';
     let code = '';
     try {
       checkFraming(req);
-      this.#admit();
+      this.#refuseWhileDraining();
+      const identified = this.#options.identification.identify(req);
+      const caller = identified instanceof Promise ? await identified : identified;
+      client = caller.id;
       const target = parseTarget(req.url ?? '', req.headers.host);
       const found = this.#options.routes.find(target);
       deployment = found.name;
@@ -87,7 +97,7 @@ export class Gateway {
       fail(visit, error, requestId);
     } finally {
       linger(req);
-      this.#count(deployment, code, res.statusCode, begun, answer.bytes);
+      this.#count({ client, deployment, code }, res.statusCode, begun, answer.bytes);
     }
   }
 
@@ -113,29 +123,23 @@ export class Gateway {
     }
   }
 
-  #admit(): void {
+  #refuseWhileDraining(): void {
     if (this.#draining) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
-    }
-    if (!this.#options.anonymous) {
-      throw new GatewayError(
-        'client-unknown',
-        'This gateway serves known clients only, and this request does not say which client sent it.',
-      );
     }
   }
 
   /** Counts a refusal of something that was no request the gateway could handle. */
   countRefusal(error: GatewayError): void {
     const { code, kind } = error;
-    const labels = { deployment: '', operation: '', client: ANONYMOUS, status: String(kind.status), code };
+    const labels = { deployment: '', operation: '', client: '', status: String(kind.status), code };
     this.#metrics.requests.inc(labels);
   }
 
-  #count(deployment: string, code: string, answered: number, begun: number, bytes: number): void {
+  #count({ client, deployment, code }: Outcome, answered: number, begun: number, bytes: number): void {
     const { requests, requestDuration, responseBytes } = this.#metrics;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
-    requests.inc({ deployment, operation: '', client: ANONYMOUS, status: String(status), code });
+    requests.inc({ deployment, operation: '', client, status: String(status), code });
     requestDuration.observe({ deployment, operation: '' }, (this.#clock.now() - begun) / 1000);
     responseBytes.inc({ deployment }, bytes);
   }

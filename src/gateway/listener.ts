@@ -1,34 +1,73 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { SecureContextOptions } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { ListenTls } from '../config/listen-tls.ts';
 import type { Visit } from './client-request.ts';
+import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
 import { sendRawProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
 
+/** How often Node looks for requests whose head is late, in milliseconds at most. */
+const LATE_CHECK_MS = 1_000;
+
+export interface ListenerOptions extends ConnectionLimitOptions {
+  /** undefined: plain HTTP. */
+  readonly tls: ListenTls | undefined;
+  /** Most bytes of request line and headers together. */
+  readonly headerSize: number;
+  /** From the connection's first moment, or the request's first byte, to the end of its head; in milliseconds. */
+  readonly headersTimeout: number;
+  /** How long a connection may wait for its next request, in milliseconds. */
+  readonly keepAliveTimeout: number;
+  /** Most connections at a time. */
+  readonly connections: number;
+}
+
 /** The data plane's HTTP/1.1 server. */
 export class Listener {
   readonly #server: Server;
+  /** The same server; undefined: without TLS. */
+  readonly #tlsServer: TlsServer | undefined;
+  readonly #headerSize: number;
   readonly #gateway: Gateway;
   /** The latest request of each connection: a complaint about what follows must not cut into its answer. */
   readonly #latest = new WeakMap<Duplex, Visit>();
   /** Connections that are read no further. */
   readonly #refused = new WeakSet<Duplex>();
 
-  constructor(gateway: Gateway) {
+  constructor(gateway: Gateway, options: ListenerOptions) {
     this.#gateway = gateway;
-    this.#server = createServer({
-      insecureHTTPParser: false,
-      // Node would answer in its own words; the gateway checks it.
-      requireHostHeader: false,
-      // A deployment's timeouts.total covers the body too, however long it may take.
-      requestTimeout: 0,
-      noDelay: true,
-    });
+    this.#headerSize = options.headerSize;
+    const settings = serverOptions(options);
+    if (options.tls !== undefined) {
+      // Unverified certificates get as far as the gateway, whose answer says what is wrong with them.
+      const clients = { requestCert: options.tls.clientCa !== undefined, rejectUnauthorized: false };
+      const handshakeTimeout = options.headersTimeout;
+      this.#tlsServer = createTlsServer({
+        ...settings,
+        ...secureContext(options.tls),
+        ...clients,
+        handshakeTimeout,
+      });
+    }
+    this.#server = this.#tlsServer ?? createServer(settings);
+    this.#server.maxConnections = options.connections;
+    this.#server.on('drop', () => options.onRefused('total'));
+    const limits = new ConnectionLimits(options);
+    this.#server.on('connection', (socket) => limits.admit(socket));
     // The size of the head bounds it already; some versions of Node drop what is above their own limit.
     this.#server.maxHeadersCount = 0;
     this.#server.on('request', (req, res) => this.#serve(req, res, false));
@@ -44,6 +83,11 @@ export class Listener {
     this.#server.listen(port, address);
     await once(this.#server, 'listening');
     return this.#server.address() as AddressInfo;
+  }
+
+  /** Another certificate for the connections that come from now on; the others go on with theirs. */
+  renewTls(tls: ListenTls): void {
+    this.#tlsServer?.setSecureContext(secureContext(tls));
   }
 
   /** Takes no more requests; resolves when those under way are done, or broken off after `graceMs`. */
@@ -73,7 +117,8 @@ export class Listener {
   /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const latest = this.#latest.get(socket);
-    if (!socket.writable || error.code === 'ECONNRESET') {
+    // Before the TLS handshake is done there is no way to answer.
+    if (!socket.writable || error.code === 'ECONNRESET' || isHandshakeFault(error)) {
       socket.destroy();
     } else if (!this.#refused.has(socket)) {
       this.#refused.add(socket);
@@ -89,12 +134,26 @@ export class Listener {
     } else if (res.closed || error.code === 'HPE_INVALID_EOF_STATE') {
       socket.destroy();
     } else {
-      cancellation.cancel(unreadable(error.code));
+      cancellation.cancel(this.#unreadable(error));
     }
   }
 
   #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (socket.writable) this.#answerRaw(socket, unreadable(error.code), randomUUID());
+    if (socket.writable) this.#answerRaw(socket, this.#unreadable(error), randomUUID());
+  }
+
+  #unreadable({ code }: NodeJS.ErrnoException): GatewayError {
+    if (code === 'HPE_HEADER_OVERFLOW') {
+      const detail = `The request line and headers are larger than ${this.#headerSize} bytes.`;
+      return new GatewayError('headers-too-large', detail);
+    }
+    if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+      return new GatewayError('request-timeout', 'The request line and headers took too long.');
+    }
+    return new GatewayError(
+      'bad-request',
+      `The request is not HTTP/1.1 as RFC 9112 has it (${code ?? 'unreadable'}).`,
+    );
   }
 
   #answerRaw(socket: Duplex, error: GatewayError, requestId: string): void {
@@ -103,22 +162,32 @@ export class Listener {
   }
 }
 
+function serverOptions({ headerSize, headersTimeout, keepAliveTimeout }: ListenerOptions): ServerOptions {
+  return {
+    insecureHTTPParser: false,
+    // Node would answer in its own words; the gateway checks it.
+    requireHostHeader: false,
+    maxHeaderSize: headerSize,
+    headersTimeout,
+    connectionsCheckingInterval: Math.min(headersTimeout, LATE_CHECK_MS),
+    // A deployment's timeouts.total covers the body too, however long it may take.
+    requestTimeout: 0,
+    keepAliveTimeout,
+    noDelay: true,
+  };
+}
+
+function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {
+  return { cert, key, minVersion, ...(clientCa !== undefined && { ca: clientCa }) };
+}
+
+function isHandshakeFault({ code }: NodeJS.ErrnoException): boolean {
+  return code?.startsWith('ERR_SSL_') === true || code === 'ERR_TLS_HANDSHAKE_TIMEOUT';
+}
+
 function connectUnsupported(): GatewayError {
   return new GatewayError(
     'connect-unsupported',
     'CONNECT would hide the request from the gateway, which has to authenticate it. Ask for the http:// address instead; the gateway speaks TLS to the upstream.',
-  );
-}
-
-function unreadable(code: string | undefined): GatewayError {
-  if (code === 'HPE_HEADER_OVERFLOW') {
-    return new GatewayError('headers-too-large', 'The request line and headers are larger than 16 KiB.');
-  }
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-    return new GatewayError('request-timeout', 'The request line and headers took too long.');
-  }
-  return new GatewayError(
-    'bad-request',
-    `The request is not HTTP/1.1 as RFC 9112 has it (${code ?? 'unreadable'}).`,
   );
 }

@@ -66,6 +66,21 @@ export class Metrics {
   );
   readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
+  readonly identificationRefusals = this.#counter(
+    'identification_refusals_total',
+    'Requests of no known client, by what they tried to prove themselves with',
+    ['proof'],
+  );
+  readonly connectionsRefused = this.#counter(
+    'connections_refused_total',
+    'Connections of clients closed at once, by the limit that they were over',
+    ['limit'],
+  );
+  readonly listenCertificateExpiry = this.#gauge(
+    'listen_certificate_expiry_timestamp_seconds',
+    'When the certificate of the data plane expires, in Unix time; 0 without TLS',
+    [],
+  );
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { readSetup } from '../../src/cli/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
+import { served } from '../config/fault-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { gateway } from './gateway-process.ts';
 
@@ -18,7 +19,7 @@ afterEach(() => rm(folder, { recursive: true }));
 
 async function configFile(redis: string): Promise<string> {
   const file = join(folder, 'gateway.yaml');
-  await writeFile(file, `${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${redis}\n`);
+  await writeFile(file, served(`${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${redis}\n`));
   return file;
 }
 
@@ -48,7 +49,7 @@ test('without TLS there is none, and without redis nothing', async () => {
   const { redis } = await readSetup(await configFile('{ url: "redis://a" }'), { environment });
   expect(redis).toMatchObject({ username: undefined, password: undefined, tls: undefined });
   const file = join(folder, 'without.yaml');
-  await writeFile(file, `${CREDENTIALS}\n${DEPLOYMENTS}\n`);
+  await writeFile(file, served(`${CREDENTIALS}\n${DEPLOYMENTS}\n`));
   expect((await readSetup(file, { environment })).redis).toBeUndefined();
 });
 

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { rootCertificates } from 'node:tls';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { served } from '../config/fault-lines.ts';
 import { gateway } from './gateway-process.ts';
 
 let folder: string;
@@ -13,7 +14,7 @@ afterEach(() => rm(folder, { recursive: true }));
 
 async function configFile(text: string): Promise<string> {
   const file = join(folder, 'gateway.yaml');
-  await writeFile(file, text);
+  await writeFile(file, served(text));
   return file;
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { type Case, faultLines } from './fault-lines.ts';
-import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const withCredential = (content: string) => `credentials:\n  a: ${content}\n${DEPLOYMENTS}`;
@@ -96,14 +96,9 @@ const secret: Case[] = [
   ],
 ];
 
-const later = ['clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].map((line): Case => {
-  const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
-  const column = line.startsWith('listen') ? 11 : 1;
-  return [
-    key ?? '',
-    `${RIGHT}\n${line}`,
-    [`3:${column} ${key}: is not available in this version: leave it out`],
-  ];
+const later = ['workers: 1', 'audit: {}'].map((line): Case => {
+  const key = line.split(':')[0] ?? '';
+  return [key, `${RIGHT}\n${line}`, [`3:1 ${key}: is not available in this version: leave it out`]];
 });
 
 const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOperations', 'egress'].map(
@@ -115,6 +110,13 @@ const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOper
 );
 
 const laterDeeper: Case[] = [
+  ...['allow', 'limits'].map(
+    (key): Case => [
+      `${key} of a client`,
+      `${RIGHT}\n${CLIENTS.replace('id: c', `id: c, ${key}: []`)}`,
+      [`3:20 clients[0].${key}: is not available in this version: leave it out`],
+    ],
+  ),
   [
     'tls',
     withMore('tls: { pinSha256: [] }'),

@@ -2,13 +2,27 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { credentialOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
 import { knownKeys } from '../../src/config/values.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
-import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+import { served } from './fault-lines.ts';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+
+const LISTEN_DEFAULTS = {
+  trustedProxies: [],
+  forwardedHeader: 'X-Forwarded-For',
+  limits: {
+    headerSize: 16_384,
+    headersTimeout: 10_000,
+    keepAliveTimeout: 5_000,
+    connections: 10_000,
+    connectionsPerAddress: 1_000,
+  },
+};
 
 let folder: string;
 beforeAll(async () => {
@@ -18,10 +32,11 @@ afterAll(() => rm(folder, { recursive: true }));
 
 describe('a configuration that is right', () => {
   test('has every default', () => {
-    const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}`, 'c.yaml');
+    const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
-      listen: { address: '127.0.0.1', port: 8080 },
+      listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
       control: { address: '127.0.0.1', port: 8081 },
+      clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] } }],
       anonymous: false,
       credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
       deployments: {
@@ -58,8 +73,9 @@ describe('a configuration that is right', () => {
       '    body: { replayUpTo: 0, max: 512B }',
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
-      listen: { address: '::1', port: 0 },
+      listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
+      clients: [],
       anonymous: true,
       credentials: {
         a: { username: { value: expect.any(Secret) }, password: { file: '/srv/gateway/sub/key' } },
@@ -86,14 +102,14 @@ describe('a configuration that is right', () => {
     '"https://[::1]:8443"',
     '"https://[2001:db8::1]"',
   ])('keeps the origin %s', (baseUrl) => {
-    const { deployments } = parseConfig(withMore().replace('https://a.example', baseUrl), 'c.yaml');
+    const { deployments } = parseConfig(served(withMore()).replace('https://a.example', baseUrl), 'c.yaml');
     expect(deployments['d']?.baseUrl).toBe(baseUrl.replaceAll('"', ''));
   });
 
   test('may repeat parts with anchors', () => {
     const text = withMore('timeouts: &t { idle: 1s }', 'body: { max: &m 2MiB, replayUpTo: *m }');
     const { deployments } = parseConfig(
-      `${text}\n  e: { baseUrl: "https://b.example", match: { host: b }, credential: a, timeouts: *t }`,
+      `${text}\n  e: { baseUrl: "https://b.example", match: { host: b }, credential: a, timeouts: *t }\n${CLIENTS}`,
       'c.yaml',
     );
     expect(deployments['e']?.timeouts).toEqual(deployments['d']?.timeouts);
@@ -102,7 +118,7 @@ describe('a configuration that is right', () => {
 
   test('finds nothing under a name that only the prototype of objects has', () => {
     const text = withMore().replace('credential: a', 'siteParameter: s\n    sites: { x: { credential: a } }');
-    const config = parseConfig(text, 'c.yaml');
+    const config = parseConfig(served(text), 'c.yaml');
     const [deployment] = Object.values(config.deployments);
     expect([
       config.deployments['constructor'],
@@ -114,7 +130,7 @@ describe('a configuration that is right', () => {
   test.each(['credential: a', 'siteParameter: s\n    sites: { x: { credential: a }, y: { credential: a } }'])(
     'has one credential for a deployment: %j',
     (lines) => {
-      const config = parseConfig(withMore().replace('credential: a', lines), 'c.yaml');
+      const config = parseConfig(served(withMore()).replace('credential: a', lines), 'c.yaml');
       expect(Object.values(config.deployments).map(credentialOf)).toEqual(['a']);
     },
   );
@@ -146,7 +162,7 @@ describe('the files of config/', () => {
   });
 
   function keysUnder(path: readonly string[]): string[] {
-    const named = ['credentials', 'deployments', 'sites'].includes(path.at(-1) ?? '');
+    const named = ['credentials', 'deployments', 'sites', 'clients', 'issuers'].includes(path.at(-1) ?? '');
     const keys = named ? ['NAME'] : knownKeys(configSchema('.'), path);
     const below = keys.flatMap((key) => keysUnder([...path, key]));
     return named ? below : [...keys, ...below];
@@ -156,7 +172,7 @@ describe('the files of config/', () => {
 describe('a file', () => {
   test('is read, and names in it start at its folder', async () => {
     const file = join(folder, 'right.yaml');
-    await writeFile(file, withMore('tls: { caFile: sub/../ca.pem }'));
+    await writeFile(file, served(withMore('tls: { caFile: sub/../ca.pem }')));
     expect((await loadConfig(file)).deployments['d']?.tls.caFile).toBe(resolve(folder, 'ca.pem'));
   });
 

@@ -1,11 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, faultLines, served } from './fault-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
 const withRedis = (section: string) => `${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${section}`;
-const redisOf = (section: string) => parseConfig(withRedis(section), '/srv/c.yaml').redis;
+const redisOf = (section: string) => parseConfig(served(withRedis(section)), '/srv/c.yaml').redis;
 
 const keyPrefix = 'digest-gateway';
 const at = (host: string, port: number) => ({ host, port });

@@ -4,7 +4,7 @@ import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const OPEN =
-  'anonymous: would let everyone who reaches listen.address use the credentials: set it to false, or listen on 127.0.0.1';
+  'anonymous: would let everyone who reaches listen.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1';
 const TOKEN =
   'control.tokenSha256: is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1';
 const HASH = 'ab'.repeat(32);

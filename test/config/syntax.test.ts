@@ -8,7 +8,7 @@ const cases: Case[] = [
   ['a tab', `${RIGHT}\nlisten:\n\tport: 1`, ['4:1 (file): a tab stands in the indentation: use spaces']],
   [
     'a key twice',
-    `${RIGHT}\nanonymous: true\nanonymous: false`,
+    `${RIGHT}\nanonymous: false\nanonymous: true`,
     ['4:1 (file): the key stands twice in this mapping: keep one of them'],
   ],
   [

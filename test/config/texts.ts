@@ -4,6 +4,8 @@ export const CREDENTIALS = 'credentials: { a: { username: { env: U }, password: 
 export const DEPLOYMENTS =
   'deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }';
 
+export const CLIENTS = 'clients: [{ id: c, identify: { addresses: [10.0.0.1] } }]';
+
 /** The deployment `d` with more or other keys, each on a line of its own that starts in column 5. */
 export function withDeployment(...lines: string[]): string {
   return [CREDENTIALS, 'deployments:', '  d:', ...lines.map((line) => `    ${line}`)].join('\n');

@@ -33,7 +33,8 @@ test('a configuration that cannot be read leaves the one in force', async () => 
 test('a client that nobody knows is refused unless anonymous is on', async () => {
   const { simulator, gateway, get } = await startPair();
   const { origin } = simulator.deployments.submissions;
-  const known = await setupFor({ submissions: { origin, ca: simulator.ca } }, { anonymous: false });
+  const clients = [{ id: 'elsewhere', identify: { addresses: ['192.0.2.1'] } }];
+  const known = await setupFor({ submissions: { origin, ca: simulator.ca } }, { anonymous: false, clients });
   await gateway.app.reload(() => Promise.resolve(known.setup));
   const answer = await get(authors);
   expect([answer.status, answer.headers.has('www-authenticate')]).toEqual([401, true]);

@@ -4,6 +4,7 @@ import { type App, createApp } from '../../src/app.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
+import { readListenTls } from '../../src/config/listen-tls.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
@@ -56,7 +57,7 @@ export async function startGateway(
   const controlOrigin = `http://127.0.0.1:${control.port}`;
   return {
     app,
-    origin: `http://127.0.0.1:${listen.port}`,
+    origin: `${setup.listenTls === undefined ? 'http' : 'https'}://127.0.0.1:${listen.port}`,
     port: listen.port,
     control: controlOrigin,
     logged,
@@ -102,7 +103,8 @@ export async function setupFor(
   const authorities = new Map(
     Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),
   );
-  return { setup: { config, credentials: byName, authorities, redis: undefined } };
+  const { tls } = await readListenTls(config.listen.tls);
+  return { setup: { config, credentials: byName, authorities, redis: undefined, listenTls: tls } };
 }
 
 function mapValues<V, W>(record: Record<string, V>, change: (value: V, key: string) => W): Record<string, W> {

@@ -1,0 +1,11 @@
+import type { Config } from '../config/schema.ts';
+
+/** Whether two configurations agree in all that cannot change while the gateway runs. */
+export function sameFixtures(a: Config, b: Config): boolean {
+  return fixturesOf(a) === fixturesOf(b);
+}
+
+function fixturesOf({ listen, control, redis }: Config): string {
+  const { address, port, tls, limits } = listen;
+  return JSON.stringify([address, port, tls, limits, control, redis]);
+}

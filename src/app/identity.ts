@@ -1,0 +1,32 @@
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Config } from '../config/schema.ts';
+import { Identification } from '../identity/identification.ts';
+import { Tokens } from '../identity/tokens.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+
+interface IdentityExternals {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Who is calling, as a configuration describes it. Starts to fetch the keys of its token issuers. */
+export function buildIdentification(
+  { clients, jwt, anonymous, listen }: Config,
+  { clock, log, metrics }: IdentityExternals,
+): Identification {
+  const tokens = new Tokens(jwt?.issuers ?? [], {
+    clock,
+    onReachable: (issuer, reachable, reason) => {
+      if (reachable) log.info({ issuer }, 'the keys of a token issuer are there again');
+      else log.warn({ issuer, reason }, 'the keys of a token issuer cannot be fetched: check jwksUrl');
+    },
+  });
+  void tokens.prefetch();
+  const { trustedProxies, forwardedHeader } = listen;
+  return new Identification(
+    { clients, anonymous, trustedProxies, forwardedHeader },
+    { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }) },
+  );
+}

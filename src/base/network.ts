@@ -1,0 +1,74 @@
+import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
+
+/** An IPv4 or IPv6 address; its `toString()` is the one way to write it (RFC 5952). */
+export type Address = ipaddr.IPv4 | ipaddr.IPv6;
+
+/**
+ * Reads an address. An IPv4-mapped one becomes the IPv4 address that it stands for, and a zone is left
+ * out, so that one machine has one address however the socket names it. undefined: it is none.
+ */
+export function parseAddress(text: string): Address | undefined {
+  if (isIP(text) === 0) return undefined;
+  const [plain = ''] = text.split('%');
+  return ipaddr.process(plain);
+}
+
+const MAPPED_BITS = 96;
+
+/** The addresses that begin alike, such as 10.1.0.0/16; a single address is a network of one. */
+export class Network {
+  readonly #address: Address;
+  /** How many bits are alike. */
+  readonly bits: number;
+
+  private constructor(address: Address, bits: number) {
+    this.#address = address;
+    this.bits = bits;
+  }
+
+  /** @throws RangeError whose message says what would be right */
+  static parse(text: string): Network {
+    const [, written = '', length] = /^([\da-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
+    const plain = isIP(written) === 0 ? undefined : ipaddr.parse(written);
+    const width = plain?.kind() === 'ipv4' ? 32 : 128;
+    const prefix = Number(length ?? width);
+    if (plain === undefined || prefix > width) {
+      throw new RangeError(
+        'is neither an address nor a network: write 10.1.0.0/16, 2001:db8::/32 or 10.1.2.3',
+      );
+    }
+    const first = firstOf(plain, prefix);
+    if (first.toString() !== plain.toString()) {
+      throw new RangeError(`has bits after its prefix: write ${first.toString()}/${prefix}`);
+    }
+    // Addresses are compared as IPv4 where they are mapped, so their networks have to be.
+    const mapped = plain.kind() === 'ipv6' && prefix >= MAPPED_BITS ? parseAddress(written) : undefined;
+    return mapped?.kind() === 'ipv4' ? new Network(mapped, prefix - MAPPED_BITS) : new Network(plain, prefix);
+  }
+
+  contains(address: Address): boolean {
+    return address.kind() === this.#address.kind() && address.match([this.#address, this.bits]);
+  }
+
+  /** Whether every address of the other network is in this one. */
+  covers(other: Network): boolean {
+    return this.bits <= other.bits && this.contains(other.#address);
+  }
+
+  toString(): string {
+    return `${this.#address.toString()}/${this.bits}`;
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+}
+
+function firstOf(address: Address, prefix: number): Address {
+  const bytes = address.toByteArray().map((byte, index) => {
+    const kept = Math.min(8, Math.max(0, prefix - index * 8));
+    return byte & (0xff << (8 - kept)) & 0xff;
+  });
+  return ipaddr.fromByteArray(bytes);
+}

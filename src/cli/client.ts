@@ -1,0 +1,70 @@
+import { hash, randomBytes } from 'node:crypto';
+import { type Command, InvalidArgumentError } from 'commander';
+import { stringify } from 'yaml';
+import { Network } from '../base/network.ts';
+import { isClientId } from '../config/clients.ts';
+
+/** Bytes of randomness in a key: more than anybody can guess. */
+const KEY_BYTES = 20;
+/** Tells people and secret scanners what the key is. */
+const PREFIX = 'dgk_';
+
+/** `client add NAME`: makes an API key for a client of the gateway. */
+export function registerClient(program: Command): void {
+  program
+    .command('client')
+    .description('clients of the gateway')
+    .command('add')
+    .description('make an API key: prints it once, and the configuration lines with its hash')
+    .argument('<name>', 'how the configuration, the metrics and the logs call the client', clientId)
+    .option('--address <network>', 'where the client has to call from; can be repeated', another, [])
+    .option('--json', 'as JSON')
+    .action((id: string, { address, json = false }: { address: string[]; json?: boolean }) => {
+      const added = addClient(id, address);
+      process.stdout.write(json ? `${JSON.stringify(added)}\n` : described(added));
+    });
+}
+
+interface AddedClient {
+  readonly apiKey: string;
+  /** As it stands under `clients`. */
+  readonly client: {
+    readonly id: string;
+    readonly identify: { readonly addresses?: readonly string[]; readonly apiKeySha256: string };
+  };
+}
+
+function addClient(id: string, addresses: readonly string[]): AddedClient {
+  const apiKey = `${PREFIX}${randomBytes(KEY_BYTES).toString('hex')}`;
+  const identify = { ...(addresses.length > 0 && { addresses }), apiKeySha256: hash('sha256', apiKey) };
+  return { apiKey, client: { id, identify } };
+}
+
+function described({ apiKey, client }: AddedClient): string {
+  return [
+    `The API key of ${client.id}, which is shown this once and kept nowhere:`,
+    '',
+    `    ${apiKey}`,
+    '',
+    `The client sends it as X-Api-Key, or as the password of Basic with the user name ${client.id}.`,
+    'Into the configuration:',
+    '',
+    stringify({ clients: [client] }),
+  ].join('\n');
+}
+
+function clientId(written: string): string {
+  if (isClientId(written)) return written;
+  throw new InvalidArgumentError(
+    'Write letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; "anonymous" is taken.',
+  );
+}
+
+function another(written: string, before: string[]): string[] {
+  try {
+    return [...before, Network.parse(written).toString()];
+  } catch (error) {
+    if (error instanceof RangeError) throw new InvalidArgumentError(`It ${error.message}.`);
+    throw error;
+  }
+}

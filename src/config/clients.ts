@@ -1,0 +1,123 @@
+import { z } from 'zod';
+import { listOf, network, oneOrMore, record, SECTION, text } from './values.ts';
+
+const ID = /^[A-Za-z0-9][\w.-]{0,63}$/;
+/** What clients that nobody knows are called. */
+export const ANONYMOUS = 'anonymous';
+const HEX_256 = /^[0-9a-fA-F]{64}$/;
+const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
+
+const apiKeySha256 = () =>
+  oneOrMore(
+    text('64 hex digits', HEX_256).transform((hex) => hex.toLowerCase()),
+    'the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
+  );
+
+const certificate = () =>
+  z
+    .strictObject(
+      {
+        fingerprint256: oneOrMore(
+          text('64 hex digits', FINGERPRINT).transform((hex) => hex.replaceAll(':', '').toLowerCase()),
+          'the SHA-256 fingerprint of a certificate, 64 hex digits with or without colons; or a list of them',
+        ).exactOptional(),
+        subject: text(
+          'the attributes of a subject, such as CN=reporting, O=Example',
+          /^\s*\w[\w.]*=./u,
+        ).exactOptional(),
+        san: text(
+          'an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
+          /^(?:dns|uri|email|ip):./i,
+        ).exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .refine(isNotEmpty, { error: 'says nothing of the certificate: give fingerprint256, subject or san' });
+
+const scalar = () => {
+  const error = 'a text, a number, true or false';
+  return z.union([z.string(), z.number(), z.boolean()], { error });
+};
+
+const jwt = () =>
+  z.strictObject(
+    {
+      issuer: text('the issuer of tokens, as it stands under jwt.issuers'),
+      audience: text('what tokens for this gateway have in aud'),
+      subject: text('what the tokens of this client have in sub').exactOptional(),
+      claims: record(scalar()).exactOptional(),
+    },
+    { error: SECTION },
+  );
+
+const identify = () =>
+  z
+    .strictObject(
+      {
+        addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]').exactOptional(),
+        apiKeySha256: apiKeySha256().exactOptional(),
+        certificate: certificate().exactOptional(),
+        jwt: jwt().exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .refine(isNotEmpty, {
+      error:
+        'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+    });
+
+/** Who may send requests. Rules between clients are in `client-rules.ts`. */
+export const clientsSchema = () =>
+  z.array(
+    z.strictObject(
+      {
+        id: text(
+          'a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
+          isClientId,
+        ),
+        identify: identify(),
+      },
+      { error: SECTION },
+    ),
+    { error: 'a list of clients' },
+  );
+
+export type Client = z.output<ReturnType<typeof clientsSchema>>[number];
+
+/** Whose Bearer tokens count, and where their public keys are. */
+export const jwtSchema = () =>
+  z.strictObject(
+    {
+      issuers: listOf(
+        z.strictObject(
+          {
+            issuer: text('the issuer, as tokens have it in iss'),
+            jwksUrl: text(
+              'the https:// address of its key set; http:// on a loopback address only',
+              isKeySetUrl,
+            ),
+          },
+          { error: SECTION },
+        ),
+        'a list of at least one issuer',
+      ),
+    },
+    { error: SECTION },
+  );
+
+/** Who could change the keys on their way could make tokens. */
+function isKeySetUrl(value: string): boolean {
+  if (!URL.canParse(value)) return false;
+  const { protocol, hostname, username, password } = new URL(value);
+  const local = /^(?:127(?:\.\d+){3}|localhost|\[::1\])$/.test(hostname);
+  return (protocol === 'https:' || (protocol === 'http:' && local)) && username === '' && password === '';
+}
+
+function isNotEmpty(section: object): boolean {
+  return Object.keys(section).length > 0;
+}
+
+/** Whether a client can be called so. */
+export function isClientId(text: string): boolean {
+  return ID.test(text) && text !== ANONYMOUS;
+}

@@ -1,0 +1,181 @@
+import { isNativeError } from 'node:util/types';
+import {
+  createRemoteJWKSet,
+  customFetch,
+  decodeJwt,
+  type FlattenedJWSInput,
+  type JWTHeaderParameters,
+  type JWTPayload,
+  jwtVerify,
+} from 'jose';
+import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
+
+/** Only signatures that the issuer alone can make: no secret shared with it, and never none. */
+const ALGORITHMS = [
+  ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
+];
+/** Seconds by which clocks may differ. */
+const CLOCK_TOLERANCE_S = 30;
+/** Keys of this age are fetched again in the background, in milliseconds. */
+const REFRESH_MS = 600_000;
+/** Keys of this age serve no more: their issuer has not been heard of for a day. */
+const MAX_AGE_MS = 86_400_000;
+/** Between two fetches because of a key that is not there: anybody can name one. */
+const UNKNOWN_KEY_PAUSE_MS = 10_000;
+/** Between a fetch that failed and the next. */
+const FAILURE_PAUSE_MS = 1_000;
+const FETCH_LIMIT_MS = 5_000;
+
+export interface IssuerSettings {
+  /** As tokens have it in `iss`. */
+  readonly issuer: string;
+  /** Where its public keys are (RFC 7517 §5). */
+  readonly jwksUrl: string;
+}
+
+export interface IssuerExternals {
+  readonly clock: Clock;
+  /** The keys can be fetched again, or no more; not called twice for the same. */
+  readonly onReachable: (reachable: boolean, reason: string) => void;
+}
+
+/** What came of verifying a token; `unavailable`: nobody can tell at present. */
+export type TokenVerdict =
+  | { readonly payload: JWTPayload }
+  | { readonly fault: string }
+  | { readonly unavailable: GatewayError };
+
+/** The `iss` of a token that nobody has verified yet; undefined: it is no JWT. */
+export function claimedIssuer(token: string): string | undefined {
+  try {
+    return decodeJwt(token).iss ?? '';
+  } catch {
+    return undefined;
+  }
+}
+
+/** Verifies the tokens of one issuer with the keys that it publishes. */
+export class TokenIssuer {
+  readonly #issuer: string;
+  readonly #clock: Clock;
+  readonly #onReachable: IssuerExternals['onReachable'];
+  readonly #keys: ReturnType<typeof createRemoteJWKSet>;
+  #begunAt = Number.NEGATIVE_INFINITY;
+  #failedAt = Number.NEGATIVE_INFINITY;
+  #reachable = true;
+
+  constructor({ issuer, jwksUrl }: IssuerSettings, { clock, onReachable }: IssuerExternals) {
+    this.#issuer = issuer;
+    this.#clock = clock;
+    this.#onReachable = onReachable;
+    this.#keys = createRemoteJWKSet(new URL(jwksUrl), {
+      cacheMaxAge: MAX_AGE_MS,
+      // When to look for a key that is not there is decided below, by the gateway's own clock.
+      cooldownDuration: Number.POSITIVE_INFINITY,
+      timeoutDuration: FETCH_LIMIT_MS,
+      [customFetch]: (url, options) => this.#fetch(url, options),
+    });
+  }
+
+  /** Fetches the keys before the first token comes. Never rejects. */
+  async prefetch(): Promise<void> {
+    await this.#keys.reload().catch(() => undefined);
+  }
+
+  /** Whether a token is of this issuer and in force, and then what it says. */
+  async verify(token: string): Promise<TokenVerdict> {
+    try {
+      const { payload } = await jwtVerify(token, (header, input) => this.#keyOf(header, input), {
+        issuer: this.#issuer,
+        algorithms: ALGORITHMS,
+        clockTolerance: CLOCK_TOLERANCE_S,
+        requiredClaims: ['exp'],
+      });
+      return { payload };
+    } catch (error) {
+      if (error instanceof GatewayError) return { unavailable: error };
+      return { fault: faultOf(error) };
+    }
+  }
+
+  async #keyOf(header: JWTHeaderParameters, input: FlattenedJWSInput) {
+    if (this.#since(this.#begunAt) > REFRESH_MS) void this.prefetch();
+    try {
+      return await this.#keys(header, input);
+    } catch (error) {
+      if (codeOf(error) !== 'ERR_JWKS_NO_MATCHING_KEY' || this.#since(this.#begunAt) < UNKNOWN_KEY_PAUSE_MS) {
+        throw error;
+      }
+    }
+    await this.#keys.reload();
+    return this.#keys(header, input);
+  }
+
+  #since(then: number): number {
+    return this.#clock.now() - then;
+  }
+
+  /** Reads the whole answer here, so that whatever goes wrong with it is told in one way. */
+  async #fetch(url: string, options: RequestInit): Promise<Response> {
+    if (this.#since(this.#failedAt) < FAILURE_PAUSE_MS) throw unavailable(undefined);
+    this.#begunAt = this.#clock.now();
+    try {
+      const answer = await fetch(url, options);
+      const keys: unknown = await answer.json();
+      if (answer.status !== 200 || !isKeySet(keys)) throw new Error(`status ${answer.status}, no key set`);
+      this.#tell(true, '');
+      return Response.json(keys);
+    } catch (error) {
+      this.#failedAt = this.#clock.now();
+      this.#tell(false, reasonOf(error));
+      throw unavailable(error);
+    }
+  }
+
+  #tell(reachable: boolean, reason: string): void {
+    if (reachable === this.#reachable) return;
+    this.#reachable = reachable;
+    this.#onReachable(reachable, reason);
+  }
+}
+
+function isKeySet(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && 'keys' in value && Array.isArray(value.keys);
+}
+
+function unavailable(cause: unknown): GatewayError {
+  return new GatewayError(
+    'identity-unavailable',
+    'The Bearer token cannot be checked: the public keys of its issuer cannot be fetched. Send the request again.',
+    cause,
+  );
+}
+
+/** fetch itself says only "fetch failed". */
+function reasonOf(error: unknown): string {
+  if (!isNativeError(error)) return String(error);
+  return isNativeError(error.cause) ? `${error.message}: ${error.cause.message}` : error.message;
+}
+
+/** What each refusal of jose means to who sent the token. */
+const FAULTS: Readonly<Record<string, string>> = {
+  ERR_JWT_EXPIRED: 'has expired',
+  ERR_JOSE_ALG_NOT_ALLOWED: 'is not signed with a public-key algorithm',
+  ERR_JWKS_NO_MATCHING_KEY: 'is signed with a key that its issuer does not publish',
+  ERR_JWKS_MULTIPLE_MATCHING_KEYS: 'does not say with which key of its issuer it is signed (kid)',
+  ERR_JWS_SIGNATURE_VERIFICATION_FAILED: 'has a wrong signature',
+};
+
+function faultOf(error: unknown): string {
+  const code = codeOf(error);
+  if (code === 'ERR_JWT_CLAIM_VALIDATION_FAILED' && isNativeError(error) && 'claim' in error) {
+    return error.claim === 'nbf' ? 'is not valid yet' : `has no right claim ${String(error.claim)}`;
+  }
+  return FAULTS[code] ?? 'is no signed JWT';
+}
+
+function codeOf(error: unknown): string {
+  return isNativeError(error) && 'code' in error ? String(error.code) : '';
+}

@@ -1,0 +1,270 @@
+import { describe, expect, test } from '@jest/globals';
+import { parseConfig } from '../../src/config/load.ts';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
+
+const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+const HASH = 'ab'.repeat(32);
+const OTHER = 'cd'.repeat(32);
+const NOBODY =
+  'so nobody would be served: describe who may send requests (digest-gateway client add NAME makes the lines)';
+
+/** A configuration with these clients, the first in line 4, each on its own line; and more lines after them. */
+function withClients(clients: readonly string[], ...more: string[]): string {
+  return [RIGHT, 'clients:', ...clients.map((client) => `  - ${client}`), ...more].join('\n');
+}
+
+const one = (identify: string, id = 'c') => `{ id: ${id}, identify: ${identify} }`;
+const TLS = 'listen: { tls: { certFile: c, keyFile: k, clientCaFile: a } }';
+const ISSUERS = 'jwt: { issuers: [{ issuer: "https://i.example", jwksUrl: "https://i.example/keys" }] }';
+const JWT = 'issuer: "https://i.example", audience: gateway';
+
+const nobody: Case[] = [
+  [
+    'no clients and no word of anonymous',
+    `${RIGHT}\nanonymous: false`,
+    [`1:1 clients: is missing, ${NOBODY}, or set anonymous to true to serve everyone on this machine`],
+  ],
+  [
+    'no clients on an address of all',
+    `${RIGHT}\nanonymous: false\nlisten: { address: 0.0.0.0 }`,
+    [`1:1 clients: is missing, ${NOBODY}`],
+  ],
+  [
+    'an empty list of clients',
+    `${RIGHT}\nclients: []`,
+    [`3:10 clients: is empty, ${NOBODY}, or set anonymous to true to serve everyone on this machine`],
+  ],
+  ['an empty list of clients where everyone is served', `${RIGHT}\nclients: []\nanonymous: true`, []],
+  [
+    'clients on an address of all',
+    withClients([one('{ addresses: [10.0.0.1] }')], 'listen: { address: 0.0.0.0 }'),
+    [],
+  ],
+  ['clients as a mapping', `${RIGHT}\nclients: { c: {} }`, ['3:10 clients: must be a list of clients']],
+];
+
+const ids: Case[] = [
+  [
+    'an id twice',
+    withClients([one('{ addresses: [10.0.0.1] }'), one('{ addresses: [10.0.0.2] }')]),
+    ['5:11 clients[1].id: is that of a client before it, too: give each its own'],
+  ],
+  ...['a:b', 'anonymous', '"ä"', '""'].map(
+    (id): Case => [
+      `the id ${id}`,
+      withClients([one('{ addresses: [10.0.0.1] }', id)]),
+      [
+        '4:11 clients[0].id: must be a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
+      ],
+    ],
+  ),
+];
+
+const proofs: Case[] = [
+  [
+    'nothing to identify by',
+    withClients([one('{}')]),
+    [
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+    ],
+  ],
+  [
+    'a key instead of its hash',
+    withClients([one('{ apiKeySha256: dgk_hunter2 }')]),
+    [
+      '4:40 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
+    ],
+  ],
+  [
+    'a key as a key of the mapping',
+    withClients([one('{ dgk_hunter2 }')]),
+    [
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+      '4:26 clients[0].identify: a key here does not exist: the nearest key is addresses',
+    ],
+  ],
+  [
+    'the hash of nothing',
+    withClients([one('{ apiKeySha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 }')]),
+    [
+      '4:40 clients[0].identify.apiKeySha256: is the SHA-256 of nothing: make a key with digest-gateway client add NAME',
+    ],
+  ],
+  [
+    'a key of two clients',
+    withClients([
+      one(`{ apiKeySha256: [${HASH}, ${OTHER}], addresses: [10.0.0.1] }`, 'first'),
+      one(`{ apiKeySha256: ${OTHER.toUpperCase()} }`),
+    ]),
+    [
+      '5:40 clients[1].identify.apiKeySha256: is the key of first, too: make one for each with digest-gateway client add NAME',
+    ],
+  ],
+  [
+    'a network that is none',
+    withClients([one('{ addresses: [10.0.0.1, ten] }')]),
+    [
+      '4:48 clients[0].identify.addresses[1]: is neither an address nor a network: write 10.1.0.0/16, 2001:db8::/32 or 10.1.2.3',
+    ],
+  ],
+  [
+    'bits after the prefix',
+    withClients([one('{ addresses: ["2001:db8::1/32"] }')]),
+    ['4:38 clients[0].identify.addresses[0]: has bits after its prefix: write 2001:db8::/32'],
+  ],
+  [
+    'every address and nothing else',
+    withClients([one('{ addresses: [0.0.0.0/0] }')]),
+    [
+      '4:37 clients[0].identify.addresses: is every address, so that this client would be everyone: let it ask for more, or name its networks',
+    ],
+  ],
+  ['every address and a key', withClients([one(`{ addresses: ["::/0"], apiKeySha256: ${HASH} }`)]), []],
+  [
+    'a certificate without an authority for it',
+    withClients([one('{ certificate: { san: "dns:a" } }')]),
+    [
+      '4:39 clients[0].identify.certificate: needs listen.tls.clientCaFile: name the authority that signs the certificates of clients',
+    ],
+  ],
+  ['a certificate with one', withClients([one('{ certificate: { san: "dns:a" } }')], TLS), []],
+  [
+    'a certificate of which nothing is said',
+    withClients([one('{ certificate: {} }')], TLS),
+    [
+      '4:39 clients[0].identify.certificate: says nothing of the certificate: give fingerprint256, subject or san',
+    ],
+  ],
+  [
+    'an alternative name without kind',
+    withClients([one('{ certificate: { san: reporting.internal } }')], TLS),
+    [
+      '4:46 clients[0].identify.certificate.san: must be an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
+    ],
+  ],
+];
+
+const tokens: Case[] = [
+  ['a token', withClients([one(`{ jwt: { ${JWT} } }`)], ISSUERS), []],
+  [
+    'a token of nobody',
+    withClients([one(`{ jwt: { ${JWT} } }`)]),
+    ['4:41 clients[0].identify.jwt.issuer: names an issuer that is not under jwt.issuers: describe it there'],
+  ],
+  [
+    'a token of somebody else',
+    withClients([one(`{ jwt: { ${JWT} } }`)], ISSUERS.replace('issuer: "https://i.example"', 'issuer: x')),
+    ['4:41 clients[0].identify.jwt.issuer: names an issuer that is not under jwt.issuers: there are x'],
+  ],
+  [
+    'a token for no audience',
+    withClients([one('{ jwt: { issuer: "https://i.example" } }')], ISSUERS),
+    ['4:26 clients[0].identify.jwt.audience: is missing: give what tokens for this gateway have in aud'],
+  ],
+  ...['http://i.example/keys', 'https://me:hunter2@i.example/keys', 'keys.json'].map(
+    (url): Case => [
+      `keys from ${url}`,
+      withClients([one('{ addresses: [10.0.0.1] }')], ISSUERS.replace('https://i.example/keys', url)),
+      [
+        '5:58 jwt.issuers[0].jwksUrl: must be the https:// address of its key set; http:// on a loopback address only',
+      ],
+    ],
+  ),
+  [
+    'an issuer twice',
+    withClients(
+      [one('{ addresses: [10.0.0.1] }')],
+      ISSUERS.replace('[', '[{ issuer: "https://i.example", jwksUrl: "http://127.0.0.1:1/" }, '),
+    ),
+    ['5:93 jwt.issuers[1].issuer: stands twice: keep one of the two'],
+  ],
+];
+
+const never = (id: string) =>
+  `is never reached: whoever fits it fits ${id} before it; put it first, or let it ask for more`;
+
+const order: Case[] = [
+  [
+    'a network after the one that it lies in',
+    withClients([one('{ addresses: [10.0.0.0/8, 192.0.2.1] }', 'wide'), one('{ addresses: [10.1.0.0/16] }')]),
+    [`5:5 clients[1]: ${never('wide')}`],
+  ],
+  [
+    'more to ask for, after less',
+    withClients([
+      one('{ addresses: ["::ffff:10.0.0.0/104"] }', 'wide'),
+      one(`{ addresses: [10.1.0.0/16], apiKeySha256: ${HASH} }`),
+    ]),
+    [`5:5 clients[1]: ${never('wide')}`],
+  ],
+  [
+    'more of a token, after less',
+    withClients(
+      [one(`{ jwt: { ${JWT} } }`, 'wide'), one(`{ jwt: { ${JWT}, claims: { role: x } } }`)],
+      ISSUERS,
+    ),
+    [`5:5 clients[1]: ${never('wide')}`],
+  ],
+  [
+    'the narrow before the wide',
+    withClients([
+      one('{ addresses: [10.1.0.0/16] }', 'narrow'),
+      one(`{ apiKeySha256: ${HASH}, addresses: [10.0.0.0/8] }`, 'key'),
+      one('{ addresses: [10.0.0.0/8] }'),
+      one('{ addresses: [10.0.0.0/7] }', 'wider'),
+    ]),
+    [],
+  ],
+  [
+    'another of the same kind',
+    withClients(
+      [one(`{ jwt: { ${JWT}, subject: x } }`, 'x'), one(`{ jwt: { ${JWT}, subject: y } }`)],
+      ISSUERS,
+    ),
+    [],
+  ],
+];
+
+const listen: Case[] = [
+  [
+    'a proxy that is everybody',
+    `${RIGHT}\nlisten: { trustedProxies: [10.0.0.1, "::/0"] }`,
+    [
+      '3:38 listen.trustedProxies[1]: is every address, so that everyone could claim any: name the proxies only',
+    ],
+  ],
+  [
+    'another header',
+    `${RIGHT}\nlisten: { forwardedHeader: X-Real-IP }`,
+    ['3:28 listen.forwardedHeader: must be one of X-Forwarded-For, Forwarded'],
+  ],
+  [
+    'a certificate without key',
+    `${RIGHT}\nlisten: { tls: { certFile: c } }`,
+    ['3:11 listen.tls.keyFile: is missing: give the name of a file'],
+  ],
+  [
+    'headers larger than anybody needs',
+    `${RIGHT}\nlisten: { limits: { headerSize: 2MiB, connections: 0 } }`,
+    [
+      '3:33 listen.limits.headerSize: is out of range: give a size from 1KiB to 1MiB',
+      '3:52 listen.limits.connections: must be a whole number from 1 to 1000000',
+    ],
+  ],
+];
+
+describe('clients', () => {
+  test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen])('%s', (_title, text, lines) => {
+    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test('a hash or fingerprint is a list in lower case, however it is written', () => {
+    const certificate = `certificate: { fingerprint256: "${'AB:'.repeat(31)}AB" }`;
+    const text = withClients([one(`{ apiKeySha256: ${HASH.toUpperCase()}, ${certificate} }`)], TLS);
+    expect(parseConfig(text, 'c.yaml').clients[0]?.identify).toEqual({
+      apiKeySha256: [HASH],
+      certificate: { fingerprint256: [HASH] },
+    });
+  });
+});
