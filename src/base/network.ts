@@ -6,12 +6,22 @@ export type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
 /**
  * Reads an address. An IPv4-mapped one becomes the IPv4 address that it stands for, and a zone is left
- * out, so that one machine has one address however the socket names it. undefined: it is none.
+ * out, so that one machine has one address however the socket names it. undefined: the text is no address.
  */
 export function parseAddress(text: string): Address | undefined {
   if (isIP(text) === 0) return undefined;
   const [plain = ''] = text.split('%');
-  return ipaddr.process(plain);
+  const address = parse(plain);
+  return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
+}
+
+/** ipaddr.js takes ::10.0.0.1 for ::ffff:10.0.0.1, so it gets to see no IPv6 address with an IPv4 tail. */
+function parse(text: string): Address {
+  const [tail, ...bytes] = /(?<=:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(text) ?? [];
+  if (tail === undefined) return ipaddr.parse(text);
+  const [a = 0, b = 0, c = 0, d = 0] = bytes.map(Number);
+  const words = [a * 256 + b, c * 256 + d].map((word) => word.toString(16));
+  return ipaddr.parse(`${text.slice(0, -tail.length)}${words.join(':')}`);
 }
 
 const MAPPED_BITS = 96;
@@ -30,7 +40,7 @@ export class Network {
   /** @throws RangeError whose message says what would be right */
   static parse(text: string): Network {
     const [, written = '', length] = /^([\da-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
-    const plain = isIP(written) === 0 ? undefined : ipaddr.parse(written);
+    const plain = isIP(written) === 0 ? undefined : parse(written);
     const width = plain?.kind() === 'ipv4' ? 32 : 128;
     const prefix = Number(length ?? width);
     if (plain === undefined || prefix > width) {

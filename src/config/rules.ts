@@ -1,4 +1,4 @@
-import { BlockList, isIP, isIPv6 } from 'node:net';
+import { parseAddress } from '../base/network.ts';
 import { clientsFit } from './client-rules.ts';
 import type { Complaint, Path } from './faults.ts';
 import { redisFits } from './redis.ts';
@@ -58,12 +58,9 @@ function dataAddressOf(tree: unknown): string {
 }
 
 /** Whether other machines reach the address. What is no address is a fault of its own. */
-function isExposed(address: string): boolean {
-  const [plain = ''] = address.split('%');
-  const loopback = new BlockList();
-  loopback.addSubnet('127.0.0.0', 8, 'ipv4');
-  loopback.addAddress('::1', 'ipv6');
-  return isIP(plain) !== 0 && !loopback.check(plain, isIPv6(plain) ? 'ipv6' : 'ipv4');
+function isExposed(text: string): boolean {
+  const address = parseAddress(text);
+  return address !== undefined && address.range() !== 'loopback';
 }
 
 function* names(tree: unknown): Generator<Complaint> {

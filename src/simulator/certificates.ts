@@ -6,8 +6,8 @@ const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-/** A server's key and certificate, PEM. */
-export interface ServerCertificate {
+/** A key and its certificate, PEM. */
+export interface KeyPair {
   readonly key: string;
   readonly cert: string;
 }
@@ -15,19 +15,24 @@ export interface ServerCertificate {
 export interface Certificates {
   /** The certificate of the authority that clients are to trust, PEM. */
   readonly ca: string;
-  readonly server: Readonly<Record<Behaviour['tls'], ServerCertificate>>;
+  readonly server: Readonly<Record<Behaviour['tls'], KeyPair>>;
 }
 
-interface Authority {
+/** Signs certificates; its key exists in this process only. */
+export interface Authority {
   readonly certificate: X509Certificate;
   readonly keys: webcrypto.CryptoKeyPair;
 }
 
-type X509 = typeof import('@peculiar/x509');
+export type X509 = typeof import('@peculiar/x509');
 
-interface Order {
+export interface Order {
   readonly issuer: Authority;
-  readonly hosts: readonly { type: 'dns' | 'ip'; value: string }[];
+  /** As RFC 4514 has it. */
+  readonly subject: string;
+  readonly names: readonly { type: 'dns' | 'ip' | 'url' | 'email'; value: string }[];
+  readonly usage: 'serverAuth' | 'clientAuth';
+  /** Milliseconds of Unix time, as `notAfter`. */
   readonly notBefore: number;
   readonly notAfter: number;
 }
@@ -40,18 +45,19 @@ export async function createCertificates(): Promise<Certificates> {
     createAuthority(x509, 'CN=Simulator CA', now),
     createAuthority(x509, 'CN=Unknown CA', now),
   ]);
-  const hosts = [
+  const names = [
     { type: 'ip', value: '127.0.0.1' },
     { type: 'ip', value: '::1' },
     { type: 'dns', value: 'localhost' },
   ] as const;
   // An hour back, for a client whose clock is behind.
-  const good = { issuer, hosts, notBefore: now - hourMs, notAfter: now + 30 * dayMs };
+  const server = { subject: 'CN=Simulator', names, usage: 'serverAuth' } as const;
+  const good = { ...server, issuer, notBefore: now - hourMs, notAfter: now + 30 * dayMs };
   const [plain, expired, foreign, wrongHost] = await Promise.all([
     issue(x509, good),
     issue(x509, { ...good, notBefore: now - 2 * dayMs, notAfter: now - dayMs }),
     issue(x509, { ...good, issuer: stranger }),
-    issue(x509, { ...good, hosts: [{ type: 'dns', value: 'other.example.org' }] }),
+    issue(x509, { ...good, names: [{ type: 'dns', value: 'other.example.org' }] }),
   ]);
   return {
     ca: issuer.certificate.toString('pem'),
@@ -60,12 +66,12 @@ export async function createCertificates(): Promise<Certificates> {
 }
 
 /** tsyringe, the container under @peculiar/x509, refuses to load before reflect-metadata has. */
-async function loadX509(): Promise<X509> {
+export async function loadX509(): Promise<X509> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
 }
 
-async function createAuthority(x509: X509, name: string, now: number): Promise<Authority> {
+export async function createAuthority(x509: X509, name: string, now: number): Promise<Authority> {
   const keys = await createKeys();
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
     serialNumber: createSerialNumber(),
@@ -83,11 +89,14 @@ async function createAuthority(x509: X509, name: string, now: number): Promise<A
   return { certificate, keys };
 }
 
-async function issue(x509: X509, { issuer, hosts, notBefore, notAfter }: Order): Promise<ServerCertificate> {
+export async function issue(
+  x509: X509,
+  { issuer, subject, names, usage, notBefore, notAfter }: Order,
+): Promise<KeyPair> {
   const keys = await createKeys();
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: createSerialNumber(),
-    subject: 'CN=Simulator',
+    subject,
     issuer: issuer.certificate.subject,
     notBefore: new Date(notBefore),
     notAfter: new Date(notAfter),
@@ -97,8 +106,8 @@ async function issue(x509: X509, { issuer, hosts, notBefore, notAfter }: Order):
     extensions: [
       new x509.BasicConstraintsExtension(false, undefined, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
-      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
-      new x509.SubjectAlternativeNameExtension([...hosts]),
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage[usage]]),
+      new x509.SubjectAlternativeNameExtension([...names]),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(issuer.keys.publicKey),
     ],

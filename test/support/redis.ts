@@ -1,14 +1,14 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import type { ServerCertificate } from '../../src/simulator/certificates.ts';
+import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type Place, type ServerProcess, startServer } from './server-process.ts';
 
 export interface RedisSetup {
   /** Lines of redis.conf, beside those that make it small and private. */
   readonly settings?: readonly string[];
   /** With TLS only. */
-  readonly certificate?: ServerCertificate;
+  readonly certificate?: KeyPair;
   /** What the server finds in its folder when it starts, by name of the file. */
   readonly files?: Readonly<Record<string, Buffer>>;
   readonly port?: number;

@@ -18,6 +18,8 @@ export interface PairOptions {
   readonly behaviour?: BehaviourChange;
   /** Of the deployment, beyond the defaults. */
   readonly settings?: Record<string, unknown>;
+  /** Of the gateway's configuration, beyond its deployments. */
+  readonly top?: Record<string, unknown>;
   readonly password?: string;
   /** As the configuration has it, in place of user name and password. */
   readonly credential?: Record<string, unknown>;
@@ -47,7 +49,7 @@ export async function startPair(
 
 /** Starts both; the caller closes them. */
 export async function openPair(options: PairOptions = {}): Promise<Pair> {
-  const { behaviour = {}, settings = {}, password, credential, clock } = options;
+  const { behaviour = {}, settings = {}, top = {}, password, credential, clock } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
@@ -60,7 +62,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
   const gateway = await startGateway(
     { submissions: deployment },
-    credential === undefined ? {} : { credentials: { submissions: credential } },
+    { ...top, ...(credential !== undefined && { credentials: { submissions: credential } }) },
     { ...(clock !== undefined && { clock }) },
   );
   return {

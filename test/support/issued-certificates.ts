@@ -1,0 +1,84 @@
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  createAuthority,
+  issue,
+  type KeyPair,
+  loadX509,
+  type Order,
+} from '../../src/simulator/certificates.ts';
+
+const HOUR_MS = 3_600_000;
+
+/** An authority of a test, and what it signs. */
+export interface TestAuthority {
+  /** PEM. */
+  readonly ca: string;
+  /** For 127.0.0.1 and localhost. */
+  server(order?: Partial<Order>): Promise<KeyPair>;
+  client(order?: Partial<Order>): Promise<KeyPair>;
+}
+
+export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuthority> {
+  const x509 = await loadX509();
+  const now = Date.now();
+  const issuer = await createAuthority(x509, name, now);
+  const validity = { notBefore: now - HOUR_MS, notAfter: now + HOUR_MS };
+  const local = [
+    { type: 'ip', value: '127.0.0.1' },
+    { type: 'dns', value: 'localhost' },
+  ] as const;
+  return {
+    ca: issuer.certificate.toString('pem'),
+    server: (order) =>
+      issue(x509, {
+        issuer,
+        subject: 'CN=gateway',
+        names: local,
+        usage: 'serverAuth',
+        ...validity,
+        ...order,
+      }),
+    client: (order) =>
+      issue(x509, {
+        issuer,
+        subject: 'CN=reporting, O=Example',
+        names: [{ type: 'dns', value: 'reporting.internal' }],
+        usage: 'clientAuth',
+        ...validity,
+        ...order,
+      }),
+  };
+}
+
+/** The files of a gateway's TLS, in a folder of their own. */
+export interface TlsFiles {
+  /** For `listen.tls`. */
+  readonly section: { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string };
+  /** Puts another pair in their place, each file at once. */
+  replace(pair: KeyPair): Promise<void>;
+  remove(): Promise<void>;
+}
+
+export async function writeTlsFiles(pair: KeyPair, clientCa: string): Promise<TlsFiles> {
+  const folder = await mkdtemp(join(tmpdir(), 'tls-'));
+  const section = {
+    certFile: join(folder, 'cert.pem'),
+    keyFile: join(folder, 'key.pem'),
+    clientCaFile: join(folder, 'clients.pem'),
+  };
+  const replace = async ({ cert, key }: KeyPair): Promise<void> => {
+    const fresh = join(folder, 'fresh');
+    for (const [file, content] of [
+      [section.certFile, cert],
+      [section.keyFile, key],
+    ] as const) {
+      await writeFile(fresh, content);
+      await rename(fresh, file);
+    }
+  };
+  await replace(pair);
+  await writeFile(section.clientCaFile, clientCa);
+  return { section, replace, remove: () => rm(folder, { recursive: true }) };
+}
