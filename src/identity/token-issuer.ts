@@ -62,7 +62,8 @@ export class TokenIssuer {
   readonly #clock: Clock;
   readonly #onReachable: IssuerExternals['onReachable'];
   readonly #keys: ReturnType<typeof createRemoteJWKSet>;
-  #begunAt = Number.NEGATIVE_INFINITY;
+  /** When the keys that are there were asked for. */
+  #fetchedAt = Number.NEGATIVE_INFINITY;
   #failedAt = Number.NEGATIVE_INFINITY;
   #reachable = true;
 
@@ -101,11 +102,14 @@ export class TokenIssuer {
   }
 
   async #keyOf(header: JWTHeaderParameters, input: FlattenedJWSInput) {
-    if (this.#since(this.#begunAt) > REFRESH_MS) void this.prefetch();
+    if (this.#since(this.#fetchedAt) > REFRESH_MS) void this.prefetch();
     try {
       return await this.#keys(header, input);
     } catch (error) {
-      if (codeOf(error) !== 'ERR_JWKS_NO_MATCHING_KEY' || this.#since(this.#begunAt) < UNKNOWN_KEY_PAUSE_MS) {
+      if (
+        codeOf(error) !== 'ERR_JWKS_NO_MATCHING_KEY' ||
+        this.#since(this.#fetchedAt) < UNKNOWN_KEY_PAUSE_MS
+      ) {
         throw error;
       }
     }
@@ -120,11 +124,12 @@ export class TokenIssuer {
   /** Reads the whole answer here, so that whatever goes wrong with it is told in one way. */
   async #fetch(url: string, options: RequestInit): Promise<Response> {
     if (this.#since(this.#failedAt) < FAILURE_PAUSE_MS) throw unavailable(undefined);
-    this.#begunAt = this.#clock.now();
+    const begun = this.#clock.now();
     try {
       const answer = await fetch(url, options);
       const keys: unknown = await answer.json();
       if (answer.status !== 200 || !isKeySet(keys)) throw new Error(`status ${answer.status}, no key set`);
+      this.#fetchedAt = begun;
       this.#tell(true, '');
       return Response.json(keys);
     } catch (error) {

@@ -1,0 +1,188 @@
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { exportSPKI, generateKeyPair, SignJWT, UnsecuredJWT } from 'jose';
+import { call, requestsOf } from '../../support/caller.ts';
+import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { AUDIENCE, inSeconds, startTestIssuer, type TestIssuer } from '../../support/token-issuer.ts';
+import { until } from '../../support/until.ts';
+
+let issuer: TestIssuer;
+let pair: Pair;
+/** Of the gateway, in milliseconds. */
+let now: number;
+
+beforeEach(async () => {
+  issuer = await startTestIssuer();
+  now = 0;
+  const jwt = { issuer: issuer.issuer, audience: AUDIENCE };
+  const clients = [
+    { id: 'importer', identify: { jwt: { ...jwt, subject: 'importer' } } },
+    { id: 'editors', identify: { jwt: { ...jwt, claims: { groups: 'editors', scope: 'read', level: 2 } } } },
+    { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
+    { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
+  ];
+  pair = await openPair({
+    top: {
+      anonymous: false,
+      clients,
+      jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl: issuer.jwksUrl }] },
+    },
+    clock: { now: () => performance.now() + now },
+  });
+  await until(() => issuer.fetched === 1);
+});
+afterEach(async () => {
+  await pair.close();
+  await issuer.close();
+});
+
+const bearer = (token: string) => ({ headers: { Authorization: `Bearer ${token}` } });
+
+async function statusOf(token: string): Promise<number> {
+  return (await call(pair.gateway, bearer(token))).status;
+}
+
+/** Why a token is refused. */
+async function refusalOf(token: string): Promise<string> {
+  const { status, code, detail } = await call(pair.gateway, bearer(token));
+  expect([status, code]).toEqual([401, 'client-unknown']);
+  const [, reason] = /a Bearer token(.*?)\. Show/.exec(detail) ?? [];
+  return reason?.trim() ?? detail;
+}
+
+describe('a token', () => {
+  test('is of the client that it names', async () => {
+    expect(await statusOf(await issuer.token())).toBe(200);
+    expect(await requestsOf(pair.gateway, 'importer')).toBe(1);
+    expect(await requestsOf(pair.gateway, 'editors')).toBe(0);
+  });
+
+  test('is of the client whose claims it has', async () => {
+    const claims = { sub: 'jane', groups: ['staff', 'editors'], scope: 'write read', level: 2 };
+    expect(await statusOf(await issuer.token(claims))).toBe(200);
+    expect(await statusOf(await issuer.token({ ...claims, aud: ['other', AUDIENCE] }))).toBe(200);
+    expect(await requestsOf(pair.gateway, 'editors')).toBe(2);
+    for (const change of [
+      { groups: 'editors2' },
+      { scope: 'reader' },
+      { level: '2' },
+      { level: undefined },
+    ]) {
+      expect(await refusalOf(await issuer.token({ ...claims, ...change }))).toBe('');
+    }
+  });
+
+  test('goes no further than the gateway', async () => {
+    const token = await issuer.token();
+    const { status, body } = await call(pair.gateway, { ...bearer(token), target: '/echo' });
+    expect([status, body.includes(token.slice(-20))]).toEqual([200, false]);
+  });
+
+  test('and an address, where both are asked for', async () => {
+    const token = await issuer.token({ sub: 'jane' });
+    expect((await call(pair.gateway, { ...bearer(token), from: '127.0.8.7' })).status).toBe(200);
+    expect((await call(pair.gateway, { ...bearer(token), from: '127.0.9.7' })).status).toBe(401);
+    expect(await requestsOf(pair.gateway, 'near')).toBe(1);
+  });
+
+  test('that is not right is refused with the reason', async () => {
+    const right = await issuer.token();
+    const [head = '', body = '', signature = ''] = right.split('.');
+    const claims = { iss: issuer.issuer, aud: AUDIENCE, sub: 'importer', exp: inSeconds(60) };
+    const { publicKey, privateKey } = await generateKeyPair('ES256');
+    const sign = (key: Parameters<SignJWT['sign']>[0], header: { alg: string; kid?: string }) =>
+      new SignJWT(claims).setProtectedHeader(header).sign(key);
+    const publicText = new TextEncoder().encode(await exportSPKI(publicKey));
+    const changed = Buffer.from(JSON.stringify({ ...claims, sub: 'root' })).toString('base64url');
+    const refused = {
+      expired: await refusalOf(await issuer.token({ exp: inSeconds(-60) })),
+      early: await refusalOf(await issuer.token({ nbf: inSeconds(60) })),
+      endless: await refusalOf(await issuer.token({ exp: undefined })),
+      elsewhere: await refusalOf(await issuer.token({ aud: 'other' })),
+      ofOthers: await refusalOf(await issuer.token({ iss: 'https://other.example' })),
+      changed: await refusalOf([head, changed, signature].join('.')),
+      unsigned: await refusalOf(new UnsecuredJWT(claims).encode()),
+      cut: await refusalOf(`${head}.${body}.`),
+      byPublicKey: await refusalOf(await sign(publicText, { alg: 'HS256', kid: 'key-1' })),
+      byStranger: await refusalOf(await sign(privateKey, { alg: 'ES256', kid: 'key-1' })),
+      byUnknownKey: await refusalOf(await sign(privateKey, { alg: 'ES256', kid: 'key-9' })),
+      rubbish: await refusalOf('abc'),
+    };
+    expect(refused).toEqual({
+      expired: 'that has expired',
+      early: 'that is not valid yet',
+      endless: 'that has no right claim exp',
+      elsewhere: '',
+      ofOthers: 'that is of an issuer that is not known here',
+      changed: 'that has a wrong signature',
+      unsigned: 'that is not signed with a public-key algorithm',
+      cut: 'that has a wrong signature',
+      byPublicKey: 'that is not signed with a public-key algorithm',
+      byStranger: 'that has a wrong signature',
+      byUnknownKey: 'that is signed with a key that its issuer does not publish',
+      rubbish: 'that is no signed JWT',
+    });
+    expect(JSON.stringify(pair.gateway.logged)).not.toContain(head);
+  });
+});
+
+describe('the keys of an issuer', () => {
+  test('are fetched once for any number of tokens, and not by those who name keys at will', async () => {
+    const tokens = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => issuer.token({}, index % 2 === 0 ? {} : { kid: `k${index}` })),
+    );
+    const statuses = await Promise.all(tokens.map(statusOf));
+    expect(statuses.filter((status) => status === 200)).toHaveLength(10);
+    expect(issuer.fetched).toBe(1);
+  });
+
+  test('are fetched again for a new one', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    const fresh = await issuer.token();
+    now += 11_000;
+    expect([await statusOf(fresh), issuer.fetched]).toEqual([200, 2]);
+    expect(await refusalOf(old)).toBe('that is signed with a key that its issuer does not publish');
+    expect(issuer.fetched).toBe(2);
+  });
+
+  test('are renewed in the background, so that a withdrawn one serves no longer', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    now += 601_000;
+    expect(await statusOf(old)).toBe(200);
+    await until(async () => (await statusOf(old)) === 401);
+    expect(issuer.fetched).toBe(2);
+  });
+
+  test('serve on while the issuer is gone; a key that is not among them cannot be judged', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    issuer.answer({ status: 503, body: 'gone' });
+    now += 11_000;
+    const { status, code, detail } = await call(pair.gateway, bearer(await issuer.token()));
+    expect([status, code, detail]).toEqual([
+      503,
+      'identity-unavailable',
+      'The Bearer token cannot be checked: the public keys of its issuer cannot be fetched. Send the request again.',
+    ]);
+    expect(await statusOf(old)).toBe(200);
+    issuer.answer(undefined);
+    now += 1_000;
+    expect(await statusOf(await issuer.token())).toBe(200);
+    expect(pair.gateway.logged.map(({ msg }) => msg)).toEqual([
+      'the keys of a token issuer cannot be fetched: check jwksUrl',
+      'the keys of a token issuer are there again',
+    ]);
+  });
+
+  test('that hang or are no keys hold up nobody who shows no token', async () => {
+    for (const how of ['hang', { status: 200, body: '{}' }, { status: 200, body: '<html>' }] as const) {
+      issuer.answer(how);
+      now += 601_000;
+      const known = await call(pair.gateway, { from: '127.0.8.1' });
+      const nobody = await call(pair.gateway);
+      expect([how, known.status, nobody.code]).toEqual([how, 200, 'client-unknown']);
+    }
+    expect(issuer.fetched).toBe(1);
+  });
+});
