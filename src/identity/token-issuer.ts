@@ -147,7 +147,16 @@ export class TokenIssuer {
 }
 
 function isKeySet(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && 'keys' in value && Array.isArray(value.keys);
+  return (
+    isObject(value) &&
+    'keys' in value &&
+    Array.isArray(value.keys) &&
+    value.keys.every((key) => isObject(key))
+  );
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }
 
 function unavailable(cause: unknown): GatewayError {

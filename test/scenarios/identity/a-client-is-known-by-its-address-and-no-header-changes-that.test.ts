@@ -109,3 +109,13 @@ test('a reload changes who is trusted, also for connections that are open', asyn
   expect(gateway.logged.map(({ msg }) => msg)).toEqual(['configuration reloaded']);
   agent.destroy();
 });
+
+test('where everyone is served, clients are still told from the others', async () => {
+  const pair = await openPair({ top: { clients } });
+  for (const from of ['127.0.5.7', '127.0.6.1', '127.0.6.2']) {
+    expect((await call(pair.gateway, { from })).status).toBe(200);
+  }
+  const counts = ['narrow', 'anonymous', ''].map((client) => requestsOf(pair.gateway, client));
+  expect(await Promise.all(counts)).toEqual([1, 2, 0]);
+  await pair.close();
+});

@@ -1,0 +1,114 @@
+import { once } from 'node:events';
+import { Agent } from 'node:https';
+import { connect } from 'node:tls';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import type { KeyPair } from '../../../src/simulator/certificates.ts';
+import { call } from '../../support/caller.ts';
+import {
+  createTestAuthority,
+  type TestAuthority,
+  type TlsFiles,
+  writeTlsFiles,
+} from '../../support/issued-certificates.ts';
+import { setupFor } from '../../support/running-gateway.ts';
+import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
+
+let authority: TestAuthority;
+let files: TlsFiles;
+let first: KeyPair;
+let second: KeyPair;
+let pair: Pair;
+
+beforeEach(async () => {
+  authority = await createTestAuthority();
+  [first, second] = await Promise.all([
+    authority.server({ subject: 'CN=first' }),
+    authority.server({ subject: 'CN=second' }),
+  ]);
+  files = await writeTlsFiles(first, authority.ca);
+  pair = await openPair({ top: { listen: { port: 0, tls: files.section } } });
+});
+afterEach(async () => {
+  await pair.close();
+  await files.remove();
+});
+
+/** The name in the certificate that a new connection gets. */
+async function served(): Promise<string | undefined> {
+  const socket = connect({ host: '127.0.0.1', port: pair.gateway.port, ca: authority.ca });
+  await once(socket, 'secureConnect');
+  const { subject } = socket.getPeerX509Certificate() ?? {};
+  socket.destroy();
+  return subject;
+}
+
+/** Clients that ask one thing after the other, each on a connection that it keeps, until they are stopped. */
+function underLoad(
+  clients: number,
+): () => Promise<{ statuses: Set<number>; answers: number; connections: number }> {
+  const agents = Array.from(
+    { length: clients },
+    () => new Agent({ ca: authority.ca, keepAlive: true, maxSockets: 1 }),
+  );
+  let stopped = false;
+  let connections = 0;
+  const run = async (agent: Agent): Promise<number[]> => {
+    const statuses: number[] = [];
+    while (!stopped) statuses.push((await call(pair.gateway, { agent })).status);
+    return statuses;
+  };
+  for (const agent of agents) {
+    const open = agent.createConnection.bind(agent);
+    agent.createConnection = (...args) => {
+      connections += 1;
+      return open(...args);
+    };
+  }
+  const running = Promise.all(agents.map(run));
+  return async () => {
+    stopped = true;
+    const statuses = (await running).flat();
+    for (const agent of agents) agent.destroy();
+    return { statuses: new Set(statuses), answers: statuses.length, connections };
+  };
+}
+
+const told = (text: string) => pair.gateway.logged.some(({ msg }) => msg === text);
+const REPLACED = 'the certificate of the data plane was replaced';
+const KEPT = 'the files of listen.tls changed and cannot be used: the certificate in force stays';
+
+test('when its files change', async () => {
+  const stop = underLoad(8);
+  expect(await served()).toBe('CN=first');
+  await files.replace(second);
+  await until(() => told(REPLACED));
+  await until(async () => (await served()) === 'CN=second');
+  const { statuses, answers, connections } = await stop();
+  expect([statuses, connections]).toEqual([new Set([200]), 8]);
+  expect(answers).toBeGreaterThan(100);
+});
+
+test('on a reload, which takes over new files and new rules together', async () => {
+  const stop = underLoad(4);
+  await files.replace(second);
+  const { origin } = pair.simulator.deployments.submissions;
+  const upstream = { submissions: { origin, ca: pair.simulator.ca } };
+  const { setup } = await setupFor(upstream, { listen: { port: 0, tls: files.section } });
+  await pair.gateway.app.reload(() => Promise.resolve(setup));
+  expect(await served()).toBe('CN=second');
+  const { statuses, connections } = await stop();
+  expect([statuses, connections]).toEqual([new Set([200]), 4]);
+});
+
+test('not by a pair that does not fit', async () => {
+  await files.replace({ cert: second.cert, key: first.key });
+  await until(() => told(KEPT));
+  expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
+    level: 40,
+    reason: 'is not the key of the first certificate in certFile: name a pair',
+  });
+  expect(await served()).toBe('CN=first');
+  await files.replace(second);
+  await until(async () => (await served()) === 'CN=second');
+});
