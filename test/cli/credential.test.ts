@@ -19,6 +19,7 @@ credentials:
   a: { username: { env: U }, password: { sealed: a } }
   bb: { username: { env: U }, password: { env: P }, next: { password: { file: next } } }
 deployments: { d: { baseUrl: "https://a.example", match: { host: a }, credential: a } }
+anonymous: true
 `,
   );
   await writeFile(join(folder, 'next'), 'hunter9\n', { mode: 0o600 });

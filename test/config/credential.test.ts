@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, faultLines, served } from './fault-lines.ts';
 import { DEPLOYMENTS } from './texts.ts';
 
 const withCredential = (content: string, more = '') =>
@@ -9,9 +9,11 @@ const withSealed = (content: string) => withCredential('password: { sealed: a }'
 
 test('every source of a credential is taken as it is written', () => {
   const { credentials, sealed } = parseConfig(
-    withCredential(
-      'ha1: { realm: "r r", md5: { sealed: a.b-c_1 }, sha256: { file: k, readableByOthers: true }, sha512-256: { env: H } }, next: { username: { env: V }, password: { file: p } }',
-      '\nsealed: { file: s.age, identity: { file: id, readableByOthers: true } }',
+    served(
+      withCredential(
+        'ha1: { realm: "r r", md5: { sealed: a.b-c_1 }, sha256: { file: k, readableByOthers: true }, sha512-256: { env: H } }, next: { username: { env: V }, password: { file: p } }',
+        '\nsealed: { file: s.age, identity: { file: id, readableByOthers: true } }',
+      ),
     ),
     '/srv/c.yaml',
   );
