@@ -46,7 +46,9 @@ export class RedisLink {
     const { redis, channel, ownChannel } = options;
     this.#options = options;
     const note = (error: Error): void => {
-      this.#problem = plain(error);
+      const message = plain(error);
+      // That it was closed follows why it was.
+      if (this.#problem === undefined || !UNCONNECTED.test(message)) this.#problem = message;
     };
     this.#commands = connectCommands(redis);
     // One node or one Sentinel that cannot be reached is no verdict: others can.

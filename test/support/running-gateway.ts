@@ -37,10 +37,9 @@ export interface TestDeployment {
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: Record<string, unknown> = {},
-  { clock = monotonicClock, redisPort }: { clock?: Clock; redisPort?: number } = {},
+  { clock = monotonicClock, redis }: { clock?: Clock; redis?: RedisOptions } = {},
 ): Promise<RunningGateway> {
   const { setup } = await setupFor(deployments, top);
-  const redis = redisPort === undefined ? undefined : redisOn(redisPort);
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
   const app = createApp(
@@ -63,11 +62,6 @@ export async function startGateway(
     metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
     close: () => app.close(),
   };
-}
-
-function redisOn(port: number): RedisOptions {
-  const servers = { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 } as const;
-  return { servers, username: undefined, password: undefined, keyPrefix: 'test', tls: undefined };
 }
 
 /** What `createApp` takes, from deployments as a test describes them. */

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
@@ -18,8 +19,7 @@ beforeAll(async () => {
 afterAll(() => cluster.close());
 beforeEach(async () => {
   for (const node of cluster.nodes) await node.command('FLUSHALL');
-  const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
-  [watched, other] = [openWatched({ kind: 'cluster', nodes }), openWatched({ kind: 'cluster', nodes })];
+  [watched, other] = [openWatched(cluster.servers), openWatched(cluster.servers)];
   await Promise.all([watched.up(), other.up()]);
 });
 afterEach(async () => {
@@ -102,3 +102,21 @@ test('who takes a Cluster for one server is told where the state is, and no more
   await expect(mistaken.store.load(third)).rejects.toThrow('MOVED');
   await mistaken.store.close();
 });
+
+test('with TLS, to each node', async () => {
+  const { ca, server } = await createCertificates();
+  const guarded = await startRedisCluster(2, { certificate: server.good, ca });
+  const store = openWatched(guarded.servers, { tls: { ca } });
+  const stranger = openWatched(guarded.servers, { tls: { ca: undefined } });
+  await store.up();
+  for (const key of await keyOnEachNode()) {
+    await store.store.replace(key, undefined, aged('1'), LONG_MS);
+    expect((await store.store.load(key))?.challenge.nonce).toBe('1');
+  }
+  for (const node of guarded.nodes) expect(await node.command('DBSIZE')).toBeGreaterThan(0);
+  expect(store.failures).toEqual([]);
+  await stranger.down();
+  expect(stranger.states.at(-1)).toMatch(/certificate/);
+  await Promise.all([store.store.close(), stranger.store.close()]);
+  await guarded.close();
+}, 10_000);
