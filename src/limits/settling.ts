@@ -29,6 +29,7 @@ export class Settling {
   #again = false;
   /** Nobody answers: only the beat tries. */
   #alone = false;
+  #stopped = false;
   #last = Number.NEGATIVE_INFINITY;
 
   constructor(options: SettlingOptions) {
@@ -37,7 +38,7 @@ export class Settling {
 
   /** The allowance was used, or found empty. */
   touch(): void {
-    if (this.#alone) return;
+    if (this.#alone || this.#stopped) return;
     if (this.#running !== undefined) {
       this.#again = true;
       return;
@@ -68,14 +69,14 @@ export class Settling {
 
   /** Settles for the last time: this process no longer counts. */
   async leave(): Promise<void> {
-    await this.#running;
-    this.#alone = true;
-    await this.#settle(0);
     this.stop();
+    await this.#running;
+    await this.#settle(0);
   }
 
+  /** No more settlements from here on. */
   stop(): void {
-    this.#alone = true;
+    this.#stopped = true;
     clearTimeout(this.#timer);
   }
 
