@@ -31,6 +31,7 @@ export class Settling {
   #alone = false;
   #stopped = false;
   #last = Number.NEGATIVE_INFINITY;
+  #reportedAsleep = false;
 
   constructor(options: SettlingOptions) {
     this.#options = options;
@@ -51,14 +52,15 @@ export class Settling {
 
   /** To be called every `BEAT_MS`. */
   beat(): void {
-    const since = this.#options.clock.now() - this.#last;
-    if (since + EARLY_MS >= (this.#asleep ? ASLEEP_MS : AWAKE_MS)) void this.settle();
+    const due = this.#last + (this.#asleep ? ASLEEP_MS : AWAKE_MS);
+    // Who falls asleep says so, or would no longer count before the next report.
+    const changed = this.#asleep !== this.#reportedAsleep;
+    if (changed || this.#options.clock.now() + EARLY_MS >= due) void this.settle();
   }
 
   /** Settles now, or joins the settlement under way. Never rejects. */
   settle(): Promise<void> {
-    const lifetimeMs = MISSED * (this.#asleep ? ASLEEP_MS : AWAKE_MS);
-    this.#running ??= this.#settle(lifetimeMs).finally(() => {
+    this.#running ??= this.#settle(MISSED * (this.#asleep ? ASLEEP_MS : AWAKE_MS)).finally(() => {
       this.#running = undefined;
       if (!this.#again) return;
       this.#again = false;
@@ -89,6 +91,7 @@ export class Settling {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#last = clock.now();
+    this.#reportedAsleep = this.#asleep;
     const report = allowance.report(lifetimeMs);
     try {
       allowance.accept(await store.settle(name, report), report);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals';
 import { connectCommands } from '../../src/challenges/redis-connection.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
-import { end, limit, limitsOf } from '../support/limited.ts';
+import { end, limit, limitsOf, today, unused } from '../support/limited.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { single } from '../support/redis-store.ts';
 
@@ -26,24 +26,8 @@ function openStore(): LimitStore {
   return store;
 }
 
-const today = (): number => Math.floor(Date.now() / 86_400_000);
-
-/** One token in a hundred seconds, so that what comes meanwhile does not count. */
 function report(change: Partial<Report> = {}): Report {
-  return {
-    total: 0,
-    settled: 0,
-    forgiven: 0,
-    wanted: 0,
-    inFlight: 0,
-    lifetimeMs: 60_000,
-    perSecond: 0.01,
-    burst: 100,
-    tokens: 100,
-    used: 0,
-    day: today(),
-    ...change,
-  };
+  return { ...unused(), ...change };
 }
 
 test('all processes settle with one bucket, one day and one count of requests under way', async () => {

@@ -1,6 +1,9 @@
+import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
+import { Allowance } from '../../src/limits/allowance.ts';
+import { Settling } from '../../src/limits/settling.ts';
 import type { LimitStore, Report, Standing } from '../../src/limits/store.ts';
-import { type LimitedScene, limit, limitsOf } from '../support/limited.ts';
+import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';
 import { until } from '../support/until.ts';
 
 const open: (LimitedScene & { readonly store: ReturnType<typeof heldStore> })[] = [];
@@ -117,6 +120,28 @@ test('one that never heard of others has everything', async () => {
   store.fail();
   await restored;
   expect(passing(20)).toBe(10);
+});
+
+test('while a limit is not used, reports are rare, and hold until the next one', async () => {
+  const clocks = clocksAt();
+  const reports: { at: number; lifetimeMs: number }[] = [];
+  const store: LimitStore = {
+    settle: async (_name, { lifetimeMs }) => {
+      reports.push({ at: clocks.now() / 1000, lifetimeMs });
+      return { tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1 };
+    },
+    close: async () => undefined,
+  };
+  const allowance = new Allowance('client', limit({ daily: 9 }), clocks);
+  const settling = new Settling({ name: 'a', allowance, store, clock: clocks, onError: () => undefined });
+  for (let second = 0; second <= 41; second += 1) {
+    settling.beat();
+    await setImmediate();
+    clocks.pass(1_000);
+  }
+  const awake = Array.from({ length: 11 }, (_, at) => ({ at, lifetimeMs: 3_000 }));
+  const asleep = [11, 26, 41].map((at) => ({ at, lifetimeMs: 45_000 }));
+  expect(reports).toEqual([...awake, ...asleep]);
 });
 
 test('a process that leaves settles for the last time', async () => {

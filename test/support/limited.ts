@@ -3,6 +3,7 @@ import { Limits, type LimitsExternals } from '../../src/limits/limits.ts';
 import type { Permit } from '../../src/limits/permit.ts';
 import { RateLimited } from '../../src/limits/rate-limited.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
+import type { Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 /** 2026-11-20, noon, UTC. */
@@ -87,4 +88,26 @@ export function headersOf(answer: Permit | undefined | RateLimited): Record<stri
   const flat = answer instanceof RateLimited ? (answer.kind.headers ?? []) : (answer?.fields ?? []);
   const pairs = Array.from({ length: flat.length / 2 }, (_, at) => [flat[2 * at], flat[2 * at + 1]]);
   return Object.fromEntries(pairs);
+}
+
+/** The number of the day since 1970, UTC. */
+export function today(): number {
+  return Math.floor(Date.now() / 86_400_000);
+}
+
+/** The report of a process that has used nothing; a token comes in a hundred seconds, so that none comes meanwhile. */
+export function unused(): Report {
+  return {
+    total: 0,
+    settled: 0,
+    forgiven: 0,
+    wanted: 0,
+    inFlight: 0,
+    lifetimeMs: 60_000,
+    perSecond: 0.01,
+    burst: 100,
+    tokens: 100,
+    used: 0,
+    day: today(),
+  };
 }
