@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
+import { limitsOptions, openLimits } from './app/limits.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
@@ -75,11 +76,13 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   let live = false;
   let closing: Promise<void> | undefined;
 
+  const limits = openLimits(setup, clock, metrics);
   const gateway = new Gateway(gatewayOptions(setup, deployments), {
     clock,
     log,
     metrics,
     spent: externals.spent,
+    limits,
   });
   const listener = new Listener(gateway);
   const control = new ControlPlane({
@@ -92,7 +95,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 
   return {
     async start() {
-      await Promise.all(deployments.map(({ upstream }) => upstream.restore()));
+      await Promise.all([limits.restore(), ...deployments.map(({ upstream }) => upstream.restore())]);
       const { listen, control: controlled } = setup.config;
       const opened = await listener.listen(listen.address, listen.port);
       const addresses = {
@@ -115,6 +118,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         await Promise.all(built.map(({ upstream }) => upstream.restore()));
         deployments = built;
         gateway.configure(gatewayOptions(next, built));
+        limits.configure(limitsOptions(next.config));
+        await limits.restore();
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
@@ -134,7 +139,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         live = false;
         await listener.close(DRAIN_MS);
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
-        await store.close();
+        await Promise.all([store.close(), limits.close()]);
         await control.close();
       })();
       return closing;

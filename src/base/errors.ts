@@ -20,6 +20,7 @@ const table = {
   'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
   'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
   'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
+  'rate-limited': { status: 429, title: 'Rate limited', proxyError: 'http_request_denied' },
   'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
   'internal-error': { status: 500, title: 'Internal error', proxyError: 'proxy_internal_error' },
   'upstream-unreachable': {
@@ -69,7 +70,7 @@ const table = {
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 
-interface ErrorKind {
+export interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { limitsSchema } from './limits.ts';
 import {
   duration,
   fileName,
@@ -106,6 +107,7 @@ export const deploymentSchema = (folder: string) =>
       connections: whole(1, 65_535).default(64),
       timeouts: timeouts().prefault({}),
       body: body().prefault({}),
+      limits: limitsSchema().exactOptional(),
     },
     { error: SECTION },
   );

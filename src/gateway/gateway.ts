@@ -2,6 +2,8 @@ import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
+import type { Limits } from '../limits/limits.ts';
+import type { Permit } from '../limits/permit.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -32,6 +34,7 @@ export interface GatewayExternals {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly spent: SpentBuffers;
+  readonly limits: Limits;
 }
 
 /** Metrics know a client by its name in the configuration; this one has none. */
@@ -42,15 +45,17 @@ const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the c
 export class Gateway {
   readonly #clock: Clock;
   readonly #metrics: Metrics;
+  readonly #limits: Limits;
   readonly #faults: FaultLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #draining = false;
 
-  constructor(options: GatewayOptions, { clock, log, metrics, spent }: GatewayExternals) {
+  constructor(options: GatewayOptions, { clock, log, metrics, spent, limits }: GatewayExternals) {
     this.#options = options;
     this.#clock = clock;
     this.#metrics = metrics;
+    this.#limits = limits;
     this.#faults = new FaultLog(log, clock);
     this.#plane = { spent, isDraining: () => this.#draining };
   }
@@ -79,13 +84,15 @@ export class Gateway {
       const target = parseTarget(req.url ?? '', req.headers.host);
       const found = this.#options.routes.find(target);
       deployment = found.name;
+      answer.permit = this.#limits.take(ANONYMOUS, found.name);
       await this.#forward(found, visit, target.path, answer);
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
       this.#faults.add(deployment, error, requestId);
-      fail(visit, error, requestId);
+      fail(visit, error, requestId, answer.permit);
     } finally {
+      answer.permit?.release();
       linger(req);
       this.#count(deployment, code, res.statusCode, begun, answer.bytes);
     }
@@ -142,7 +149,7 @@ export class Gateway {
 }
 
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
-function fail(visit: Visit, error: GatewayError, requestId: string): void {
+function fail(visit: Visit, error: GatewayError, requestId: string, permit: Permit | undefined): void {
   const { res, expectsContinue } = visit;
   if (res.destroyed) return;
   if (res.headersSent) {
@@ -153,5 +160,5 @@ function fail(visit: Visit, error: GatewayError, requestId: string): void {
   // anybody's guess: what comes next could be the smuggled part of it.
   const close = expectsContinue || error.code === 'bad-request' || error.code === 'draining';
   if (close) visit.refuseRest();
-  sendProblem(res, error, requestId, close);
+  sendProblem(res, error, requestId, close, permit?.fields);
 }

@@ -12,6 +12,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   challenges: 2,
   credentials: 2,
   config: 2,
+  limits: 2,
   upstream: 3,
   gateway: 4,
   control: 4,

@@ -1,7 +1,10 @@
 import { hash } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { connectCommands } from '../../../src/challenges/redis-connection.ts';
+import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
+import { unused } from '../../support/limited.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
 import { openWatched, single, type WatchedStore } from '../../support/redis-store.ts';
@@ -54,6 +57,21 @@ test('all is shared, wherever it lives', async () => {
     expect(await other.store.lead(key, LONG_MS)).toBe(false);
   }
   expect([...watched.failures, ...other.failures]).toEqual([]);
+});
+
+test('limits are shared, wherever they live', async () => {
+  const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
+  const options = { username: undefined, password: undefined, keyPrefix: 'test', tls: undefined };
+  const connect = () => connectCommands({ ...options, servers: { kind: 'cluster', nodes } });
+  const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test' }));
+  if (one === undefined || two === undefined) throw new Error('no store');
+  for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
+    const used = { ...unused(), total: 3 };
+    await until(() => one.settle(name, used).then(Boolean, () => false));
+    await until(() => two.settle(name, used).then(Boolean, () => false));
+    expect(await one.settle(name, used)).toMatchObject({ used: 6, members: 2 });
+  }
+  await Promise.all([one.close(), two.close()]);
 });
 
 test('a node that is lost takes only its own keys along, until it is back', async () => {
