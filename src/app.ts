@@ -12,9 +12,11 @@ import type { Config } from './config/schema.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
+import { identifier } from './gateway/identify.ts';
 import { Listener } from './gateway/listener.ts';
 import { Routes } from './gateway/routes.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
+import { compileRules } from './policy/rules.ts';
 import { Upstream } from './upstream/upstream.ts';
 
 /** How long a shutdown waits for requests under way, in milliseconds. */
@@ -145,7 +147,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 type UpstreamExternals = ConstructorParameters<typeof Upstream>[1];
 
 function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deployment[] {
-  return Object.entries(setup.config.deployments).map(([name, deployment]) => {
+  const { deployments } = setup.config;
+  return Object.entries(deployments).map(([name, deployment]) => {
     const credential = setup.credentials.get(credentialOf(deployment))?.current;
     if (credential === undefined) throw new TypeError(`no credential was read for deployment ${name}`);
     const upstream = new Upstream(
@@ -164,7 +167,7 @@ function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deploy
       },
       externals,
     );
-    return { name, upstream };
+    return { name, rules: compileRules(name, deployment, deployments), upstream };
   });
 }
 
@@ -173,7 +176,7 @@ function gatewayOptions({ config }: AppSetup, deployments: readonly Deployment[]
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  return { anonymous: config.anonymous, routes: new Routes(routes) };
+  return { identify: identifier(config.anonymous), routes: new Routes(routes) };
 }
 
 function sameFixtures(a: Config, b: Config): boolean {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { operationsSchema } from './operations.ts';
 import {
   duration,
   fileName,
@@ -101,6 +102,9 @@ export const deploymentSchema = (folder: string) =>
       sites: record(
         z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
       ).exactOptional(),
+      injectSite: flag().default(false),
+      operations: operationsSchema().prefault({}),
+      unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
       digest: digest().prefault({}),
       tls: tls(folder).prefault({}),
       connections: whole(1, 65_535).default(64),

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { credentialSchema, sealedSchema } from './credential.ts';
+import { clientsSchema } from './clients.ts';
 import { deploymentSchema } from './deployment.ts';
 import { redisSchema } from './redis.ts';
 import { bindAddress, flag, port, record, SECTION, text } from './values.ts';
@@ -29,6 +30,7 @@ export const configSchema = (folder: string) =>
         )
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
+      clients: clientsSchema().default([]),
       anonymous: flag().default(false),
       sealed: sealedSchema(folder).exactOptional(),
       credentials: record(credentialSchema(folder)).prefault({}),
