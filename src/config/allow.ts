@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ParameterLimit, Rule } from '../policy/client.ts';
 import type { Complaint, Path } from './faults.ts';
-import { method } from './operations.ts';
+import { isMethod } from './operations.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
 import { record, SECTION, text, whole } from './values.ts';
 
@@ -18,7 +18,7 @@ const rule = () =>
         sites: names(text('the name of a site')),
         operations: names(text('the name of an operation')),
         methods: names(
-          z.union([z.literal(EVERYTHING), method()], { error: 'HTTP methods in capitals, or "*"' }),
+          text('an HTTP method in capitals, or "*"', (name) => name === EVERYTHING || isMethod(name)),
         ),
         parameters: record(limit()).prefault({}),
       },
@@ -81,25 +81,33 @@ export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
       };
       continue;
     }
-    yield* namesExist(tree, [...at, 'sites'], [...section, 'sites']);
-    yield* namesExist(tree, [...at, 'operations'], [...section, 'operations']);
+    for (const [key, what] of [
+      ['sites', 'a site'],
+      ['operations', 'an operation'],
+    ] as const) {
+      yield* namesExist(tree, [...at, key], { deployment, what, known: keysAt(tree, [...section, key]) });
+    }
     yield* parameterNames(tree, [...at, 'parameters']);
   }
 }
 
-function* namesExist(tree: unknown, path: Path, section: Path): Generator<Complaint> {
-  const known = keysAt(tree, section);
+interface Named {
+  readonly deployment: string;
+  /** With its article. */
+  readonly what: string;
+  readonly known: readonly string[];
+}
+
+function* namesExist(tree: unknown, path: Path, { deployment, what, known }: Named): Generator<Complaint> {
   for (const index of keysOfList(tree, path)) {
     const name = textAt(tree, [...path, index]);
     if (name === undefined || name === EVERYTHING || known.includes(name)) continue;
-    const [deployment = '', kind = ''] = section.slice(1).map(String);
-    const what = kind.replace(/s$/, '');
     yield {
       path: [...path, index],
       message:
         known.length === 0
-          ? `names a ${what}, and the deployment ${deployment} describes none: write "*"`
-          : `names a ${what} that does not exist: the deployment ${deployment} has ${known.join(', ')}`,
+          ? `names ${what}, and the deployment ${deployment} describes none: write "*"`
+          : `names ${what} that does not exist: the deployment ${deployment} has ${known.join(', ')}`,
     };
   }
 }

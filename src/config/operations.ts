@@ -10,16 +10,17 @@ const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
   'a path as clients send it, such as /api/reports/{id}: a segment in braces stands for any one segment, and nothing in it can be read in two ways';
 
-/** A request method that reaches an upstream. */
-export const method = (): z.ZodType<string> =>
-  text('an HTTP method in capitals, such as GET', (name) => name !== 'CONNECT' && METHODS.includes(name));
+/** Whether requests with this method reach an upstream. */
+export function isMethod(name: string): boolean {
+  return name !== 'CONNECT' && METHODS.includes(name);
+}
 
 /** The operations that a deployment is known to have. */
 export const operationsSchema = () =>
   record(
     z.strictObject(
       {
-        method: method(),
+        method: text('an HTTP method in capitals, such as GET', isMethod),
         path: text(PATH, isTemplate),
         parameters: record(oneOf(FORMS)).prefault({}),
       },

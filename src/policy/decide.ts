@@ -116,7 +116,7 @@ function operationOf(
   if (denied) {
     throw new GatewayError(
       'operation-unlisted',
-      `The deployment ${deployment} serves its listed operations only, and ${method} of this path is none of them. Compare the method and the path, byte by byte, with the API's description.`,
+      `The deployment ${deployment} serves its listed operations only, and ${method} of this path is none of them. Compare the method and the path, byte by byte, with the description of the API.`,
     );
   }
   if (listedOnly)

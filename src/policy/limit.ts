@@ -1,7 +1,7 @@
 import { GatewayError } from '../base/errors.ts';
 import { type Client, forbidden, includes, type ParameterLimit, type Rule } from './client.ts';
 import { itemsOf } from './parameter.ts';
-import { decodeValue, parameterInvalid, type Query } from './query.ts';
+import { decodeExactly, decodeValue, parameterInvalid, type Query } from './query.ts';
 
 /** What limits are about. */
 export interface Asked {
@@ -35,7 +35,7 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     if (values !== undefined) throw forbidden(client, `may not leave out the parameter ${name}`);
     return;
   }
-  const value = decodeValue(name, written);
+  const value = values === undefined ? decodeValue(name, written) : decodeExactly(name, written);
   if (max !== undefined) {
     const { length } = itemsOf(name, value);
     if (length > max) {

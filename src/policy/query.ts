@@ -84,6 +84,16 @@ export function decodeValue(name: string, value: string): string {
   return text;
 }
 
+/**
+ * As `decodeValue`, for a value that must be the same for every server.
+ * @throws GatewayError `parameter-invalid`
+ */
+export function decodeExactly(name: string, value: string): string {
+  // To a server that decodes forms it is a space, to another one a plus.
+  if (value.includes('+')) throw parameterInvalid(name, 'holds a +: write %20 for a space, %2B for a plus');
+  return decodeValue(name, value);
+}
+
 /** undefined: it is not percent-encoded UTF-8. */
 function decoded(text: string): string | undefined {
   const spaced = text.includes('+') ? text.replaceAll('+', ' ') : text;

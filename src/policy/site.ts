@@ -1,6 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Rule } from './client.ts';
-import { decodeValue, parameterInvalid, type Query } from './query.ts';
+import { decodeExactly, type Query } from './query.ts';
 import type { Sites } from './rules.ts';
 
 /** The site of a request. */
@@ -19,11 +19,7 @@ export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site
   const value = query.find(parameter);
   if (value === undefined) return onlySite(sites, rules);
   if (value === '') throw required(parameter, 'is empty: name a site');
-  // To a server that decodes forms it is a space, to another one a plus.
-  if (value.includes('+')) {
-    throw parameterInvalid(parameter, 'holds a +: write %20 for a space, %2B for a plus');
-  }
-  const name = decodeValue(parameter, value);
+  const name = decodeExactly(parameter, value);
   if (credentials.has(name)) return { name, injected: false };
   throw new GatewayError(
     'site-unknown',
