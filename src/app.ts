@@ -74,6 +74,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   store.onChange((key) => {
     for (const { upstream } of deployments) if (upstream.key === key) void upstream.adopt();
   });
+  let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
   let closing: Promise<void> | undefined;
 
@@ -90,6 +91,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     observe: () => observeNonces(metrics, deployments),
     live: () => live,
     readiness: () => readiness(live, storeUp, deployments),
+    offer: () => ({ version: externals.build.version, listen: listening, deployments }),
   });
 
   return {
@@ -97,6 +99,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       await Promise.all(deployments.map(({ upstream }) => upstream.restore()));
       const { listen, control: controlled } = setup.config;
       const opened = await listener.listen(listen.address, listen.port);
+      listening = opened;
       const addresses = {
         listen: opened,
         control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
@@ -167,7 +170,9 @@ function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deploy
       },
       externals,
     );
-    return { name, rules: compileRules(name, deployment, deployments), upstream };
+    const rules = compileRules(name, deployment, deployments);
+    const { pathPrefix, host } = deployment.match;
+    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
   });
 }
 

@@ -74,7 +74,8 @@ const table = {
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 
-interface ErrorKind {
+/** What is fixed for a code. */
+export interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;
@@ -83,6 +84,11 @@ interface ErrorKind {
 }
 
 export type ErrorCode = keyof typeof table;
+
+/** Every code with what it means, by status. */
+export function errorKinds(): [ErrorCode, ErrorKind][] {
+  return Object.entries(table) as [ErrorCode, ErrorKind][];
+}
 
 /**
  * A failure with a stable code. `detail` is for the client: what happened and what to do, never a

@@ -22,6 +22,8 @@ import { parseTarget } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
+  /** The host name that requests need to come here; undefined: their paths lead here. */
+  readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly upstream: Upstream;
 }
