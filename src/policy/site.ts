@@ -29,8 +29,9 @@ export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site
 
 /** The target with the site at the end of its query; no other byte changes. */
 export function withSite(target: string, parameter: string, site: string): string {
-  const last = target.at(-1);
-  const separator = !target.includes('?') ? '?' : last === '?' || last === '&' ? '' : '&';
+  const mark = target.indexOf('?');
+  const isOpen = mark === target.length - 1 || target.endsWith('&');
+  const separator = mark === -1 ? '?' : isOpen ? '' : '&';
   return `${target}${separator}${parameter}=${encodeURIComponent(site)}`;
 }
 

@@ -199,7 +199,7 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['reporting', 'inject', `GET ${REPORTS}/7`, `report @journal-a ?${A}`],
     ['reporting', 'inject', `GET ${REPORTS}/7?`, `report @journal-a ${A}`],
     ['reporting', 'inject', `GET ${REPORTS}/7?a&`, `report @journal-a ${A}`],
-    ['reporting', 'inject', `GET ${REPORTS}/7?a??`, `report @journal-a ${A}`],
+    ['reporting', 'inject', `GET ${REPORTS}/7?a??`, `report @journal-a &${A}`],
     ['reporting', 'inject', `GET ${REPORTS}/7?${B}`, 'client-forbidden'],
     ['reporting', 'inject', `GET ${REPORTS}/7?site_name=`, 'site-required'],
     ['reporting', 'inject', `GET ${REPORTS}/7?Site_name=journal-a`, 'parameter-invalid'],
