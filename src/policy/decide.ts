@@ -1,7 +1,7 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Operation } from './catalogue.ts';
 import {
-  ANY_DEPLOYMENT,
+  ANONYMOUS,
   type Client,
   forbidden,
   includes,
@@ -92,9 +92,8 @@ function judgeQuery(
 }
 
 function rulesFor({ deployment }: DeploymentRules, client: Client): readonly Rule[] {
-  const own = client.allow.filter(
-    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
-  );
+  if (client === ANONYMOUS) return client.allow;
+  const own = client.allow.filter((rule) => rule.deployment === deployment);
   if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
   return own;
 }

@@ -1,6 +1,9 @@
 import { GatewayError } from '../base/errors.ts';
 import { foldName } from './spelling.ts';
 
+const AMPERSAND = 0x26;
+const SEMICOLON = 0x3b;
+
 /** One parameter as it stands in the query, nothing decoded. */
 interface Pair {
   readonly name: string;
@@ -20,9 +23,9 @@ export class Query {
     let start = 0;
     let semicolonBefore = false;
     for (let index = 0; index <= query.length; index += 1) {
-      const character = query[index];
-      if (character !== '&' && character !== ';' && character !== undefined) continue;
-      const semicolon = character === ';';
+      const character = query.charCodeAt(index);
+      if (character !== AMPERSAND && character !== SEMICOLON && index < query.length) continue;
+      const semicolon = character === SEMICOLON;
       this.#add(query.slice(start, index), semicolon || semicolonBefore);
       semicolonBefore = semicolon;
       start = index + 1;
