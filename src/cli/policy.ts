@@ -3,6 +3,7 @@ import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
+import { CommandError } from './command-error.ts';
 import { explain, explanationLines } from './explanation.ts';
 
 interface Options {
@@ -25,13 +26,14 @@ export function registerPolicy(program: Command): void {
     .option('--client <id>', 'who asks; may be left out where anonymous is true')
     .option('--host <name>', 'the host that the client asks, where it decides', 'localhost')
     .option('--json', 'as JSON')
-    .action(async (method: string, target: string, options: Options, command: Command) => {
-      if (!isMethod(method)) command.error(`error: ${method} is not an HTTP method in capitals, such as GET`);
+    .action(async (method: string, target: string, options: Options) => {
+      if (!isMethod(method))
+        throw new CommandError(2, `${method} is not an HTTP method in capitals, such as GET`);
       const config = await loadConfig(options.config);
       const client = clientIn(config, options.client);
       if (client === undefined) {
         const known = config.clients.map(({ id }) => id).join(', ') || 'none';
-        command.error(`error: name a client of the configuration with --client: ${known}`);
+        throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
       }
       const explanation = explain(config, { client, method, target, host: options.host });
       const text =

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { credentialSchema, sealedSchema } from './credential.ts';
 import { clientsSchema } from './clients.ts';
+import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { redisSchema } from './redis.ts';
 import { bindAddress, flag, port, record, SECTION, text } from './values.ts';

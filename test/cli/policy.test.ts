@@ -96,11 +96,8 @@ describe('wrong usage of policy explain', () => {
   afterAll(() => rm(folder, { recursive: true }));
 
   test.each([
-    [
-      ['--client', 'nobody', 'GET', '/'],
-      'error: name a client of the configuration with --client: reporting',
-    ],
-    [['get', '/'], 'error: get is not an HTTP method in capitals, such as GET'],
+    [['--client', 'nobody', 'GET', '/'], 'Name a client of the configuration with --client: reporting'],
+    [['get', '/'], 'get is not an HTTP method in capitals, such as GET'],
     [['GET'], "error: missing required argument 'target'"],
   ])('%j', async (args, message) => {
     const { status, stdout, stderr } = await explain(...args);
@@ -116,7 +113,7 @@ describe('wrong usage of policy explain', () => {
     const { status, stderr } = await gateway(['policy', 'explain', '--config', file, 'GET', '/']);
     expect([status, stderr.split('\n')[0]]).toEqual([
       2,
-      'error: name a client of the configuration with --client: none',
+      'Name a client of the configuration with --client: none',
     ]);
   });
 });
