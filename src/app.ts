@@ -13,9 +13,11 @@ import type { Config } from './config/schema.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
+import { identifier } from './gateway/identify.ts';
 import { Listener } from './gateway/listener.ts';
 import { Routes } from './gateway/routes.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
+import { compileRules } from './policy/rules.ts';
 import { Upstream } from './upstream/upstream.ts';
 
 /** How long a shutdown waits for requests under way, in milliseconds. */
@@ -73,6 +75,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   store.onChange((key) => {
     for (const { upstream } of deployments) if (upstream.key === key) void upstream.adopt();
   });
+  let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
   let closing: Promise<void> | undefined;
 
@@ -91,6 +94,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     observe: () => observeNonces(metrics, deployments),
     live: () => live,
     readiness: () => readiness(live, storeUp, deployments),
+    offer: () => ({ version: externals.build.version, listen: listening, deployments }),
   });
 
   return {
@@ -98,6 +102,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       await Promise.all([limits.restore(), ...deployments.map(({ upstream }) => upstream.restore())]);
       const { listen, control: controlled } = setup.config;
       const opened = await listener.listen(listen.address, listen.port);
+      listening = opened;
       const addresses = {
         listen: opened,
         control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
@@ -150,7 +155,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 type UpstreamExternals = ConstructorParameters<typeof Upstream>[1];
 
 function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deployment[] {
-  return Object.entries(setup.config.deployments).map(([name, deployment]) => {
+  const { deployments } = setup.config;
+  return Object.entries(deployments).map(([name, deployment]) => {
     const credential = setup.credentials.get(credentialOf(deployment))?.current;
     if (credential === undefined) throw new TypeError(`no credential was read for deployment ${name}`);
     const upstream = new Upstream(
@@ -169,7 +175,9 @@ function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deploy
       },
       externals,
     );
-    return { name, upstream };
+    const rules = compileRules(name, deployment, deployments);
+    const { pathPrefix, host } = deployment.match;
+    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
   });
 }
 
@@ -178,7 +186,7 @@ function gatewayOptions({ config }: AppSetup, deployments: readonly Deployment[]
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  return { anonymous: config.anonymous, routes: new Routes(routes) };
+  return { identify: identifier(config.anonymous), routes: new Routes(routes) };
 }
 
 function sameFixtures(a: Config, b: Config): boolean {

@@ -4,12 +4,17 @@
  */
 const table = {
   'bad-request': { status: 400, title: 'Bad request', proxyError: 'http_request_error' },
+  'site-required': { status: 400, title: 'Site required', proxyError: 'http_request_error' },
+  'parameter-invalid': { status: 400, title: 'Parameter invalid', proxyError: 'http_request_error' },
   'client-unknown': {
     status: 401,
     title: 'Client unknown',
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
   },
+  'client-forbidden': { status: 403, title: 'Client forbidden', proxyError: 'http_request_denied' },
+  'site-unknown': { status: 403, title: 'Site unknown', proxyError: 'http_request_denied' },
+  'operation-unlisted': { status: 403, title: 'Operation unlisted', proxyError: 'http_request_denied' },
   'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
   'connect-unsupported': {
     status: 405,
@@ -70,6 +75,7 @@ const table = {
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 
+/** What is fixed for a code. */
 export interface ErrorKind {
   readonly status: number;
   readonly title: string;
@@ -79,6 +85,11 @@ export interface ErrorKind {
 }
 
 export type ErrorCode = keyof typeof table;
+
+/** Every code with what it means, by status. */
+export function errorKinds(): [ErrorCode, ErrorKind][] {
+  return Object.entries(table) as [ErrorCode, ErrorKind][];
+}
 
 /**
  * A failure with a stable code. `detail` is for the client: what happened and what to do, never a

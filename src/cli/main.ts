@@ -5,6 +5,7 @@ import { registerCheck } from './check.ts';
 import { CommandError } from './command-error.ts';
 import { registerCredential } from './credential.ts';
 import { registerDemo } from './demo.ts';
+import { registerPolicy } from './policy.ts';
 import { registerServe } from './serve.ts';
 import { registerSimulate } from './simulate.ts';
 import { packageVersion } from './version.ts';
@@ -14,6 +15,7 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
   registerServe,
   registerCheck,
   registerCredential,
+  registerPolicy,
   registerSimulate,
   registerDemo,
 ];

@@ -8,14 +8,10 @@ type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
 const LATER = [
-  'clients',
   'workers',
   'audit',
   'listen.tls',
   'deployments.*.rewrite',
-  'deployments.*.injectSite',
-  'deployments.*.operations',
-  'deployments.*.unlistedOperations',
   'deployments.*.egress',
   'deployments.*.tls.pinSha256',
 ].map((path) => path.split('.'));

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { limitsSchema } from './limits.ts';
+import { operationsSchema } from './operations.ts';
 import {
   duration,
   fileName,
@@ -102,6 +103,9 @@ export const deploymentSchema = (folder: string) =>
       sites: record(
         z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
       ).exactOptional(),
+      injectSite: flag().default(false),
+      operations: operationsSchema().prefault({}),
+      unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
       digest: digest().prefault({}),
       tls: tls(folder).prefault({}),
       connections: whole(1, 65_535).default(64),

@@ -1,5 +1,7 @@
 import { BlockList, isIP, isIPv6 } from 'node:net';
+import { clientsFit } from './clients.ts';
 import type { Complaint, Path } from './faults.ts';
+import { operationsFit } from './operations.ts';
 import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
 import { NAME } from './values.ts';
@@ -15,9 +17,11 @@ export function brokenRules(tree: unknown): Complaint[] {
     ...exposure(tree),
     ...redisFits(tree),
     ...names(tree),
+    ...clientsFit(tree),
     ...keysAt(tree, ['deployments']).flatMap((name) => [
       ...schemeFits(tree, name),
       ...credentialFits(tree, name),
+      ...operationsFit(tree, name),
     ]),
     ...matchedTwice(tree, 'pathPrefix', (prefix) => prefix),
     ...matchedTwice(tree, 'host', (host) => host.toLowerCase()),
@@ -61,10 +65,11 @@ function isExposed(address: string): boolean {
 }
 
 function* names(tree: unknown): Generator<Complaint> {
-  for (const section of ['credentials', 'deployments']) {
+  const operations = keysAt(tree, ['deployments']).map((name) => ['deployments', name, 'operations']);
+  for (const section of [['credentials'], ['deployments'], ...operations]) {
     yield* badNames(
       tree,
-      [section],
+      section,
       NAME,
       'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
     );

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { clientsSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { redisSchema } from './redis.ts';
@@ -29,6 +30,7 @@ export const configSchema = (folder: string) =>
         )
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
+      clients: clientsSchema().default([]),
       anonymous: flag().default(false),
       sealed: sealedSchema(folder).exactOptional(),
       credentials: record(credentialSchema(folder)).prefault({}),

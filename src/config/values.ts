@@ -120,6 +120,9 @@ export function knownKeys(schema: unknown, path: Path): string[] {
   if (inner instanceof z.ZodObject) {
     return knownKeys(inner.shape[segment], rest);
   }
+  if (inner instanceof z.ZodArray) {
+    return knownKeys(inner.element, rest);
+  }
   return inner instanceof z.ZodRecord ? knownKeys(inner.valueType, rest) : [];
 }
 

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -5,6 +6,9 @@ import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { Client } from '../policy/client.ts';
+import { decide, type Grant } from '../policy/decide.ts';
+import type { DeploymentRules } from '../policy/rules.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { ClientAnswer, type DataPlane } from './client-answer.ts';
@@ -20,12 +24,15 @@ import { parseTarget } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
+  /** The host name that requests need to come here; undefined: their paths lead here. */
+  readonly host: string | undefined;
+  readonly rules: DeploymentRules;
   readonly upstream: Upstream;
 }
 
 export interface GatewayOptions {
-  /** Whether clients that do not identify themselves are served. */
-  readonly anonymous: boolean;
+  /** Who asks. @throws GatewayError `client-unknown` */
+  readonly identify: (request: IncomingMessage) => Client;
   readonly routes: Routes<Deployment>;
 }
 
@@ -37,8 +44,13 @@ export interface GatewayExternals {
   readonly limits: Limits;
 }
 
-/** Metrics know a client by its name in the configuration; this one has none. */
-const ANONYMOUS = 'anonymous';
+/** What metrics tell requests apart by; each is empty while it is not known. */
+interface Labels {
+  client: string;
+  deployment: string;
+  operation: string;
+}
+
 const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
 /** The data plane: takes a client's request through to its upstream and the answer back. */
@@ -76,32 +88,37 @@ export class Gateway {
     const begun = this.#clock.now();
     const requestId = requestIdOf(req.headers['x-request-id']);
     const answer = new ClientAnswer(visit, requestId, this.#plane);
-    let deployment = '';
+    const labels: Labels = { client: '', deployment: '', operation: '' };
     let code = '';
     try {
       checkFraming(req);
       this.#admit();
+      const client = this.#options.identify(req);
+      labels.client = client.id;
+      const { method = '', rawHeaders: headers } = req;
       const target = parseTarget(req.url ?? '', req.headers.host);
       const found = this.#options.routes.find(target);
-      deployment = found.name;
-      answer.permit = this.#limits.take(ANONYMOUS, found.name);
-      await this.#forward(found, visit, target.path, answer);
+      labels.deployment = found.name;
+      const grant = decide(found.rules, client, { method, target: target.path, headers });
+      labels.operation = grant.operation;
+      answer.permit = this.#limits.take(client.id, found.name);
+      await this.#forward(found, visit, grant, answer);
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
-      this.#faults.add(deployment, error, requestId);
+      this.#faults.add(labels.deployment, error, requestId);
       fail(visit, error, requestId, answer.permit);
     } finally {
       answer.permit?.release();
       linger(req);
-      this.#count(deployment, code, res.statusCode, begun, answer.bytes);
+      this.#count(labels, code, res.statusCode, begun, answer.bytes);
     }
   }
 
   async #forward(
     { name, upstream }: Deployment,
     visit: Visit,
-    target: string,
+    { target }: Grant,
     answer: ClientAnswer,
   ): Promise<void> {
     const { req, res, cancellation } = visit;
@@ -124,26 +141,21 @@ export class Gateway {
     if (this.#draining) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
-    if (!this.#options.anonymous) {
-      throw new GatewayError(
-        'client-unknown',
-        'This gateway serves known clients only, and this request does not say which client sent it.',
-      );
-    }
   }
 
   /** Counts a refusal of something that was no request the gateway could handle. */
   countRefusal(error: GatewayError): void {
     const { code, kind } = error;
-    const labels = { deployment: '', operation: '', client: ANONYMOUS, status: String(kind.status), code };
+    const labels = { deployment: '', operation: '', client: '', status: String(kind.status), code };
     this.#metrics.requests.inc(labels);
   }
 
-  #count(deployment: string, code: string, answered: number, begun: number, bytes: number): void {
+  #count(labels: Labels, code: string, answered: number, begun: number, bytes: number): void {
     const { requests, requestDuration, responseBytes } = this.#metrics;
+    const { deployment, operation } = labels;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
-    requests.inc({ deployment, operation: '', client: ANONYMOUS, status: String(status), code });
-    requestDuration.observe({ deployment, operation: '' }, (this.#clock.now() - begun) / 1000);
+    requests.inc({ ...labels, status: String(status), code });
+    requestDuration.observe({ deployment, operation }, (this.#clock.now() - begun) / 1000);
     responseBytes.inc({ deployment }, bytes);
   }
 }

@@ -37,6 +37,20 @@ const unknown: Case[] = [
     ],
   ],
   [
+    'in an operation',
+    withMore('operations: { o: { methode: GET, method: GET, path: /a } }'),
+    ['7:24 deployments.d.operations.o.methode: does not exist: the nearest key is method'],
+  ],
+  [
+    'in a rule of a client',
+    `${RIGHT}\nclients: [{ id: c, allow: [{ deployment: d, site: [x], parameters: { ids: { min: 1 } } }] }]`,
+    [
+      '3:45 clients[0].allow[0].site: does not exist: the nearest key is sites',
+      '3:75 clients[0].allow[0].parameters.ids: has neither max nor values: give at least one, or leave the parameter out',
+      '3:77 clients[0].allow[0].parameters.ids.min: does not exist: the nearest key is max',
+    ],
+  ],
+  [
     'with an odd name',
     `${RIGHT}\n"li sten": {}`,
     ['3:1 ["li sten"]: does not exist: the nearest key is listen'],
@@ -96,7 +110,7 @@ const secret: Case[] = [
   ],
 ];
 
-const later = ['clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].map((line): Case => {
+const later = ['workers: 1', 'audit: {}', 'listen: { tls: {} }'].map((line): Case => {
   const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
   const column = line.startsWith('listen') ? 11 : 1;
   return [
@@ -106,7 +120,7 @@ const later = ['clients: []', 'workers: 1', 'audit: {}', 'listen: { tls: {} }'].
   ];
 });
 
-const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOperations', 'egress'].map(
+const laterInDeployments = ['rewrite', 'egress'].map(
   (key): Case => [
     key,
     withMore(`${key}: {}`),

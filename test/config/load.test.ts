@@ -22,6 +22,7 @@ describe('a configuration that is right', () => {
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080 },
       control: { address: '127.0.0.1', port: 8081 },
+      clients: [],
       anonymous: false,
       credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
       deployments: {
@@ -29,6 +30,9 @@ describe('a configuration that is right', () => {
           baseUrl: 'https://a.example',
           match: { pathPrefix: '/a/' },
           credential: 'a',
+          injectSite: false,
+          operations: {},
+          unlistedOperations: 'allow',
           digest: { algorithms: ['SHA-512-256', 'SHA-256', 'MD5'], noncePolicy: 'auto', renewAhead: true },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
           connections: 64,
@@ -43,6 +47,12 @@ describe('a configuration that is right', () => {
     const text = [
       'listen: { address: "::1", port: 0 }',
       `control: { address: 0.0.0.0, port: 9, tokenSha256: ${'AB'.repeat(32)} }`,
+      'clients:',
+      '  - id: reporting',
+      '    allow:',
+      '      - { deployment: d, sites: [x], operations: [o], methods: [GET], parameters: { ids: { max: 25, values: ["1"] } } }',
+      '      - { deployment: d }',
+      '  - { id: nobody }',
       'anonymous: true',
       'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
       'deployments:',
@@ -51,6 +61,9 @@ describe('a configuration that is right', () => {
       '    match: { pathPrefix: "/%61/", host: Gateway.Internal }',
       '    siteParameter: site_name',
       '    sites: { x: { credential: a } }',
+      '    injectSite: true',
+      '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
+      '    unlistedOperations: deny',
       '    digest: { algorithms: [MD5] }',
       '    tls: { caFile: /etc/ca.pem, minVersion: TLSv1.3 }',
       '    connections: 1',
@@ -60,6 +73,22 @@ describe('a configuration that is right', () => {
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0 },
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
+      clients: [
+        {
+          id: 'reporting',
+          allow: [
+            {
+              deployment: 'd',
+              sites: new Set(['x']),
+              operations: new Set(['o']),
+              methods: new Set(['GET']),
+              parameters: [{ name: 'ids', max: 25, values: new Set(['1']) }],
+            },
+            { deployment: 'd', sites: '*', operations: '*', methods: '*', parameters: [] },
+          ],
+        },
+        { id: 'nobody', allow: [] },
+      ],
       anonymous: true,
       credentials: {
         a: { username: { value: expect.any(Secret) }, password: { file: '/srv/gateway/sub/key' } },
@@ -70,6 +99,12 @@ describe('a configuration that is right', () => {
           match: { pathPrefix: '/%61/', host: 'gateway.internal' },
           siteParameter: 'site_name',
           sites: { x: { credential: 'a' } },
+          injectSite: true,
+          operations: {
+            o: { method: 'GET', path: '/a/{id}', parameters: { s: 'text?' } },
+            p: { method: 'POST', path: '/b/', parameters: {} },
+          },
+          unlistedOperations: 'deny',
           digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true },
           tls: { caFile: '/etc/ca.pem', minVersion: 'TLSv1.3', allowPlaintext: false },
           connections: 1,
@@ -141,12 +176,14 @@ describe('the files of config/', () => {
   test('example.yaml shows every key', async () => {
     const text = await readFile('config/example.yaml', 'utf8');
     const keys = keysUnder([]);
-    expect(keys).toEqual(expect.arrayContaining(['tokenSha256', 'replayUpTo', 'caFile', 'env']));
+    expect(keys).toEqual(expect.arrayContaining(['tokenSha256', 'replayUpTo', 'caFile', 'env', 'max']));
     expect(keys.filter((key) => !new RegExp(`(^|[\\s{])${key}:`, 'm').test(text))).toEqual([]);
   });
 
-  function keysUnder(path: readonly string[]): string[] {
-    const named = ['credentials', 'deployments', 'sites'].includes(path.at(-1) ?? '');
+  function keysUnder(path: readonly (string | number)[]): string[] {
+    const last = String(path.at(-1));
+    if (['clients', 'allow'].includes(last)) return keysUnder([...path, 0]);
+    const named = ['credentials', 'deployments', 'sites', 'operations', 'parameters'].includes(last);
     const keys = named ? ['NAME'] : knownKeys(configSchema('.'), path);
     const below = keys.flatMap((key) => keysUnder([...path, key]));
     return named ? below : [...keys, ...below];

@@ -4,7 +4,7 @@ import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
 import { end, limit, limitsOf, today, unused } from '../support/limited.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
-import { single } from '../support/redis-store.ts';
+import { redisOptions, single } from '../support/redis-store.ts';
 
 let redis: RedisServer;
 beforeAll(async () => {
@@ -19,8 +19,7 @@ afterEach(async () => {
 
 /** A process of its own, as far as Redis can tell. */
 function openStore(): LimitStore {
-  const options = { servers: single(redis.port), username: undefined, password: undefined, tls: undefined };
-  const connect = () => connectCommands({ ...options, keyPrefix: 'test' });
+  const connect = () => connectCommands(redisOptions(single(redis.port)));
   const store = openRedisLimits({ connect, keyPrefix: 'test' });
   closing.push(() => store.close());
   return store;

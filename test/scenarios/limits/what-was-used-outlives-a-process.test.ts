@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
+import { redisOptions, single } from '../../support/redis-store.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/running-gateway.ts';
 import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
 
@@ -35,7 +36,7 @@ test("with Redis, a day's quota counts what was used before a restart", async ()
   const { redis, simulator } = await scene();
   const run = async (count: number): Promise<number> => {
     const upstream = upstreamOf(simulator, { daily: 5 });
-    const gateway = await startGateway(upstream, {}, { redisPort: redis.port });
+    const gateway = await startGateway(upstream, {}, { redis: redisOptions(single(redis.port)) });
     try {
       return await passing(gateway, count);
     } finally {

@@ -7,7 +7,7 @@ import { aged, parked } from '../../support/challenges.ts';
 import { unused } from '../../support/limited.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
-import { openWatched, single, type WatchedStore } from '../../support/redis-store.ts';
+import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { until } from '../../support/until.ts';
 
 const LONG_MS = 60_000;
@@ -61,8 +61,7 @@ test('all is shared, wherever it lives', async () => {
 
 test('limits are shared, wherever they live', async () => {
   const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
-  const options = { username: undefined, password: undefined, keyPrefix: 'test', tls: undefined };
-  const connect = () => connectCommands({ ...options, servers: { kind: 'cluster', nodes } });
+  const connect = () => connectCommands(redisOptions({ kind: 'cluster', nodes }));
   const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test' }));
   if (one === undefined || two === undefined) throw new Error('no store');
   for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
