@@ -136,7 +136,8 @@ export async function expectNoClientToNotice(scene: ReplicaScene, fault: RedisFa
   expect(more).toBeLessThanOrEqual(replicas.length * CLIENTS * lives);
   for (const operation of failing) await until(async () => (await errors(operation)) > 0);
   for (const operation of passing) expect([operation, await errors(operation)]).toEqual([operation, 0]);
-  expect(await areAll(replicas, DEGRADED)).toBe(true);
+  // Where answers take as long as a call may take, one now and then is in time.
+  await until(() => areAll(replicas, DEGRADED));
 
   await end();
   await until(async () => (await areReady(replicas)) && (await shareANonce(replicas)), BACK_MS);

@@ -29,14 +29,15 @@ interface Shared {
   readonly slot: number;
 }
 
+/** Resolves when something is. */
 async function whatIsShared(): Promise<Shared> {
-  for (const [at, owner] of cluster.nodes.entries()) {
-    const [key] = (await owner.command('KEYS', 'test:*:shared')) as string[];
-    const other = cluster.nodes[(at + 1) % cluster.nodes.length];
-    if (key === undefined || other === undefined) continue;
-    return { owner, other, slot: Number(await owner.command('CLUSTER', 'KEYSLOT', key)) };
-  }
-  throw new Error('nothing is shared');
+  const keys = () => Promise.all(cluster.nodes.map((node) => node.command('KEYS', 'test:*:shared')));
+  await until(async () => (await keys()).flat().length > 0);
+  const at = (await keys()).findIndex((held) => String(held) !== '');
+  const [owner, other] = [cluster.nodes[at], cluster.nodes[(at + 1) % cluster.nodes.length]];
+  const [key] = (await keys()).flat();
+  if (owner === undefined || other === undefined) throw new Error('nothing is shared any more');
+  return { owner, other, slot: Number(await owner.command('CLUSTER', 'KEYSLOT', String(key))) };
 }
 
 /** Kills a node; resolves to what starts it again as the member that it was. */
@@ -101,9 +102,8 @@ test('it is taken for one server, and what is shared moves away and back', async
   const scene = await setScene();
   const first = await scene.replica(redisOptions(cluster.servers));
   await nonceOf(first);
-  // Drained, it has told all that it had to tell.
-  await first.close();
   const { owner, other, slot } = await whatIsShared();
+  await first.close();
   const pulse = Number(await owner.command('CLUSTER', 'KEYSLOT', 'test:v1:pulse'));
   for (const node of cluster.nodes) {
     if (node !== owner && (await serves(node, 'test:v1:pulse'))) await moveSlot(pulse, node, owner);
