@@ -119,8 +119,8 @@ export async function expectNoClientToNotice(scene: ReplicaScene, fault: RedisFa
     return counts.reduce((sum, count) => sum + count, 0);
   };
   const errors = (operation: string) => sumOf('store_errors_total', { operation });
-  const load = scene.load(replicas);
   await until(() => shareANonce(replicas));
+  const load = scene.load(replicas);
   await until(async () => (await sumOf('challenges_total', { reason: 'ahead' })) > 0);
   expect(await areReady(replicas)).toBe(true);
 

@@ -74,8 +74,8 @@ async function expectNobodyToNotice(happens: (shared: Shared) => Promise<unknown
   const { simulator, replica, load: putUnderLoad } = await setScene();
   const options = redisOptions(cluster.servers);
   const replicas = [await replica(options), await replica(options)];
-  const load = putUnderLoad(replicas);
   await until(() => shareANonce(replicas));
+  const load = putUnderLoad(replicas);
   const { challenges } = simulator.counts('submissions');
   await happens(await whatIsShared());
   await until(() => areReady(replicas), 2_000);

@@ -116,8 +116,8 @@ test('slower than usual, but in time: nothing is degraded, and all is shared', a
   const { simulator, replica, load: putUnderLoad } = await setScene();
   const options = redisOptions(single(relay.port));
   const replicas = [await replica(options), await replica(options)];
-  const load = putUnderLoad(replicas);
   await until(() => shareANonce(replicas));
+  const load = putUnderLoad(replicas);
   answerMs = 20;
   simulator.reset('submissions');
   await until(async () => simulator.counts('submissions').accepted > 0 && (await shareANonce(replicas)));
@@ -146,8 +146,8 @@ test('restarted empty: it gets back the nonce in use, which costs no challenge',
   const options = redisOptions(single(redis.port));
   const { simulator, replica, load: putUnderLoad } = await setScene();
   const replicas = [await replica(options), await replica(options)];
-  const load = putUnderLoad(replicas);
   await until(() => shareANonce(replicas));
+  const load = putUnderLoad(replicas);
   const [first] = replicas;
   if (first === undefined) throw new Error('no replica');
   const nonce = await nonceOf(first);
