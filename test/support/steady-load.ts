@@ -11,8 +11,8 @@ const TICK_MS = 5;
 
 export interface LoadSeen {
   readonly answers: number;
-  /** Each status, once. */
-  readonly statuses: readonly number[];
+  /** Status and content of every answer that is not 200. */
+  readonly failures: readonly string[];
   /** What the slowest answer took, in milliseconds, without those in which this process stood still. */
   readonly slowestMs: number;
 }
@@ -26,7 +26,7 @@ export interface SteadyLoad {
 export function startLoad(origins: readonly string[]): SteadyLoad {
   const stood = watchStandstill();
   const pools = origins.map((origin) => new Pool(origin));
-  const statuses = new Set<number>();
+  const failures: string[] = [];
   let answers = 0;
   let slowestMs = 0;
   let going = true;
@@ -34,9 +34,9 @@ export function startLoad(origins: readonly string[]): SteadyLoad {
     while (going) {
       const [begun, stoodBefore] = [performance.now(), stood.ms()];
       const { statusCode, body } = await pool.request({ path: authors, method: 'GET' });
-      await body.dump();
+      const content = await body.text();
       slowestMs = Math.max(slowestMs, performance.now() - begun - (stood.ms() - stoodBefore));
-      statuses.add(statusCode);
+      if (statusCode !== 200) failures.push(`${statusCode} ${content}`);
       answers += 1;
       await delay(PAUSE_MS);
     }
@@ -52,7 +52,7 @@ export function startLoad(origins: readonly string[]): SteadyLoad {
     async end() {
       going = false;
       await over;
-      return { answers, statuses: [...statuses], slowestMs };
+      return { answers, failures, slowestMs };
     },
   };
 }
