@@ -84,7 +84,8 @@ export class Handshake {
       const nonce = challenged && this.#nextNonce(challenged, undefined);
       // A nonce without a count need not be tried: whoever is refused with it asks for another.
       if (nonce?.shareable === true) pool.accept(nonce, opening, undefined);
-      else if (nonce !== undefined) await this.#send(nonce);
+      const refused = nonce?.shareable === false ? await this.#send(nonce) : undefined;
+      if (refused !== undefined) this.#nextNonce(refused, nonce);
     } finally {
       pool.close(opening);
     }

@@ -22,6 +22,24 @@ test('a reload takes over a new credential while requests are under way', async 
   expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'success' })).toBe(1);
 });
 
+test('a reload keeps connections and nonces where nothing changes, and nonces where something does', async () => {
+  const { simulator, gateway, get } = await startPair({ qop: 'auth', nc: 'window' });
+  const { origin } = simulator.deployments.submissions;
+  expect((await get(authors)).status).toBe(200);
+  const reloadWith = (settings: Record<string, unknown>) =>
+    gateway.app.reload(
+      async () => (await setupFor({ submissions: { origin, ca: simulator.ca, settings } })).setup,
+    );
+  const opened = simulator.counts('submissions').connections;
+  const grown: number[] = [];
+  for (const settings of [{}, { match: { pathPrefix: '/api/' } }, { connections: 7 }]) {
+    await reloadWith(settings);
+    expect((await get(authors)).status).toBe(200);
+    grown.push(simulator.counts('submissions').connections - opened);
+  }
+  expect([grown, simulator.counts('submissions').challenges]).toEqual([[0, 0, 1], 1]);
+});
+
 test('a configuration that cannot be read leaves the one in force', async () => {
   const { gateway, get } = await startPair();
   await gateway.app.reload(() => Promise.reject(new Error('broken.yaml:1:1 nothing there')));
