@@ -132,6 +132,24 @@ describe('the checks come in their order', () => {
     }
   });
 
+  test('while a password is changed both are right, for each algorithm', async () => {
+    const accounts = [{ ...user, otherPasswords: ['new'], sites: ['demo'] }];
+    for (const algorithm of ['MD5', 'SHA-256-sess'] as const) {
+      const { challenge, answered, simulator } = await open({
+        accounts,
+        qop: 'auth',
+        algorithms: [algorithm],
+      });
+      const statusWith = async (password: string) =>
+        (await answered(await challenge(), { password, target: authors })).status;
+      expect([await statusWith(user.password), await statusWith('new'), await statusWith('other')]).toEqual([
+        200, 200, 401,
+      ]);
+      simulator.set('submissions', { accounts: [{ ...user, password: 'new', sites: ['demo'] }] });
+      expect([await statusWith(user.password), await statusWith('new')]).toEqual([401, 200]);
+    }
+  });
+
   test('an unregistered address is refused after Digest and before the site', async () => {
     const { challenge, answered, simulator, ask } = await open({ allowedAddresses: ['10.0.0.0/8', '::1'] });
     expect((await ask(wrongSite)).status).toBe(401);

@@ -108,6 +108,14 @@ test('a changed source that the upstream does not know yet is tried again at the
   expect((await pair.get(authors)).status).toBe(502);
 });
 
+test('at the start, the next password serves if it is the one that the upstream takes', async () => {
+  const pair = await startPair({ faults: [{ kind: 'delay', ms: 20 }] }, { password: 'former' });
+  await offer(pair, 'former', OLD);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
+});
+
 test('of a wrong candidate no client notices anything, and the operator does', async () => {
   const pair = await startPair({}, {});
   expect((await pair.get(authors)).status).toBe(200);
