@@ -3,7 +3,7 @@ import { submissions } from '../../src/simulator/content.ts';
 import { toJson, toXml } from '../../src/simulator/documents.ts';
 import { readIds } from '../../src/simulator/operations.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { authorsPath, type Seen, user, useSessions } from './session.ts';
+import { authors, authorsPath, type Seen, user, useSessions } from './session.ts';
 
 const open = useSessions();
 
