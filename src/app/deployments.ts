@@ -28,11 +28,11 @@ export function buildDeployments(
   const { deployments } = setup.config;
   return Object.entries(deployments).map(([name, deployment]) => {
     const options = upstreamOptions(setup, name, deployment);
+    const sets = credentialSets(setup, name);
     const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
-    const upstream = kept?.upstream ?? new Upstream(options, externals, credentialSets(setup, name));
-    const rules = compileRules(name, deployment, deployments);
-    const { pathPrefix, host } = deployment.match;
-    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
+    const sets = credentialSets(setup, name);
+    const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
+    const upstream = kept?.upstream ?? new Upstream(options, externals, sets);
   });
 }
 

@@ -165,6 +165,30 @@ test('a candidate that Digest lets in and the service does not is no better than
   expect([await rotations(pair, 'refused'), await stateOf(pair, OLD)]).toEqual([1, 1]);
 });
 
+test('a trial that tells nothing is repeated a second later', async () => {
+  let now = 0;
+  const pair = await startPair({}, { clock: { now: () => now } });
+  expect((await pair.get(authors)).status).toBe(200);
+  accept(pair, OLD, NEW);
+  pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
+  await offer(pair, OLD, NEW);
+  const seen = [(await pair.get(authors)).status, (await pair.get(authors)).status];
+  expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 2]);
+  now += 1_000;
+  expect([(await pair.get(authors)).status, await stateOf(pair, NEW), await stateOf(pair, OLD)]).toEqual([
+    200, 1, 3,
+  ]);
+});
+
+test("a connection that breaks during the trial is none of the client's business", async () => {
+  const pair = await startPair();
+  expect((await pair.get(authors)).status).toBe(200);
+  // The question of the trial, and its repetition.
+  pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
+  await offer(pair, OLD, 'wrong');
+  expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 2]);
+});
+
 test('what cannot be sent twice does not try a candidate', async () => {
   const pair = await startPair({ testPaths: true }, { settings: { body: { replayUpTo: '1KiB' } } });
   expect((await pair.get(authors)).status).toBe(200);
