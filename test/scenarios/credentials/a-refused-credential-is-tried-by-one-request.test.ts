@@ -36,7 +36,7 @@ test.each(['auto', 'exclusive', 'single-use'])(
       { lockout: { failures: 20, durationMs: 60_000 } },
       { password: 'wrong', clock: { now: () => now }, settings: { digest: { noncePolicy } } },
     );
-    pair.gateway.app.offer(await credentialSet(NAME, 'wrong', 'wrong, too'));
+    pair.gateway.app.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'wrong, too'));
     const attempts: number[] = [];
     let before = 0;
     for (let second = 0; second <= 240; second += 10) {
@@ -69,7 +69,7 @@ test('attemptsWhenRefused says how many attempts a minute has', async () => {
 test('versions that are all refused take turns, and the one that is right again serves', async () => {
   let now = 0;
   const pair = await startPair({}, { password: 'wrong', clock: { now: () => now } });
-  pair.gateway.app.offer(await credentialSet(NAME, 'wrong', 'later'));
+  pair.gateway.app.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'later'));
   expect((await pair.get(authors)).status).toBe(502);
   changePassword(pair, 'later');
   const seen: number[] = [];
