@@ -30,9 +30,10 @@ export function buildDeployments(
     const options = upstreamOptions(setup, name, deployment);
     const sets = credentialSets(setup, name);
     const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
-    const sets = credentialSets(setup, name);
-    const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
     const upstream = kept?.upstream ?? new Upstream(options, externals, sets);
+    const rules = compileRules(name, deployment, deployments);
+    const { pathPrefix, host } = deployment.match;
+    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
   });
 }
 
