@@ -56,6 +56,7 @@ const digest = () =>
           { error: 'true, false or { method: HEAD, path: /… }, a request that does nothing' },
         )
         .default(true),
+      attemptsWhenRefused: whole(1, 60).default(2),
     },
     { error: SECTION },
   );
@@ -118,11 +119,11 @@ export const deploymentSchema = (folder: string) =>
 
 export type Deployment = z.output<ReturnType<typeof deploymentSchema>>;
 
-/** The one credential of a deployment: its own, or the one that all of its sites name. */
-export function credentialOf(deployment: Pick<Deployment, 'credential' | 'sites'>): string {
-  const name = deployment.credential ?? Object.values(deployment.sites ?? {})[0]?.credential;
-  if (name === undefined) {
-    throw new TypeError('a deployment without a credential');
-  }
-  return name;
+/** The names of the credentials that a deployment uses, each once. */
+export function credentialsOf({
+  credential,
+  sites = {},
+}: Pick<Deployment, 'credential' | 'sites'>): string[] {
+  const ofSites = Object.values(sites).map((site) => site.credential);
+  return credential === undefined ? [...new Set(ofSites)] : [credential];
 }

@@ -129,18 +129,9 @@ function* credentialFits(tree: unknown, deployment: string): Generator<Complaint
   }
 
   const uses = [[...path, 'credential'], ...siteNames.map((site) => [...path, 'sites', site, 'credential'])];
-  let first: string | undefined;
   for (const use of uses) {
     const name = textAt(tree, use);
-    if (name === undefined) continue;
-    yield* credentialExists(tree, use, name);
-    first ??= name;
-    if (own === undefined && name !== first) {
-      yield {
-        path: use,
-        message: `several credentials per deployment are not available in this version: name ${JSON.stringify(first)} for every site`,
-      };
-    }
+    if (name !== undefined) yield* credentialExists(tree, use, name);
   }
 }
 

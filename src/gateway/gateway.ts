@@ -118,7 +118,7 @@ export class Gateway {
   async #forward(
     { name, upstream }: Deployment,
     visit: Visit,
-    { target }: Grant,
+    { target, credential }: Grant,
     answer: ClientAnswer,
   ): Promise<void> {
     const { req, res, cancellation } = visit;
@@ -131,7 +131,8 @@ export class Gateway {
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
     this.#metrics.requestsInFlight.inc(labels);
     try {
-      await upstream.send({ method: req.method ?? '', target, headers, body }, answer, cancellation);
+      const request = { method: req.method ?? '', target, headers, body };
+      await upstream.send(request, credential, answer, cancellation);
     } finally {
       this.#metrics.requestsInFlight.dec(labels);
     }

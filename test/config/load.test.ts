@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { credentialOf } from '../../src/config/deployment.ts';
+import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
 import { knownKeys } from '../../src/config/values.ts';
@@ -33,7 +33,12 @@ describe('a configuration that is right', () => {
           injectSite: false,
           operations: {},
           unlistedOperations: 'allow',
-          digest: { algorithms: ['SHA-512-256', 'SHA-256', 'MD5'], noncePolicy: 'auto', renewAhead: true },
+          digest: {
+            algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
+            noncePolicy: 'auto',
+            renewAhead: true,
+            attemptsWhenRefused: 2,
+          },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
@@ -105,7 +110,7 @@ describe('a configuration that is right', () => {
             p: { method: 'POST', path: '/b/', parameters: {} },
           },
           unlistedOperations: 'deny',
-          digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true },
+          digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true, attemptsWhenRefused: 2 },
           tls: { caFile: '/etc/ca.pem', minVersion: 'TLSv1.3', allowPlaintext: false },
           connections: 1,
           timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },
@@ -146,13 +151,23 @@ describe('a configuration that is right', () => {
     ]).toEqual([undefined, undefined, undefined]);
   });
 
-  test.each(['credential: a', 'siteParameter: s\n    sites: { x: { credential: a }, y: { credential: a } }'])(
-    'has one credential for a deployment: %j',
-    (lines) => {
-      const config = parseConfig(withMore().replace('credential: a', lines), 'c.yaml');
-      expect(Object.values(config.deployments).map(credentialOf)).toEqual(['a']);
-    },
-  );
+  test.each([
+    ['credential: a', ['a']],
+    [
+      'siteParameter: s\n    sites: { x: { credential: b }, y: { credential: a }, z: { credential: b } }',
+      ['b', 'a'],
+    ],
+  ])('names the credentials of a deployment, each once: %j', (lines, names) => {
+    const text = withMore().replace('credential: a', lines);
+    const { deployments } = parseConfig(
+      text.replace(
+        /^credentials.*$/m,
+        'credentials: { a: &c { username: { env: U }, password: { env: P } }, b: *c }',
+      ),
+      'c.yaml',
+    );
+    expect(Object.values(deployments).map(credentialsOf)).toEqual([names]);
+  });
 });
 
 describe('the files of config/', () => {
