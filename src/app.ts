@@ -1,9 +1,11 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
+import { type AppSetup, buildDeployments, gatewayOptions, offerCredentials } from './app/deployments.ts';
 import { sameFixtures } from './app/fixtures.ts';
+import { observe, readiness } from './app/health.ts';
 import { buildIdentification } from './app/identity.ts';
+import { limitsOptions, openLimits } from './app/limits.ts';
 import { followListenTls } from './app/listen-tls.ts';
-import { observeNonces } from './app/nonce-metrics.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
@@ -11,32 +13,18 @@ import { MemoryChallengeStore } from './challenges/memory.ts';
 import { openRedisStore } from './challenges/redis.ts';
 import type { RedisOptions } from './challenges/redis-connection.ts';
 import type { ChallengeStore, NoncePolicy } from './challenges/store.ts';
-import { credentialOf } from './config/deployment.ts';
 import type { ListenTls } from './config/listen-tls.ts';
-import type { Config } from './config/schema.ts';
-import { ControlPlane, type Readiness } from './control/control.ts';
+import { ControlPlane } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
-import { type Deployment, Gateway, type GatewayOptions } from './gateway/gateway.ts';
+import { Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
-import { Routes } from './gateway/routes.ts';
-import type { Identification } from './identity/identification.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
-import { Upstream } from './upstream/upstream.ts';
+import type { DeploymentRotation } from './upstream/upstream.ts';
+
+export type { AppSetup } from './app/deployments.ts';
 
 /** How long a shutdown waits for requests under way, in milliseconds. */
 const DRAIN_MS = 30_000;
-
-/** A configuration with everything that it names, read and found right. */
-export interface AppSetup {
-  readonly config: Config;
-  readonly credentials: ReadonlyMap<string, CredentialSet>;
-  /** PEM by name of the deployment. */
-  readonly authorities: ReadonlyMap<string, string>;
-  /** undefined: without Redis. */
-  readonly redis: RedisOptions | undefined;
-  /** undefined: the data plane is plain HTTP. */
-  readonly listenTls: ListenTls | undefined;
-}
 
 export interface AppExternals {
   readonly clock: Clock;
@@ -50,6 +38,8 @@ export interface App {
   start(): Promise<{ listen: AddressInfo; control: AddressInfo }>;
   /** Takes over a new setup, or keeps the one in force if `load` rejects, and says so. */
   reload(load: () => Promise<AppSetup>): Promise<void>;
+  /** What the sources of a credential hold now: what is new is tried before it is used. */
+  offer(set: CredentialSet): void;
   /** Finishes the requests under way and closes everything; can be called again. */
   close(): Promise<void>;
 }
@@ -75,14 +65,17 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       'the upstream refuses nonces that another process obtained: not shared from now on',
     );
   };
-  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart };
-  let deployments = buildDeployments(setup, upstreamExternals);
+  const onRotation = (rotation: DeploymentRotation): void => tellRotation(rotation, metrics, log);
+  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart, onRotation };
+  let deployments = buildDeployments(setup, upstreamExternals, []);
   store.onChange((key) => {
-    for (const { upstream } of deployments) if (upstream.key === key) void upstream.adopt();
+    for (const { upstream } of deployments) upstream.adopt(key);
   });
+  let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
   let closing: Promise<void> | undefined;
 
+  const limits = openLimits(setup, clock, metrics);
   const identityExternals = { clock, log, metrics };
   let identification = buildIdentification(setup.config, identityExternals);
   const gateway = new Gateway(gatewayOptions(setup, deployments, identification), {
@@ -90,6 +83,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     log,
     metrics,
     spent: externals.spent,
+    limits,
   });
   const listener = new Listener(gateway, {
     ...setup.config.listen.limits,
@@ -106,16 +100,18 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
-    observe: () => observeNonces(metrics, deployments),
+    observe: () => observe(metrics, deployments),
     live: () => live,
     readiness: () => readiness(live, storeUp, deployments),
+    offer: () => ({ version: externals.build.version, listen: listening, deployments }),
   });
 
   return {
     async start() {
-      await Promise.all(deployments.map(({ upstream }) => upstream.restore()));
+      await Promise.all([limits.restore(), ...deployments.map(({ upstream }) => upstream.restore())]);
       const { listen, control: controlled } = setup.config;
       const opened = await listener.listen(listen.address, listen.port);
+      listening = opened;
       const addresses = {
         listen: opened,
         control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
@@ -126,32 +122,43 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       live = true;
       metrics.configLastReload.setToCurrentTime();
       metrics.listenCertificateExpiry.set(setup.listenTls?.expires ?? 0);
-      stopFollowing = followListenTls(setup.config.listen.tls, { log, renew });
+      stopFollowing = followListenTls(listen.tls, { log, renew });
       return addresses;
     },
 
     async reload(load) {
       try {
         const next = await load();
-        const old = deployments;
-        const built = buildDeployments(next, upstreamExternals);
-        await Promise.all(built.map(({ upstream }) => upstream.restore()));
+        const old = deployments.map(({ upstream }) => upstream);
+        const built = buildDeployments(next, upstreamExternals, deployments);
+        const added = built.filter(({ upstream }) => !old.includes(upstream));
+        const dropped = old.filter((upstream) => !built.some((each) => each.upstream === upstream));
+        // First what is left, then what is taken: a nonce with a count has one owner at a time.
+        await Promise.all(dropped.map((upstream) => upstream.park()));
+        await Promise.all(added.map(({ upstream }) => upstream.restore()));
         deployments = built;
         identification = buildIdentification(next.config, identityExternals);
         gateway.configure(gatewayOptions(next, built, identification));
         renew(next.listenTls);
+        limits.configure(limitsOptions(next.config));
+        for (const each of built) if (!added.includes(each)) offerCredentials(next, each);
+        await limits.restore();
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
         if (!sameFixtures(setup.config, next.config)) {
           log.warn('listen, control and redis cannot change while running: restart for that');
         }
-        await Promise.all(old.map(({ upstream }) => upstream.close()));
+        await Promise.all(dropped.map((upstream) => upstream.close()));
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
         const reason = isNativeError(error) ? error.message : String(error);
         log.error({ reason }, 'the new configuration was refused; the one in force stays');
       }
+    },
+
+    offer(set) {
+      for (const { upstream } of deployments) if (upstream.uses(set.name)) upstream.offer(set);
     },
 
     close() {
@@ -160,50 +167,12 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         stopFollowing?.();
         await listener.close(DRAIN_MS);
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
-        await store.close();
+        await Promise.all([store.close(), limits.close()]);
         await control.close();
       })();
       return closing;
     },
   };
-}
-
-type UpstreamExternals = ConstructorParameters<typeof Upstream>[1];
-
-function buildDeployments(setup: AppSetup, externals: UpstreamExternals): Deployment[] {
-  return Object.entries(setup.config.deployments).map(([name, deployment]) => {
-    const credential = setup.credentials.get(credentialOf(deployment))?.current;
-    if (credential === undefined) throw new TypeError(`no credential was read for deployment ${name}`);
-    const upstream = new Upstream(
-      {
-        deployment: name,
-        origin: deployment.baseUrl,
-        credential,
-        algorithms: deployment.digest.algorithms,
-        noncePolicy: deployment.digest.noncePolicy,
-        renewAhead: deployment.digest.renewAhead,
-        connections: deployment.connections,
-        timeouts: deployment.timeouts,
-        totalTimeout: deployment.timeouts.total,
-        body: deployment.body,
-        tls: { ca: setup.authorities.get(name), minVersion: deployment.tls.minVersion },
-      },
-      externals,
-    );
-    return { name, upstream };
-  });
-}
-
-function gatewayOptions(
-  { config }: AppSetup,
-  deployments: readonly Deployment[],
-  identification: Identification,
-): GatewayOptions {
-  const routes = deployments.flatMap((deployment) => {
-    const settings = config.deployments[deployment.name];
-    return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
-  });
-  return { identification, routes: new Routes(routes) };
 }
 
 /** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
@@ -226,24 +195,15 @@ function openStore(
   });
 }
 
-function readiness(live: boolean, storeUp: boolean, deployments: readonly Deployment[]): Readiness {
-  const planes = {
-    name: 'data-plane',
-    ok: live,
-    detail: live ? '' : 'does not take requests: starting, or shutting down',
-  };
-  const store = {
-    name: 'store',
-    ok: storeUp,
-    detail: storeUp ? '' : 'Redis is not there: nonces are not shared with other replicas',
-  };
-  const upstreams = deployments.map(({ name, upstream: { credentialRefused } }) => ({
-    name: `deployment:${name}`,
-    ok: !credentialRefused,
-    detail: credentialRefused ? 'the upstream refuses the credential: check user name and password' : '',
-  }));
-  const served = live && upstreams.some(({ ok }) => ok);
-  const checks = [planes, store, ...upstreams];
-  const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
-  return { status, checks };
+function tellRotation(rotation: DeploymentRotation, metrics: Metrics, log: Log): void {
+  const { deployment, credential, result } = rotation;
+  metrics.credentialRotations.inc({ deployment, credential, result });
+  if (result === 'promoted') {
+    log.info(rotation, 'the upstream accepted another version of the credential: it is in use from now on');
+  } else {
+    log.error(
+      rotation,
+      'the upstream does not accept the new version of the credential, and the old one stays: check the new one',
+    );
+  }
 }

@@ -4,12 +4,17 @@
  */
 const table = {
   'bad-request': { status: 400, title: 'Bad request', proxyError: 'http_request_error' },
+  'site-required': { status: 400, title: 'Site required', proxyError: 'http_request_error' },
+  'parameter-invalid': { status: 400, title: 'Parameter invalid', proxyError: 'http_request_error' },
   'client-unknown': {
     status: 401,
     title: 'Client unknown',
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
   },
+  'client-forbidden': { status: 403, title: 'Client forbidden', proxyError: 'http_request_denied' },
+  'site-unknown': { status: 403, title: 'Site unknown', proxyError: 'http_request_denied' },
+  'operation-unlisted': { status: 403, title: 'Operation unlisted', proxyError: 'http_request_denied' },
   'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
   'connect-unsupported': {
     status: 405,
@@ -20,6 +25,7 @@ const table = {
   'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
   'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
   'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
+  'rate-limited': { status: 429, title: 'Rate limited', proxyError: 'http_request_denied' },
   'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
   'internal-error': { status: 500, title: 'Internal error', proxyError: 'proxy_internal_error' },
   'upstream-unreachable': {
@@ -75,7 +81,8 @@ const table = {
   'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
 } as const satisfies Record<string, ErrorKind>;
 
-interface ErrorKind {
+/** What is fixed for a code. */
+export interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;
@@ -84,6 +91,11 @@ interface ErrorKind {
 }
 
 export type ErrorCode = keyof typeof table;
+
+/** Every code with what it means, by status. */
+export function errorKinds(): [ErrorCode, ErrorKind][] {
+  return Object.entries(table) as [ErrorCode, ErrorKind][];
+}
 
 /**
  * A failure with a stable code. `detail` is for the client: what happened and what to do, never a

@@ -17,6 +17,9 @@ export interface RedisOptions {
   /** undefined: Redis's user `default`. */
   readonly username: string | undefined;
   readonly password: Secret | undefined;
+  /** Of the Sentinels, who have nothing of the two above; undefined: their user `default`. */
+  readonly sentinelUsername: string | undefined;
+  readonly sentinelPassword: Secret | undefined;
   /** Before every key and channel. Holds no brace: those mark what stays on one node of a Cluster. */
   readonly keyPrefix: string;
   /** With TLS, of Sentinels too; `ca` is PEM, undefined: the authorities that Node.js has. undefined: no TLS. */
@@ -100,12 +103,14 @@ function clientOptions({ username, password, tls }: RedisOptions): ClientOptions
 }
 
 function sentinelOptions(
-  { tls }: RedisOptions,
+  { tls, sentinelUsername, sentinelPassword }: RedisOptions,
   { sentinels, name }: Extract<RedisServers, { kind: 'sentinel' }>,
 ): ClientOptions {
   return {
     sentinels: [...sentinels],
     name,
+    ...(sentinelUsername !== undefined && { sentinelUsername }),
+    ...(sentinelPassword && { sentinelPassword: sentinelPassword.reveal() }),
     sentinelCommandTimeout: SILENCE_MS,
     ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: { ca: tls.ca } }),
   };

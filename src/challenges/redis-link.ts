@@ -1,3 +1,4 @@
+import { within } from '../base/deadline.ts';
 import { type Commands, connectCommands, connectMessages, type RedisOptions } from './redis-connection.ts';
 import { ended, RedisMessages } from './redis-messages.ts';
 
@@ -46,7 +47,9 @@ export class RedisLink {
     const { redis, channel, ownChannel } = options;
     this.#options = options;
     const note = (error: Error): void => {
-      this.#problem = plain(error);
+      const message = plain(error);
+      // That it was closed follows why it was.
+      if (this.#problem === undefined || !UNCONNECTED.test(message)) this.#problem = message;
     };
     this.#commands = connectCommands(redis);
     // One node or one Sentinel that cannot be reached is no verdict: others can.
@@ -154,24 +157,4 @@ function plain(error: unknown): string {
   if ('lastNodeError' in error && error.lastNodeError instanceof Error) return plain(error.lastNodeError);
   const [message = ''] = error.message.split(', with args');
   return message === '' && 'code' in error ? String(error.code) : message;
-}
-
-async function within<T>(ms: number, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const controller = new AbortController();
-  const late = Promise.withResolvers<never>();
-  const give = (): void => {
-    controller.abort();
-    late.reject(new Error(`Redis did not answer within ${ms} ms`));
-  };
-  let turn: NodeJS.Immediate | undefined;
-  const timer = setTimeout(() => {
-    // If it was this process that stood still, the answer is there, and only waits to be read.
-    turn = setImmediate(give);
-  }, ms);
-  try {
-    return await Promise.race([work(controller.signal), late.promise]);
-  } finally {
-    clearTimeout(timer);
-    clearImmediate(turn);
-  }
 }

@@ -47,9 +47,9 @@ function described({ apiKey, client }: AddedClient): string {
     `    ${apiKey}`,
     '',
     `The client sends it as X-Api-Key, or as the password of Basic with the user name ${client.id}.`,
-    'Into the configuration:',
+    'Into the configuration, with what the client may do:',
     '',
-    stringify({ clients: [client] }),
+    `${stringify({ clients: [client] })}    allow: [] # such as [{ deployment: NAME, sites: [NAME], methods: [GET] }]\n`,
   ].join('\n');
 }
 

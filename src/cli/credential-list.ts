@@ -44,8 +44,9 @@ async function readRows(file: string): Promise<Row[]> {
     },
   );
   const used = new Set<string>();
-  const redis = config.redis?.password;
-  if (redis !== undefined && 'sealed' in redis) used.add(redis.sealed);
+  for (const source of [config.redis?.password, config.redis?.sentinelPassword]) {
+    if (source !== undefined && 'sealed' in source) used.add(source.sealed);
+  }
   const rows = Object.entries(config.credentials).flatMap(([name, sources]): Row[] => {
     for (const source of sourcesOf(sources)) if ('sealed' in source) used.add(source.sealed);
     const set = byName.get(name);

@@ -6,6 +6,7 @@ import { registerClient } from './client.ts';
 import { CommandError } from './command-error.ts';
 import { registerCredential } from './credential.ts';
 import { registerDemo } from './demo.ts';
+import { registerPolicy } from './policy.ts';
 import { registerServe } from './serve.ts';
 import { registerSimulate } from './simulate.ts';
 import { packageVersion } from './version.ts';
@@ -15,6 +16,7 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
   registerServe,
   registerCheck,
   registerCredential,
+  registerPolicy,
   registerSimulate,
   registerDemo,
   registerClient,

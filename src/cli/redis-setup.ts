@@ -12,7 +12,7 @@ export interface RedisSetup {
   readonly warnings: readonly Finding[];
 }
 
-/** Reads the password of Redis; `ca` is what was read of its `tls.caFile`. */
+/** Reads the passwords of Redis and of its Sentinels; `ca` is what was read of its `tls.caFile`. */
 export async function readRedis(
   section: Config['redis'],
   ca: string | undefined,
@@ -21,18 +21,31 @@ export async function readRedis(
   const findings: Finding[] = [];
   const warnings: Finding[] = [];
   if (section === undefined) return { options: undefined, findings, warnings };
-  const { servers, username, password: source, keyPrefix, tls } = section;
-  const path = ['redis', 'password'];
-  let password: Secret | undefined;
-  if (source !== undefined) {
-    try {
-      password = (await reader.read(source)).secret;
-    } catch (error) {
-      findings.push(findingOf(path, error));
-    }
+  const { servers, username, sentinelUsername, keyPrefix, tls } = section;
+  const read = async (key: 'password' | 'sentinelPassword'): Promise<Secret | undefined> => {
+    const source = section[key];
+    if (source === undefined) return undefined;
+    const path = ['redis', key];
     if ('value' in source) {
       warnings.push({ path, message: 'stands in the configuration itself: use env, file or sealed' });
     }
-  }
-  return { options: { servers, username, password, keyPrefix, tls: tls && { ca } }, findings, warnings };
+    try {
+      return (await reader.read(source)).secret;
+    } catch (error) {
+      findings.push(findingOf(path, error));
+      return undefined;
+    }
+  };
+  const password = await read('password');
+  const sentinelPassword = await read('sentinelPassword');
+  const options = {
+    servers,
+    username,
+    password,
+    sentinelUsername,
+    sentinelPassword,
+    keyPrefix,
+    tls: tls && { ca },
+  };
+  return { options, findings, warnings };
 }

@@ -1,4 +1,5 @@
 import { Network } from '../base/network.ts';
+import { allowFits } from './allow.ts';
 import type { Complaint, Path } from './faults.ts';
 import { itemsAt, keysAt, textAt, valueAt } from './tree.ts';
 
@@ -15,6 +16,7 @@ export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complain
     yield* idFits(tree, path, clients.slice(0, index));
     yield* keysFit(tree, path, clients.slice(0, index));
     yield* proofFits(tree, path);
+    yield* allowFits(tree, [...path, 'allow']);
     const covering = clients.slice(0, index).find((earlier) => covers(tree, earlier, path));
     if (covering !== undefined) {
       yield {
@@ -69,7 +71,7 @@ function* idFits(tree: unknown, path: Path, earlier: readonly Path[]): Generator
   const id = textAt(tree, [...path, 'id']);
   if (id === undefined) return;
   if (earlier.some((other) => textAt(tree, [...other, 'id']) === id)) {
-    yield { path: [...path, 'id'], message: 'is that of a client before it, too: give each its own' };
+    yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
   }
 }
 

@@ -1,9 +1,9 @@
 import { z } from 'zod';
-import { listOf, network, oneOrMore, record, SECTION, text } from './values.ts';
+import { ANONYMOUS } from '../policy/client.ts';
+import { allowSchema } from './allow.ts';
+import { limitsSchema } from './limits.ts';
+import { listOf, NAME, network, oneOrMore, record, SECTION, text } from './values.ts';
 
-const ID = /^[A-Za-z0-9][\w.-]{0,63}$/;
-/** What clients that nobody knows are called. */
-export const ANONYMOUS = 'anonymous';
 const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
 
@@ -76,6 +76,8 @@ export const clientsSchema = () =>
           isClientId,
         ),
         identify: identify(),
+        allow: allowSchema(),
+        limits: limitsSchema().exactOptional(),
       },
       { error: SECTION },
     ),
@@ -119,5 +121,5 @@ function isNotEmpty(section: object): boolean {
 
 /** Whether a client can be called so. */
 export function isClientId(text: string): boolean {
-  return ID.test(text) && text !== ANONYMOUS;
+  return NAME.test(text) && text !== ANONYMOUS.id;
 }

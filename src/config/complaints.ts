@@ -8,14 +8,9 @@ type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
 const LATER = [
-  'clients.*.allow',
-  'clients.*.limits',
   'workers',
   'audit',
   'deployments.*.rewrite',
-  'deployments.*.injectSite',
-  'deployments.*.operations',
-  'deployments.*.unlistedOperations',
   'deployments.*.egress',
   'deployments.*.tls.pinSha256',
 ].map((path) => path.split('.'));
@@ -54,9 +49,7 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
   // Where a secret belongs, a key out of place may be the secret itself: `password: { hunter2 }`.
-  return parent[0] === 'redis' ||
-    parent[0] === 'sealed' ||
-    (['credentials', 'clients'].includes(String(parent[0])) && parent.length > 1)
+  return isSecretive(parent)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
 }
@@ -65,4 +58,10 @@ function isAt(pattern: readonly string[], path: Path): boolean {
   return (
     pattern.length === path.length && pattern.every((segment, at) => segment === '*' || segment === path[at])
   );
+}
+
+function isSecretive(path: Path): boolean {
+  const [section, , part] = path;
+  if (section === 'clients') return part === 'identify';
+  return section === 'redis' || section === 'sealed' || (section === 'credentials' && path.length > 1);
 }

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { limitsSchema } from './limits.ts';
+import { operationsSchema } from './operations.ts';
 import {
   duration,
   fileName,
@@ -54,6 +56,7 @@ const digest = () =>
           { error: 'true, false or { method: HEAD, path: /… }, a request that does nothing' },
         )
         .default(true),
+      attemptsWhenRefused: whole(1, 60).default(2),
     },
     { error: SECTION },
   );
@@ -101,22 +104,26 @@ export const deploymentSchema = (folder: string) =>
       sites: record(
         z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
       ).exactOptional(),
+      injectSite: flag().default(false),
+      operations: operationsSchema().prefault({}),
+      unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
       digest: digest().prefault({}),
       tls: tls(folder).prefault({}),
       connections: whole(1, 65_535).default(64),
       timeouts: timeouts().prefault({}),
       body: body().prefault({}),
+      limits: limitsSchema().exactOptional(),
     },
     { error: SECTION },
   );
 
 export type Deployment = z.output<ReturnType<typeof deploymentSchema>>;
 
-/** The one credential of a deployment: its own, or the one that all of its sites name. */
-export function credentialOf(deployment: Pick<Deployment, 'credential' | 'sites'>): string {
-  const name = deployment.credential ?? Object.values(deployment.sites ?? {})[0]?.credential;
-  if (name === undefined) {
-    throw new TypeError('a deployment without a credential');
-  }
-  return name;
+/** The names of the credentials that a deployment uses, each once. */
+export function credentialsOf({
+  credential,
+  sites = {},
+}: Pick<Deployment, 'credential' | 'sites'>): string[] {
+  const ofSites = Object.values(sites).map((site) => site.credential);
+  return credential === undefined ? [...new Set(ofSites)] : [credential];
 }

@@ -30,6 +30,8 @@ export const redisSchema = (folder: string) =>
         sentinels: addresses().exactOptional(),
         name: text('the name that the Sentinels give the master').exactOptional(),
         cluster: addresses().exactOptional(),
+        sentinelUsername: text('a user name').exactOptional(),
+        sentinelPassword: source(folder).exactOptional(),
         username: text('a user name').exactOptional(),
         password: source(folder).exactOptional(),
         keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/).default(
@@ -76,11 +78,16 @@ export function* redisFits(tree: unknown): Generator<Complaint> {
       message: 'is missing: give the name that the Sentinels have for the master, such as mymaster',
     };
   }
-  if (given.includes('name') && !given.includes('sentinels')) {
-    yield { path: ['redis', 'name'], message: 'is for sentinels only: leave it out, or give sentinels' };
+  for (const key of ['name', 'sentinelUsername', 'sentinelPassword']) {
+    if (!given.includes(key) || given.includes('sentinels')) continue;
+    yield { path: ['redis', key], message: 'is for sentinels only: leave it out, or give sentinels' };
   }
-  if (given.includes('username') && valueAt(tree, ['redis', 'password']) === undefined) {
-    yield { path: ['redis', 'password'], message: 'is missing: a user needs one; give its source' };
+  for (const [user, password] of [
+    ['username', 'password'],
+    ['sentinelUsername', 'sentinelPassword'],
+  ] as const) {
+    if (!given.includes(user) || valueAt(tree, ['redis', password]) !== undefined) continue;
+    yield { path: ['redis', password], message: 'is missing: a user needs one; give its source' };
   }
 }
 

@@ -1,6 +1,7 @@
 import { parseAddress } from '../base/network.ts';
 import { clientsFit } from './client-rules.ts';
 import type { Complaint, Path } from './faults.ts';
+import { operationsFit } from './operations.ts';
 import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
 import { NAME } from './values.ts';
@@ -20,6 +21,7 @@ export function brokenRules(tree: unknown): Complaint[] {
     ...keysAt(tree, ['deployments']).flatMap((name) => [
       ...schemeFits(tree, name),
       ...credentialFits(tree, name),
+      ...operationsFit(tree, name),
     ]),
     ...matchedTwice(tree, 'pathPrefix', (prefix) => prefix),
     ...matchedTwice(tree, 'host', (host) => host.toLowerCase()),
@@ -64,10 +66,11 @@ function isExposed(text: string): boolean {
 }
 
 function* names(tree: unknown): Generator<Complaint> {
-  for (const section of ['credentials', 'deployments']) {
+  const operations = keysAt(tree, ['deployments']).map((name) => ['deployments', name, 'operations']);
+  for (const section of [['credentials'], ['deployments'], ...operations]) {
     yield* badNames(
       tree,
-      [section],
+      section,
       NAME,
       'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
     );
@@ -127,18 +130,9 @@ function* credentialFits(tree: unknown, deployment: string): Generator<Complaint
   }
 
   const uses = [[...path, 'credential'], ...siteNames.map((site) => [...path, 'sites', site, 'credential'])];
-  let first: string | undefined;
   for (const use of uses) {
     const name = textAt(tree, use);
-    if (name === undefined) continue;
-    yield* credentialExists(tree, use, name);
-    first ??= name;
-    if (own === undefined && name !== first) {
-      yield {
-        path: use,
-        message: `several credentials per deployment are not available in this version: name ${JSON.stringify(first)} for every site`,
-      };
-    }
+    if (name !== undefined) yield* credentialExists(tree, use, name);
   }
 }
 

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
 import type { Registry } from 'prom-client';
+import { describeApi, type Offer } from './openapi.ts';
 
 /** One line of `/readyz`. */
 export interface Check {
@@ -21,16 +22,18 @@ export interface Readiness {
 }
 
 export interface ControlOptions {
-  /** SHA-256, in hex, of the bearer token that `/metrics` asks for; undefined: none. */
+  /** SHA-256, in hex, of the bearer token that all but health asks for; undefined: none. */
   readonly tokenSha256: string | undefined;
   readonly registry: Registry;
   /** Brings the gauges that are read, not counted, up to date. */
   readonly observe: () => void;
   readonly live: () => boolean;
   readonly readiness: () => Readiness;
+  /** What the data plane offers now. */
+  readonly offer: () => Offer;
 }
 
-/** The control plane: health for the orchestrator, metrics for Prometheus. */
+/** The control plane: health for the orchestrator, metrics for Prometheus, the API's description for clients. */
 export class ControlPlane {
   readonly #server: Server;
 
@@ -48,7 +51,11 @@ export class ControlPlane {
       const readiness = options.readiness();
       res.status(readiness.status === 'unready' ? 503 : 200).json(readiness);
     });
-    app.get('/metrics', requireToken(options.tokenSha256), async (_req, res) => {
+    const guard = requireToken(options.tokenSha256);
+    app.get('/openapi.json', guard, (_req, res) => {
+      res.json(describeApi(options.offer()));
+    });
+    app.get('/metrics', guard, async (_req, res) => {
       options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
@@ -56,7 +63,7 @@ export class ControlPlane {
       res
         .status(404)
         .type('text/plain')
-        .send('Not found. This is the control plane: /livez, /readyz, /metrics.\n');
+        .send('Not found. This is the control plane: /livez, /readyz, /metrics, /openapi.json.\n');
     });
     app.use(hideError);
     this.#server = createServer(app);

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
+import type { Permit } from '../limits/permit.ts';
 import type { AnswerSink } from '../upstream/sink.ts';
 import type { Visit } from './client-request.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
@@ -22,6 +23,8 @@ export class ClientAnswer implements AnswerSink {
   #resume: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
+  /** What limits say of the request; undefined: nothing limits it. */
+  permit: Permit | undefined;
 
   constructor({ req, res }: Visit, requestId: string, plane: DataPlane) {
     this.#req = req;
@@ -43,7 +46,9 @@ export class ClientAnswer implements AnswerSink {
     if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
     // undici reads the phrase as UTF-8, Node takes the characters for bytes.
     const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
-    this.#res.writeHead(status, phrase, inboundHeaders(headers, this.#requestId, trailers));
+    const fields = inboundHeaders(headers, this.#requestId, trailers);
+    if (this.permit !== undefined) fields.push(...this.permit.fields);
+    this.#res.writeHead(status, phrase, fields);
   }
 
   data(chunk: Buffer): boolean {

@@ -3,7 +3,11 @@ import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Identification } from '../identity/identification.ts';
+import type { Limits } from '../limits/limits.ts';
+import type { Permit } from '../limits/permit.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { decide, type Grant } from '../policy/decide.ts';
+import type { DeploymentRules } from '../policy/rules.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { ClientAnswer, type DataPlane } from './client-answer.ts';
@@ -19,6 +23,9 @@ import { parseTarget } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
+  /** The host name that requests need to come here; undefined: their paths lead here. */
+  readonly host: string | undefined;
+  readonly rules: DeploymentRules;
   readonly upstream: Upstream;
 }
 
@@ -32,14 +39,14 @@ export interface GatewayExternals {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly spent: SpentBuffers;
+  readonly limits: Limits;
 }
 
-/** How metrics know a request; each is empty where it does not apply. */
-interface Outcome {
-  /** Of the configuration, never a word of the request's own. */
-  readonly client: string;
-  readonly deployment: string;
-  readonly code: string;
+/** What metrics tell requests apart by; each is empty while it is not known. */
+interface Labels {
+  client: string;
+  deployment: string;
+  operation: string;
 }
 
 const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
@@ -48,15 +55,17 @@ const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the c
 export class Gateway {
   readonly #clock: Clock;
   readonly #metrics: Metrics;
+  readonly #limits: Limits;
   readonly #faults: FaultLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #draining = false;
 
-  constructor(options: GatewayOptions, { clock, log, metrics, spent }: GatewayExternals) {
+  constructor(options: GatewayOptions, { clock, log, metrics, spent, limits }: GatewayExternals) {
     this.#options = options;
     this.#clock = clock;
     this.#metrics = metrics;
+    this.#limits = limits;
     this.#faults = new FaultLog(log, clock);
     this.#plane = { spent, isDraining: () => this.#draining };
   }
@@ -77,34 +86,38 @@ export class Gateway {
     const begun = this.#clock.now();
     const requestId = requestIdOf(req.headers['x-request-id']);
     const answer = new ClientAnswer(visit, requestId, this.#plane);
-    let client = '';
-    let deployment = '';
+    const labels: Labels = { client: '', deployment: '', operation: '' };
     let code = '';
     try {
       checkFraming(req);
       this.#refuseWhileDraining();
       const identified = this.#options.identification.identify(req);
-      const caller = identified instanceof Promise ? await identified : identified;
-      client = caller.id;
+      const { client } = identified instanceof Promise ? await identified : identified;
+      labels.client = client.id;
+      const { method = '', rawHeaders: headers } = req;
       const target = parseTarget(req.url ?? '', req.headers.host);
       const found = this.#options.routes.find(target);
-      deployment = found.name;
-      await this.#forward(found, visit, target.path, answer);
+      labels.deployment = found.name;
+      const grant = decide(found.rules, client, { method, target: target.path, headers });
+      labels.operation = grant.operation;
+      answer.permit = this.#limits.take(client.id, found.name);
+      await this.#forward(found, visit, grant, answer);
     } catch (thrown) {
       const error = asGatewayError(thrown);
       code = error.code;
-      this.#faults.add(deployment, error, requestId);
-      fail(visit, error, requestId);
+      this.#faults.add(labels.deployment, error, requestId);
+      fail(visit, error, requestId, answer.permit);
     } finally {
+      answer.permit?.release();
       linger(req);
-      this.#count({ client, deployment, code }, res.statusCode, begun, answer.bytes);
+      this.#count(labels, code, res.statusCode, begun, answer.bytes);
     }
   }
 
   async #forward(
     { name, upstream }: Deployment,
     visit: Visit,
-    target: string,
+    { target, credential }: Grant,
     answer: ClientAnswer,
   ): Promise<void> {
     const { req, res, cancellation } = visit;
@@ -117,7 +130,8 @@ export class Gateway {
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
     this.#metrics.requestsInFlight.inc(labels);
     try {
-      await upstream.send({ method: req.method ?? '', target, headers, body }, answer, cancellation);
+      const request = { method: req.method ?? '', target, headers, body };
+      await upstream.send(request, credential, answer, cancellation);
     } finally {
       this.#metrics.requestsInFlight.dec(labels);
     }
@@ -136,17 +150,18 @@ export class Gateway {
     this.#metrics.requests.inc(labels);
   }
 
-  #count({ client, deployment, code }: Outcome, answered: number, begun: number, bytes: number): void {
+  #count(labels: Labels, code: string, answered: number, begun: number, bytes: number): void {
     const { requests, requestDuration, responseBytes } = this.#metrics;
+    const { deployment, operation } = labels;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
-    requests.inc({ deployment, operation: '', client, status: String(status), code });
-    requestDuration.observe({ deployment, operation: '' }, (this.#clock.now() - begun) / 1000);
+    requests.inc({ ...labels, status: String(status), code });
+    requestDuration.observe({ deployment, operation }, (this.#clock.now() - begun) / 1000);
     responseBytes.inc({ deployment }, bytes);
   }
 }
 
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
-function fail(visit: Visit, error: GatewayError, requestId: string): void {
+function fail(visit: Visit, error: GatewayError, requestId: string, permit: Permit | undefined): void {
   const { res, expectsContinue } = visit;
   if (res.destroyed) return;
   if (res.headersSent) {
@@ -157,5 +172,5 @@ function fail(visit: Visit, error: GatewayError, requestId: string): void {
   // anybody's guess: what comes next could be the smuggled part of it.
   const close = expectsContinue || error.code === 'bad-request' || error.code === 'draining';
   if (close) visit.refuseRest();
-  sendProblem(res, error, requestId, close);
+  sendProblem(res, error, requestId, close, permit?.fields);
 }

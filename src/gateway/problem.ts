@@ -9,16 +9,17 @@ interface Problem {
   readonly body: string;
 }
 
-/** Answers with the gateway's own refusal: problem+json (RFC 9457) and Proxy-Status (RFC 9209). */
+/** Answers with the gateway's own refusal: problem+json (RFC 9457) and Proxy-Status (RFC 9209); `fields` go along, flat. */
 export function sendProblem(
   res: ServerResponse,
   error: GatewayError,
   requestId: string,
   close: boolean,
+  fields: readonly string[] = [],
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
   // Without a reason of its own it would take that of an upstream's head which could not be passed on.
-  res.writeHead(status, reasonOf(status), [...headers, ...(close ? ['connection', 'close'] : [])]);
+  res.writeHead(status, reasonOf(status), [...headers, ...fields, ...(close ? ['connection', 'close'] : [])]);
   res.end(body);
 }
 

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Address, type Network, parseAddress } from '../base/network.ts';
-import { ANONYMOUS } from '../config/clients.ts';
+import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys, presentedKey, presentedToken } from './api-keys.ts';
 import { type CertificateRule, certificateOf, certificateTest, type Shown } from './certificates.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './client-address.ts';
@@ -11,8 +11,7 @@ import { fitsToken, type TokenRule } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
 
 /** How one client is known: all that it lists must hold, and it lists at least one thing. */
-export interface ClientDescription {
-  readonly id: string;
+export interface ClientDescription extends Client {
   readonly identify: {
     readonly addresses?: readonly Network[] | undefined;
     readonly apiKeySha256?: readonly string[] | undefined;
@@ -36,11 +35,13 @@ export interface IdentificationExternals {
 
 /** Who sent a request. */
 export interface Caller {
-  /** Of the configuration; `anonymous` for who is none of its clients. */
-  readonly id: string;
+  /** Of the configuration, or ANONYMOUS for who is none of its clients. */
+  readonly client: Client;
   /** Of the client itself, also behind trusted proxies; empty: they did not tell. */
   readonly address: string;
 }
+
+const ANYBODY: ClientDescription = { ...ANONYMOUS, identify: {} };
 
 /** A client that only the headers of a request can still rule out. */
 interface Candidate {
@@ -110,13 +111,13 @@ export class Identification {
     const text = address?.toString() ?? '';
     for (const { client, holds } of this.#rules) {
       if (!holds(address, certificate)) continue;
-      const candidate = { client, caller: { id: client.id, address: text } };
+      const candidate = { client, caller: { client, address: text } };
       candidates.push(candidate);
       // Nobody after this one can be the first that fits.
       if (needsNoHeader(candidate)) return candidates;
     }
     if (this.#settings.anonymous) {
-      candidates.push({ client: { id: ANONYMOUS, identify: {} }, caller: { id: ANONYMOUS, address: text } });
+      candidates.push({ client: ANYBODY, caller: { client: ANONYMOUS, address: text } });
     }
     return candidates;
   }

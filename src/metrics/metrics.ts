@@ -64,6 +64,16 @@ export class Metrics {
     'Steps to a more careful policy that this process learned; policy is the new one',
     ['deployment', 'policy'],
   );
+  readonly credentialState = this.#gauge(
+    'credential_state',
+    'Versions of credentials: 0 refused by the upstream, 1 in use, 2 waits to be tried, 3 kept to fall back on',
+    ['deployment', 'credential', 'version'],
+  );
+  readonly credentialRotations = this.#counter(
+    'credential_rotations_total',
+    'New versions of credentials that were tried: promoted, or refused',
+    ['deployment', 'credential', 'result'],
+  );
   readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly identificationRefusals = this.#counter(
@@ -81,6 +91,7 @@ export class Metrics {
     'When the certificate of the data plane expires, in Unix time; 0 without TLS',
     [],
   );
+  readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',

@@ -4,8 +4,8 @@ import type { Account } from './settings.ts';
 /** An account that can be asked for: names and hashes as they are on the wire. */
 export interface KnownAccount {
   readonly sites: ReadonlySet<string>;
-  /** H(username:realm:password); worked out once for each hash. */
-  secretHash(hash: HashName): string;
+  /** H(username:realm:password) of every password that is accepted; worked out once for each hash. */
+  secretHashes(hash: HashName): readonly string[];
 }
 
 /** The accounts of one deployment in one realm. */
@@ -15,14 +15,14 @@ export class Accounts {
 
   constructor(accounts: readonly Account[], realm: string) {
     const wireRealm = wireText(realm);
-    for (const { username, password, sites } of accounts) {
+    for (const { username, password, otherPasswords = [], sites } of accounts) {
       const name = wireText(username.normalize('NFC'));
-      const secret = wireText(password.normalize('NFC'));
-      const hashes = new Map<HashName, string>();
+      const secrets = [password, ...otherPasswords].map((each) => wireText(each.normalize('NFC')));
+      const hashes = new Map<HashName, readonly string[]>();
       const account: KnownAccount = {
         sites: new Set(sites),
-        secretHash(hash) {
-          const known = hashes.get(hash) ?? hashOf(hash, name, wireRealm, secret);
+        secretHashes(hash) {
+          const known = hashes.get(hash) ?? secrets.map((secret) => hashOf(hash, name, wireRealm, secret));
           hashes.set(hash, known);
           return known;
         },

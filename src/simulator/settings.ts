@@ -61,6 +61,8 @@ export type Fault = z.output<typeof fault>;
 const account = z.strictObject({
   username: printable,
   password: z.string(),
+  /** Accepted as well, as while a password is being changed. */
+  otherPasswords: z.array(z.string()).optional(),
   /** The values of `site_name` that this account may use. */
   sites: z.array(z.string()),
 });

@@ -70,11 +70,13 @@ export async function verify(
   const account = accountOf(parameters, expected, hash);
   if (account === undefined) return 'unknown-user';
   const cnonce = parameters.get('cnonce') ?? '';
-  const plainHash = account.secretHash(hash);
-  const secretHash = session ? hashOf(hash, plainHash, nonce, cnonce) : plainHash;
-  const proof: Proof = { account, hash, secretHash, nonce, uri, count };
   const bodyHash = count?.qop === 'auth-int' ? await expected.bodyHash(hash) : undefined;
-  return same(response, digestOf(proof, expected.method, bodyHash)) ? proof : 'wrong-response';
+  for (const plainHash of account.secretHashes(hash)) {
+    const secretHash = session ? hashOf(hash, plainHash, nonce, cnonce) : plainHash;
+    const proof: Proof = { account, hash, secretHash, nonce, uri, count };
+    if (same(response, digestOf(proof, expected.method, bodyHash))) return proof;
+  }
+  return 'wrong-response';
 }
 
 /**

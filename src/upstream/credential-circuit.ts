@@ -1,50 +1,39 @@
 import type { Clock } from '../base/clock.ts';
-import { GatewayError } from '../base/errors.ts';
+import { credentialRefused } from './refusals.ts';
 
-/** Between trials of a refused credential, in milliseconds: two a minute stay below every known lock-out. */
-const TRIAL_INTERVAL_MS = 30_000;
+const MINUTE_MS = 60_000;
 
 /**
  * Keeps a refused credential away from the upstream: the gateway's address carries every client, and
- * some servers ignore an address after a few failures. Open, it lets one trial through per interval.
+ * some servers ignore an address after a few failures. Attempts are spread over the minute, and no
+ * minute has more of them than allowed.
  */
 export class CredentialCircuit {
   readonly #clock: Clock;
-  #nextTrial: number | undefined;
+  readonly #perMinute: number;
+  /** When the last attempts were made, the oldest first; as many as a minute may have. */
+  #attempts: readonly number[] = [];
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, perMinute: number) {
     this.#clock = clock;
-  }
-
-  get open(): boolean {
-    return this.#nextTrial !== undefined;
+    this.#perMinute = perMinute;
   }
 
   /**
-   * Lets a request go ahead; true: it is the trial of an open circuit.
-   * @throws GatewayError `upstream-credential-refused` while no trial is due
+   * Lets one attempt with a refused credential through.
+   * @throws GatewayError `upstream-credential-refused` while none is due
    */
-  admit(): boolean {
-    if (this.#nextTrial === undefined) return false;
-    if (this.#clock.now() < this.#nextTrial) throw credentialRefused();
-    this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
-    return true;
+  admit(): void {
+    const last = this.#attempts.at(-1) ?? Number.NEGATIVE_INFINITY;
+    const [first = last] = this.#attempts;
+    const full = this.#attempts.length >= this.#perMinute;
+    const due = Math.max(last + MINUTE_MS / this.#perMinute, full ? first + MINUTE_MS : last);
+    if (this.#clock.now() < due) throw credentialRefused();
+    this.attempted();
   }
 
-  /** The upstream accepted the credential. */
-  accepted(): void {
-    this.#nextTrial = undefined;
+  /** An attempt was refused that nobody had to admit, since the credential was not known to be. */
+  attempted(): void {
+    this.#attempts = [...this.#attempts, this.#clock.now()].slice(-this.#perMinute);
   }
-
-  /** The upstream refused the credential. */
-  refused(): void {
-    this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
-  }
-}
-
-export function credentialRefused(): GatewayError {
-  return new GatewayError(
-    'upstream-credential-refused',
-    'The upstream refuses the credential of this deployment; it is tried again twice a minute. Check user name and password, or ask the operator of the upstream.',
-  );
 }

@@ -1,60 +1,61 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import { GatewayError } from '../base/errors.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
 import { Nonce } from '../challenges/nonce.ts';
-import type { NoncePool } from '../challenges/pool.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { ChallengeReason } from '../metrics/metrics.ts';
 import { cookiePairs } from './cookies.ts';
-import { type CredentialCircuit, credentialRefused } from './credential-circuit.ts';
+import { Doubt } from './doubt.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from './exchange.ts';
+import type { HandshakeParts } from './handshake-parts.ts';
 import { verifyProof } from './proof.ts';
-import { question, signed, type UpstreamRequest, unsigned } from './signing.ts';
+import { alwaysStale, cannotRepeat, credentialRefused, noDigest } from './refusals.ts';
+import { IDEMPOTENT, question, signed, type UpstreamRequest, unsigned } from './signing.ts';
 import { type AnswerSink, nowhere } from './sink.ts';
 
 /** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
 const MAX_AUTHENTICATED = 2;
-/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
-const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
-
 /** A lock-out, throttling or a proxy in between can answer so before anybody looks at the credential. */
 const SAYS_NOTHING = new Set([403, 429, 502, 503, 504]);
 
-/** The parts of an upstream that a handshake needs. */
-export interface HandshakeParts {
-  readonly pool: NoncePool;
-  readonly circuit: CredentialCircuit;
-  /** Of the challenges in these field lines the one to answer. */
-  readonly choose: (fieldLines: readonly string[]) => Challenge | undefined;
-  readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
-  readonly onAttempt: (result: AttemptResult) => void;
-  readonly onChallenge: (reason: ChallengeReason) => void;
-  /** Told of the target of a GET that succeeded. */
-  readonly onSuccess: (target: string) => void;
-}
-
 type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
 
-/** One client request, with as many exchanges as its authentication takes. */
+/** One client request with one version of a credential, in as many exchanges as its authentication takes. */
 export class Handshake {
   readonly #parts: HandshakeParts;
   readonly #request: UpstreamRequest;
   readonly #sink: AnswerSink;
   readonly #cancellation: Cancellation;
+  /** Whether it may use a credential that is known to be refused. */
+  readonly #trial: boolean;
   #opening: Opening | undefined;
-  #trial = false;
   #authenticated = 0;
+  /** Of the last authenticated attempt, from `Standing`. */
+  #attemptNumber = 0;
+  /** None before the first 401. */
+  #doubt: Doubt | undefined;
   #repeated = false;
   #streamed = false;
   /** Whether others used the lane of the nonce that was sent last, when its answer came. */
   #contested = false;
 
-  constructor(parts: HandshakeParts, request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation) {
+  constructor(
+    parts: HandshakeParts,
+    request: UpstreamRequest,
+    sink: AnswerSink,
+    cancellation: Cancellation,
+    trial = false,
+  ) {
     this.#parts = parts;
+    this.#trial = trial;
     this.#request = request;
     this.#sink = sink;
     this.#cancellation = cancellation;
+  }
+
+  /** Whether the request can be sent once more, after a refusal. */
+  get repeatable(): boolean {
+    return !this.#streamed;
   }
 
   /**
@@ -74,34 +75,38 @@ export class Handshake {
    * @throws GatewayError as `run`
    */
   async renew(replaced: Nonce): Promise<void> {
-    const { pool, circuit } = this.#parts;
+    const { pool } = this.#parts;
     const opening = pool.open(replaced);
     this.#opening = opening;
     try {
-      this.#trial = circuit.admit();
+      this.#checkCredential();
       const challenged = await this.#send(undefined);
       const nonce = challenged && this.#nextNonce(challenged, undefined);
       // A nonce without a count need not be tried: whoever is refused with it asks for another.
       if (nonce?.shareable === true) pool.accept(nonce, opening, undefined);
-      else if (nonce !== undefined) await this.#send(nonce);
+      const refused = nonce?.shareable === false ? await this.#send(nonce) : undefined;
+      if (refused !== undefined) this.#nextNonce(refused, nonce);
     } finally {
       pool.close(opening);
     }
   }
 
   async #walk(known: Nonce | undefined, opening: Opening | undefined): Promise<void> {
-    const { pool, circuit } = this.#parts;
+    const { pool, standing } = this.#parts;
     let nonce = known;
     this.#opening = opening;
     try {
-      this.#trial = circuit.admit();
+      this.#checkCredential();
+      // Another process's nonce says nothing of this process's password.
+      if (known !== undefined && !standing.proven) await this.#clear(known);
       if (this.#request.body.kind === 'streamed') nonce = (await this.#askFirst()) ?? nonce;
       let challenged = await this.#send(nonce);
       while (challenged !== undefined) {
-        nonce = this.#nextNonce(challenged, nonce);
+        nonce = await this.#clear(this.#nextNonce(challenged, nonce));
         challenged = await this.#send(nonce);
       }
     } finally {
+      this.#doubt?.leave();
       if (this.#opening !== undefined) pool.close(this.#opening);
     }
   }
@@ -110,9 +115,21 @@ export class Handshake {
   async #askFirst(): Promise<Nonce | undefined> {
     const cancellation = this.#cancellation;
     const asked = { ...question(this.#request), cancellation, onHead: () => undefined };
-    const result = await this.#attempt(asked, nowhere);
+    const result = await this.#parts.exchange(asked, nowhere);
     if (result.kind === 'answered') this.#parts.onAttempt('ok');
-    return result.kind === 'challenged' ? this.#nextNonce(result, undefined) : undefined;
+    return result.kind === 'challenged' ? this.#clear(this.#nextNonce(result, undefined)) : undefined;
+  }
+
+  /**
+   * The nonce, if its challenge can be answered, when nobody else is finding out whether the credential is good.
+   * @throws GatewayError `upstream-credential-refused` when it is not
+   */
+  async #clear(nonce: Nonce | undefined): Promise<Nonce | undefined> {
+    if (nonce === undefined) return undefined;
+    this.#doubt ??= new Doubt(this.#parts);
+    const answerable = await this.#doubt.settle(nonce.challenge, this.#cancellation);
+    this.#checkCredential();
+    return answerable || this.#request.body.kind === 'streamed' ? nonce : undefined;
   }
 
   /** The request, authenticated if a nonce is given. Resolves to the 401, or undefined: answered. */
@@ -126,26 +143,15 @@ export class Handshake {
   }
 
   async #sendOnce(nonce: Nonce | undefined): Promise<Challenged | undefined> {
-    let result = await this.#attempt(this.#exchangeFor(nonce), this.#sink);
+    let result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
     if (result.kind === 'lost' && this.#mayRepeat()) {
       this.#repeated = true;
-      result = await this.#attempt(this.#exchangeFor(nonce), this.#sink);
+      result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
     }
     if (result.kind === 'lost') throw result.error;
     if (result.kind === 'challenged') return result;
     this.#parts.onAttempt('ok');
     return undefined;
-  }
-
-  async #attempt(request: ExchangeRequest, sink: AnswerSink): Promise<ExchangeResult> {
-    try {
-      const result = await this.#parts.exchange(request, sink);
-      if (result.kind === 'lost') this.#parts.onAttempt('error');
-      return result;
-    } catch (error) {
-      this.#parts.onAttempt('error');
-      throw error;
-    }
   }
 
   #mayRepeat(): boolean {
@@ -160,14 +166,16 @@ export class Handshake {
       return { ...unsigned(request), cancellation, onHead: () => this.#unchallenged() };
     }
     this.#authenticated += 1;
+    const attempt = this.#parts.standing.attempt();
+    this.#attemptNumber = attempt;
     const nc = nonce.count();
     const onHead = (status: number, lines: readonly string[]): BodyProof | undefined => {
       if (lines.length === 0) {
-        this.#accepted(nonce, status, undefined);
+        this.#accepted(nonce, attempt, status, undefined);
         return undefined;
       }
       const info = parseAuthenticationInfo(lines);
-      const accept = (): void => this.#accepted(nonce, status, info.nextnonce);
+      const accept = (): void => this.#accepted(nonce, attempt, status, info.nextnonce);
       return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
     return { ...signed(request, nonce, nc), cancellation, onHead };
@@ -177,9 +185,14 @@ export class Handshake {
     if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
   }
 
-  #accepted(nonce: Nonce, status: number, nextnonce: string | undefined): void {
-    const { pool, circuit } = this.#parts;
-    if (!SAYS_NOTHING.has(status)) circuit.accepted();
+  #accepted(nonce: Nonce, attempt: number, status: number, nextnonce: string | undefined): void {
+    const { pool, standing, onAccepted } = this.#parts;
+    if (SAYS_NOTHING.has(status)) {
+      this.#doubt?.conclude('alone');
+    } else if (standing.accept(attempt)) {
+      this.#doubt?.conclude('accepted');
+      onAccepted(status);
+    }
     pool.accept(nonce, this.#opening, nextnonce);
     if (status < 300 && this.#request.method === 'GET') this.#parts.onSuccess(this.#request.target);
   }
@@ -205,18 +218,27 @@ export class Handshake {
 
   /** A nonce of one's own that is refused and not stale: it is the credential that is refused. */
   #refuse(nonce: Nonce, challenge: Challenge | undefined): void {
-    const { pool, circuit, onAttempt } = this.#parts;
+    const { pool, standing, onAttempt, onRefused } = this.#parts;
     pool.refuse(nonce);
-    if (nonce !== this.#opening?.nonce || challenge?.stale === true) return;
+    // RFC 7616 §3.3: stale says that the digest was right.
+    if (challenge?.stale === true) return;
+    this.#doubt ??= new Doubt(this.#parts);
+    this.#doubt.raise();
+    if (nonce !== this.#opening?.nonce) return;
     onAttempt('refused');
-    circuit.refused();
+    if (standing.refuse(this.#attemptNumber)) onRefused();
+    if (standing.refused) this.#doubt.conclude('refused');
     throw credentialRefused();
   }
 
   #checkThatMoreHelps(): void {
     if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
     if (this.#streamed) throw cannotRepeat();
-    if (this.#parts.circuit.open && !this.#trial) throw credentialRefused();
+    this.#checkCredential();
+  }
+
+  #checkCredential(): void {
+    if (this.#parts.standing.refused && !this.#trial) throw credentialRefused();
   }
 
   #reason(opening: Opening): ChallengeReason {
@@ -224,25 +246,4 @@ export class Handshake {
     if (this.#authenticated > 0) return 'stale';
     return this.#parts.pool.policy === 'single-use' ? 'single_use' : 'cold';
   }
-}
-
-function noDigest(): GatewayError {
-  return new GatewayError(
-    'upstream-no-digest',
-    'The upstream answered 401 without a Digest challenge that the gateway may use. Check baseUrl and digest.algorithms.',
-  );
-}
-
-function alwaysStale(): GatewayError {
-  return new GatewayError(
-    'upstream-protocol',
-    'The upstream calls every nonce stale, even one that it has just issued.',
-  );
-}
-
-function cannotRepeat(): GatewayError {
-  return new GatewayError(
-    'upstream-protocol',
-    'The upstream asked for authentication again after the body was sent, and the body is larger than body.replayUpTo. Send the request again.',
-  );
 }

@@ -4,6 +4,9 @@ import { hash } from '../digest/algorithms.ts';
 import type { RequestBody } from './body.ts';
 import type { ExchangeRequest } from './exchange.ts';
 
+/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
+export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
+
 /** A client's request, its body taken. */
 export interface UpstreamRequest {
   readonly method: string;

@@ -1,33 +1,24 @@
-import { randomBytes } from 'node:crypto';
 import type { Pool } from 'undici';
-import { Cancellation } from '../base/cancellation.ts';
+import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
-import type { Nonce } from '../challenges/nonce.ts';
-import { NoncePool } from '../challenges/pool.ts';
-import { Replicas } from '../challenges/replicas.ts';
-import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store.ts';
-import type { AlgorithmName } from '../digest/algorithms.ts';
-import { type Credential, chooseFor } from '../digest/authorization.ts';
-import { parseChallenges } from '../digest/challenge.ts';
+import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { type BodyLimits, type BodySource, NO_BODY, receiveBody } from './body.ts';
+import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
 import { type ConnectionOptions, openConnections } from './connections.ts';
-import { CredentialCircuit } from './credential-circuit.ts';
+import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
 import { exchange } from './exchange.ts';
-import { Handshake, type HandshakeParts } from './handshake.ts';
-import { type AnswerSink, nowhere } from './sink.ts';
+import { Profile, type ProfileOptions, type Rotation, type VersionState } from './profile.ts';
+import type { AnswerSink } from './sink.ts';
 
 /** Requests that may wait for each connection before the gateway says that it is overloaded. */
 const QUEUE_PER_CONNECTION = 16;
 
-export interface UpstreamOptions extends ConnectionOptions {
-  readonly deployment: string;
-  readonly credential: Credential & { readonly name: string; readonly version: string };
-  readonly algorithms: readonly AlgorithmName[];
-  /** How nonces are used; `auto`: learned. */
-  readonly noncePolicy: NoncePolicy | 'auto';
-  readonly renewAhead: RenewAhead;
+/** All that an upstream is made from but its credentials, which can change while it is in use. */
+export interface UpstreamOptions extends ConnectionOptions, VersionOptions {
+  /** Attempts in a minute with a credential that is refused. */
+  readonly attemptsWhenRefused: number;
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
@@ -44,9 +35,6 @@ export interface ClientRequest {
   readonly body: BodySource | undefined;
 }
 
-/** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
-export type RenewAhead = boolean | { readonly method: string; readonly path: string };
-
 export interface UpstreamExternals {
   readonly store: ChallengeStore;
   readonly clock: Clock;
@@ -55,101 +43,122 @@ export interface UpstreamExternals {
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
   /** Told that a deployment's nonces serve only the process that obtained them. */
   readonly onNoncesApart: (deployment: string) => void;
+  /** Told what became of a deployment's candidate. */
+  readonly onRotation: (rotation: DeploymentRotation) => void;
 }
 
-/** One deployment's upstream: its connections, nonces and credential. */
+export interface DeploymentRotation extends Rotation {
+  readonly deployment: string;
+}
+
+/** How a version of a credential stands. */
+export interface CredentialState {
+  readonly credential: string;
+  readonly version: string;
+  readonly state: VersionState;
+  /** Whether it is the one that requests go out with. */
+  readonly inUse: boolean;
+  /** Whether it was to take the place of the one in use, and was tried in vain. */
+  readonly rejected: boolean;
+}
+
+/** One deployment's upstream: its connections, and a profile for each credential. */
 export class Upstream {
-  readonly #options: UpstreamOptions;
-  readonly #metrics: Metrics;
-  readonly #clock: Clock;
+  readonly options: UpstreamOptions;
+  readonly #externals: UpstreamExternals;
   readonly #connections: Pool;
-  readonly #nonces: NoncePool;
-  readonly #circuit: CredentialCircuit;
-  readonly #parts: HandshakeParts;
-  /** From `serializeKey`: what its challenges are shared under. */
-  readonly key: string;
-  /** The path of the last GET that succeeded, without its query. */
-  #lastPath: string | undefined;
+  readonly #profiles = new Map<string, Profile>();
   #inFlight = 0;
   #onIdle: (() => void) | undefined;
 
-  constructor(options: UpstreamOptions, externals: UpstreamExternals) {
-    const { deployment, credential } = options;
-    const { metrics } = externals;
-    this.#options = options;
-    this.#metrics = metrics;
-    this.#clock = externals.clock;
+  constructor(options: UpstreamOptions, externals: UpstreamExternals, sets: readonly CredentialSet[]) {
+    this.options = options;
+    this.#externals = externals;
     this.#connections = openConnections(options);
-    this.#circuit = new CredentialCircuit(externals.clock);
-    this.key = serializeKey({
-      deployment,
-      origin: options.origin,
-      credential: credential.name,
-      credentialVersion: credential.version,
-      egressAddress: '',
-    });
-    this.#nonces = new NoncePool({
-      replicas: new Replicas({ key: this.key, store: externals.store }),
-      credential,
-      clock: externals.clock,
-      wallTime: Date.now,
-      newCnonce: () => randomBytes(16).toString('hex'),
-      random: Math.random,
-      policy: options.noncePolicy,
-      onStep: (policy) => externals.onPolicyStep(deployment, policy),
-      onApart: () => externals.onNoncesApart(deployment),
-      renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
-    });
-    this.#parts = {
-      pool: this.#nonces,
-      circuit: this.#circuit,
-      choose: (lines) => chooseFor(credential, parseChallenges(lines), options.algorithms),
-      exchange: (request, sink) => exchange(this.#connections, request, sink),
-      onAttempt: (result) => metrics.upstreamAttempts.inc({ deployment, result }),
-      onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
-      onSuccess: (target) => {
-        this.#lastPath = target;
-      },
-    };
+    for (const set of sets) this.#profiles.set(set.name, this.#profileOf(set));
   }
 
-  /** Whether the credential was refused and has not been accepted since. */
-  get credentialRefused(): boolean {
-    return this.#circuit.open;
+  get credentials(): CredentialState[] {
+    return Array.from(this.#profiles, ([credential, profile]) =>
+      profile.versions.map((each) => ({
+        credential,
+        version: each.version,
+        state: profile.stateOf(each),
+        inUse: profile.isInUse(each),
+        rejected: profile.isRejected(each),
+      })),
+    ).flat();
   }
 
-  /** Age of the nonce in use, in milliseconds; undefined: none is. */
+  /** Age of the youngest nonce in use, in milliseconds; undefined: none is. */
   get nonceAgeMs(): number | undefined {
-    const { known } = this.#nonces;
-    return known === undefined ? undefined : this.#clock.now() - known.obtainedAt;
+    const ages = this.#pools.flatMap(({ known }) =>
+      known === undefined ? [] : [this.#externals.clock.now() - known.obtainedAt],
+    );
+    return ages.length === 0 ? undefined : Math.min(...ages);
   }
 
-  /** How nonces are used here. */
+  /** How nonces are used here; where credentials differ, the most careful way. */
   get noncePolicy(): NoncePolicy {
-    return this.#nonces.policy;
+    const policies = new Set(this.#pools.map(({ policy }) => policy));
+    return NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0];
   }
 
   /** How long nonces live here, as far as it was learned, in milliseconds. */
   get nonceLifetimeMs(): number | undefined {
-    return this.#nonces.lifetimeMs;
+    const lifetimes = this.#pools.flatMap(({ lifetimeMs }) => lifetimeMs ?? []);
+    return lifetimes.length === 0 ? undefined : Math.min(...lifetimes);
   }
 
   /** Takes over nonces that other processes share; for the start. */
-  restore(): Promise<void> {
-    return this.#nonces.restore();
+  async restore(): Promise<void> {
+    await Promise.all(this.#inUse.map((version) => version.restore()));
   }
 
-  /** Another process shared a nonce. */
-  adopt(): Promise<void> {
-    return this.#nonces.adopt();
+  /** Another process changed what is shared under this key. */
+  adopt(key: string): void {
+    for (const profile of this.#profiles.values()) {
+      for (const version of profile.versions) if (version.key === key) void version.pool.adopt();
+    }
+  }
+
+  uses(credential: string): boolean {
+    return this.#profiles.has(credential);
+  }
+
+  /** What the sources of a credential hold now; one that is new here is used from now on. */
+  offer(set: CredentialSet): void {
+    const known = this.#profiles.get(set.name);
+    known?.offer(set);
+    if (known !== undefined) return;
+    const added = this.#profileOf(set);
+    this.#profiles.set(set.name, added);
+    void added.current.restore();
+  }
+
+  /** Drops every credential but these; the caller sends no new requests with them. */
+  keepOnly(names: ReadonlySet<string>): void {
+    for (const [name, profile] of this.#profiles) {
+      if (names.has(name)) continue;
+      this.#profiles.delete(name);
+      void profile.current.pool.park();
+    }
   }
 
   /**
-   * Sends a client's request, authenticated, and its answer to the sink. Cancelling gives the request up.
+   * Sends a client's request, authenticated with the credential of this name, and its answer to the sink. Cancelling gives the request up.
    * @throws GatewayError when no answer reached the sink, or when it broke off
    */
-  async send(request: ClientRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void> {
-    const { deployment, connections, totalTimeout } = this.#options;
+  async send(
+    request: ClientRequest,
+    credential: string,
+    sink: AnswerSink,
+    cancellation: Cancellation,
+  ): Promise<void> {
+    const { deployment, connections, totalTimeout } = this.options;
+    const profile = this.#profiles.get(credential);
+    if (profile === undefined)
+      throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
     if (this.#inFlight >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
     let awaitsClient = (): boolean => true;
     const timer = setTimeout(() => {
@@ -157,19 +166,27 @@ export class Upstream {
     }, totalTimeout);
     this.#inFlight += 1;
     try {
-      const body = await receiveBody(request.body, this.#options.body, cancellation);
+      const body = await receiveBody(request.body, this.options.body, cancellation);
       awaitsClient = () => body.kind === 'streamed' && body.progress.awaitsClient;
-      const begun = this.#clock.now();
+      const begun = this.#externals.clock.now();
       try {
-        await new Handshake(this.#parts, { ...request, body }, sink, cancellation).run();
+        await profile.send({ ...request, body }, sink, cancellation);
       } finally {
-        this.#metrics.upstreamDuration.observe({ deployment }, (this.#clock.now() - begun) / 1000);
+        this.#externals.metrics.upstreamDuration.observe(
+          { deployment },
+          (this.#externals.clock.now() - begun) / 1000,
+        );
       }
     } finally {
       clearTimeout(timer);
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
     }
+  }
+
+  /** Leaves the nonces in use for whoever takes the place of this upstream. */
+  async park(): Promise<void> {
+    await Promise.all(this.#pools.map((pool) => pool.park()));
   }
 
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
@@ -179,21 +196,33 @@ export class Upstream {
         this.#onIdle = resolve;
       });
     }
-    await this.#nonces.park();
+    await this.park();
     await this.#connections.close();
   }
 
-  async #renewAhead(replaced: Nonce): Promise<void> {
-    const { renewAhead } = this.#options;
-    const chosen = typeof renewAhead === 'object' ? renewAhead : { method: 'HEAD', path: this.#lastPath };
-    if (chosen.path === undefined) return;
-    const [target = ''] = chosen.path.split('?');
-    const request = { method: chosen.method, target, headers: [], body: NO_BODY };
-    try {
-      await new Handshake(this.#parts, request, nowhere, new Cancellation()).renew(replaced);
-    } catch {
-      // Counted as an attempt that failed; the nonce in use serves until the upstream refuses it.
-    }
+  get #inUse(): CredentialVersion[] {
+    return Array.from(this.#profiles.values(), ({ current }) => current);
+  }
+
+  get #pools() {
+    return this.#inUse.map(({ pool }) => pool);
+  }
+
+  #profileOf(set: CredentialSet): Profile {
+    const { deployment, attemptsWhenRefused } = this.options;
+    const { clock, onRotation } = this.#externals;
+    const externals: VersionExternals = {
+      ...this.#externals,
+      exchange: (request, sink) => exchange(this.#connections, request, sink),
+    };
+    const open: ProfileOptions['open'] = (credential, owner) =>
+      new CredentialVersion(credential, this.options, externals, owner);
+    return new Profile(set, {
+      attemptsWhenRefused,
+      clock,
+      open,
+      onRotation: (rotation) => onRotation({ deployment, ...rotation }),
+    });
   }
 }
 

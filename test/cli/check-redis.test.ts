@@ -40,6 +40,16 @@ test('the password and the authority of Redis are read', async () => {
   expect(redis?.password?.reveal()).toBe('hunter3');
 });
 
+test('Sentinels have a password of their own', async () => {
+  await writeFile(join(folder, 'sentinel'), 'hunter4\n', { mode: 0o600 });
+  const file = await configFile(
+    '{ sentinels: ["a:1"], name: m, sentinelUsername: s, sentinelPassword: { file: sentinel } }',
+  );
+  const { redis } = await readSetup(file, { environment });
+  expect([redis?.sentinelUsername, redis?.sentinelPassword?.reveal()]).toEqual(['s', 'hunter4']);
+  expect([redis?.username, redis?.password]).toEqual([undefined, undefined]);
+});
+
 test('TLS without an authority of its own trusts those of Node.js', async () => {
   const { redis } = await readSetup(await configFile('{ url: "rediss://a" }'), { environment });
   expect(redis?.tls).toEqual({ ca: undefined });
@@ -55,13 +65,14 @@ test('without TLS there is none, and without redis nothing', async () => {
 
 test('every secret and file of Redis that is missing is a line with its place', async () => {
   const file = await configFile(
-    '{ cluster: ["a:1"], password: { env: NOT_SET }, tls: { caFile: none.pem } }',
+    '{ sentinels: ["a:1"], name: m, password: { env: NOT_SET }, sentinelPassword: { file: none }, tls: { caFile: none.pem } }',
   );
   expect(await gateway(['check', '--config', file], environment)).toEqual({
     status: 2,
     stdout: [
-      `${file}:3:38 redis.password: the environment variable NOT_SET is not set: set it for this process`,
-      `${file}:3:71 redis.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form`,
+      `${file}:3:49 redis.password: the environment variable NOT_SET is not set: set it for this process`,
+      `${file}:3:85 redis.sentinelPassword: ${folder}/none does not exist: create it, or name another file`,
+      `${file}:3:116 redis.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form`,
       '',
     ].join('\n'),
     stderr: '',

@@ -23,6 +23,7 @@ describe('client add', () => {
           addresses: ['10.1.0.0/16', '2001:db8::1/128'],
           apiKeySha256: [hash('sha256', keys[0] ?? '')],
         },
+        allow: [],
       },
     ]);
   });

@@ -48,7 +48,7 @@ const ids: Case[] = [
   [
     'an id twice',
     withClients([one('{ addresses: [10.0.0.1] }'), one('{ addresses: [10.0.0.2] }')]),
-    ['5:11 clients[1].id: is that of a client before it, too: give each its own'],
+    ['5:11 clients[1].id: is that of another client, too: give each its own'],
   ],
   ...['a:b', 'anonymous', '"ä"', '""'].map(
     (id): Case => [

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { type Case, faultLines } from './fault-lines.ts';
-import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
+import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const withCredential = (content: string) => `credentials:\n  a: ${content}\n${DEPLOYMENTS}`;
@@ -34,6 +34,20 @@ const unknown: Case[] = [
       '8:12 deployments.d.tls.ca: does not exist: the nearest key is caFile',
       '9:17 deployments.d.timeouts.connection: does not exist: the nearest key is connect',
       '10:13 deployments.d.body.maximum: does not exist: the nearest key is max',
+    ],
+  ],
+  [
+    'in an operation',
+    withMore('operations: { o: { methode: GET, method: GET, path: /a } }'),
+    ['7:24 deployments.d.operations.o.methode: does not exist: the nearest key is method'],
+  ],
+  [
+    'in a rule of a client',
+    `${RIGHT}\nclients: [{ id: c, allow: [{ deployment: d, site: [x], parameters: { ids: { min: 1 } } }], identify: { addresses: [10.0.0.1] } }]`,
+    [
+      '3:45 clients[0].allow[0].site: does not exist: the nearest key is sites',
+      '3:75 clients[0].allow[0].parameters.ids: has neither max nor values: give at least one, or leave the parameter out',
+      '3:77 clients[0].allow[0].parameters.ids.min: does not exist: the nearest key is max',
     ],
   ],
   [
@@ -101,7 +115,7 @@ const later = ['workers: 1', 'audit: {}'].map((line): Case => {
   return [key, `${RIGHT}\n${line}`, [`3:1 ${key}: is not available in this version: leave it out`]];
 });
 
-const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOperations', 'egress'].map(
+const laterInDeployments = ['rewrite', 'egress'].map(
   (key): Case => [
     key,
     withMore(`${key}: {}`),
@@ -110,13 +124,6 @@ const laterInDeployments = ['rewrite', 'injectSite', 'operations', 'unlistedOper
 );
 
 const laterDeeper: Case[] = [
-  ...['allow', 'limits'].map(
-    (key): Case => [
-      `${key} of a client`,
-      `${RIGHT}\n${CLIENTS.replace('id: c', `id: c, ${key}: []`)}`,
-      [`3:20 clients[0].${key}: is not available in this version: leave it out`],
-    ],
-  ),
   [
     'tls',
     withMore('tls: { pinSha256: [] }'),

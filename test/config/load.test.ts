@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { credentialOf } from '../../src/config/deployment.ts';
+import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
 import { knownKeys } from '../../src/config/values.ts';
@@ -36,7 +36,7 @@ describe('a configuration that is right', () => {
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
       control: { address: '127.0.0.1', port: 8081 },
-      clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] } }],
+      clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       anonymous: false,
       credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
       deployments: {
@@ -44,7 +44,15 @@ describe('a configuration that is right', () => {
           baseUrl: 'https://a.example',
           match: { pathPrefix: '/a/' },
           credential: 'a',
-          digest: { algorithms: ['SHA-512-256', 'SHA-256', 'MD5'], noncePolicy: 'auto', renewAhead: true },
+          injectSite: false,
+          operations: {},
+          unlistedOperations: 'allow',
+          digest: {
+            algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
+            noncePolicy: 'auto',
+            renewAhead: true,
+            attemptsWhenRefused: 2,
+          },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
@@ -58,6 +66,13 @@ describe('a configuration that is right', () => {
     const text = [
       'listen: { address: "::1", port: 0 }',
       `control: { address: 0.0.0.0, port: 9, tokenSha256: ${'AB'.repeat(32)} }`,
+      'clients:',
+      '  - id: reporting',
+      '    identify: { addresses: [10.0.0.1] }',
+      '    allow:',
+      '      - { deployment: d, sites: [x], operations: [o], methods: [GET], parameters: { ids: { max: 25, values: ["1"] } } }',
+      '      - { deployment: d }',
+      '  - { id: nobody, identify: { addresses: [10.0.0.2] } }',
       'anonymous: true',
       'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
       'deployments:',
@@ -66,6 +81,9 @@ describe('a configuration that is right', () => {
       '    match: { pathPrefix: "/%61/", host: Gateway.Internal }',
       '    siteParameter: site_name',
       '    sites: { x: { credential: a } }',
+      '    injectSite: true',
+      '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
+      '    unlistedOperations: deny',
       '    digest: { algorithms: [MD5] }',
       '    tls: { caFile: /etc/ca.pem, minVersion: TLSv1.3 }',
       '    connections: 1',
@@ -75,7 +93,23 @@ describe('a configuration that is right', () => {
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
-      clients: [],
+      clients: [
+        {
+          id: 'reporting',
+          identify: { addresses: [expect.any(Network)] },
+          allow: [
+            {
+              deployment: 'd',
+              sites: new Set(['x']),
+              operations: new Set(['o']),
+              methods: new Set(['GET']),
+              parameters: [{ name: 'ids', max: 25, values: new Set(['1']) }],
+            },
+            { deployment: 'd', sites: '*', operations: '*', methods: '*', parameters: [] },
+          ],
+        },
+        { id: 'nobody', identify: { addresses: [expect.any(Network)] }, allow: [] },
+      ],
       anonymous: true,
       credentials: {
         a: { username: { value: expect.any(Secret) }, password: { file: '/srv/gateway/sub/key' } },
@@ -86,7 +120,13 @@ describe('a configuration that is right', () => {
           match: { pathPrefix: '/%61/', host: 'gateway.internal' },
           siteParameter: 'site_name',
           sites: { x: { credential: 'a' } },
-          digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true },
+          injectSite: true,
+          operations: {
+            o: { method: 'GET', path: '/a/{id}', parameters: { s: 'text?' } },
+            p: { method: 'POST', path: '/b/', parameters: {} },
+          },
+          unlistedOperations: 'deny',
+          digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true, attemptsWhenRefused: 2 },
           tls: { caFile: '/etc/ca.pem', minVersion: 'TLSv1.3', allowPlaintext: false },
           connections: 1,
           timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },
@@ -127,13 +167,23 @@ describe('a configuration that is right', () => {
     ]).toEqual([undefined, undefined, undefined]);
   });
 
-  test.each(['credential: a', 'siteParameter: s\n    sites: { x: { credential: a }, y: { credential: a } }'])(
-    'has one credential for a deployment: %j',
-    (lines) => {
-      const config = parseConfig(served(withMore()).replace('credential: a', lines), 'c.yaml');
-      expect(Object.values(config.deployments).map(credentialOf)).toEqual(['a']);
-    },
-  );
+  test.each([
+    ['credential: a', ['a']],
+    [
+      'siteParameter: s\n    sites: { x: { credential: b }, y: { credential: a }, z: { credential: b } }',
+      ['b', 'a'],
+    ],
+  ])('names the credentials of a deployment, each once: %j', (lines, names) => {
+    const text = served(withMore()).replace('credential: a', lines);
+    const { deployments } = parseConfig(
+      text.replace(
+        /^credentials.*$/m,
+        'credentials: { a: &c { username: { env: U }, password: { env: P } }, b: *c }',
+      ),
+      'c.yaml',
+    );
+    expect(Object.values(deployments).map(credentialsOf)).toEqual([names]);
+  });
 });
 
 describe('the files of config/', () => {
@@ -157,12 +207,14 @@ describe('the files of config/', () => {
   test('example.yaml shows every key', async () => {
     const text = await readFile('config/example.yaml', 'utf8');
     const keys = keysUnder([]);
-    expect(keys).toEqual(expect.arrayContaining(['tokenSha256', 'replayUpTo', 'caFile', 'env']));
+    expect(keys).toEqual(expect.arrayContaining(['tokenSha256', 'replayUpTo', 'caFile', 'env', 'max']));
     expect(keys.filter((key) => !new RegExp(`(^|[\\s{])${key}:`, 'm').test(text))).toEqual([]);
   });
 
-  function keysUnder(path: readonly string[]): string[] {
-    const named = ['credentials', 'deployments', 'sites', 'clients', 'issuers'].includes(path.at(-1) ?? '');
+  function keysUnder(path: readonly (string | number)[]): string[] {
+    const last = String(path.at(-1));
+    if (['clients', 'allow', 'issuers'].includes(last)) return keysUnder([...path, 0]);
+    const named = ['credentials', 'deployments', 'sites', 'operations', 'parameters'].includes(last);
     const keys = named ? ['NAME'] : knownKeys(configSchema('.'), path);
     const below = keys.flatMap((key) => keysUnder([...path, key]));
     return named ? below : [...keys, ...below];

@@ -37,6 +37,16 @@ describe('redis', () => {
     });
   });
 
+  test('has a user and a password for the Sentinels, beside those for Redis', () => {
+    const section =
+      '{ sentinels: ["a:1"], name: m, sentinelUsername: s, sentinelPassword: { env: S }, password: { env: P } }';
+    expect(redisOf(section)).toMatchObject({
+      sentinelUsername: 's',
+      sentinelPassword: { env: 'S' },
+      password: { env: 'P' },
+    });
+  });
+
   test('is a Cluster, with user, password, prefix and authority', () => {
     const section =
       '{ cluster: ["a:1", "b:2"], username: u, password: { value: p }, keyPrefix: "a:b", tls: { caFile: ca.pem } }';
@@ -99,6 +109,18 @@ const faults: Case[] = [
     'with a user without password',
     '{ url: "redis://a", username: u }',
     ['3:1 redis.password: is missing: a user needs one; give its source'],
+  ],
+  [
+    'with a user for the Sentinels without password',
+    '{ sentinels: ["a:1"], name: m, sentinelUsername: s }',
+    ['3:1 redis.sentinelPassword: is missing: a user needs one; give its source'],
+  ],
+  [
+    'with a password for Sentinels without them',
+    '{ url: "redis://a", sentinelUsername: s, sentinelPassword: { env: S } }',
+    ['sentinelUsername', 'sentinelPassword'].map(
+      (key, at) => `3:${[46, 67][at]} redis.${key}: is for sentinels only: leave it out, or give sentinels`,
+    ),
   ],
   [
     'with a password without source',

@@ -83,9 +83,7 @@ const sites: Case[] = [
   [
     'sites of several credentials',
     withSites('siteParameter: s', 'sites:', '  x: { credential: b }', '  y: { credential: a }'),
-    [
-      '9:24 deployments.d.sites.y.credential: several credentials per deployment are not available in this version: name "b" for every site',
-    ],
+    [],
   ],
   [
     'a site whose credential does not exist',

@@ -159,6 +159,11 @@ const limits: Case[] = [
     ['7:18 deployments.d.connections: must be a whole number from 1 to 65535'],
   ],
   [
+    'no attempts with a refused credential',
+    withMore('digest: { attemptsWhenRefused: 0 }'),
+    ['7:36 deployments.d.digest.attemptsWhenRefused: must be a whole number from 1 to 60'],
+  ],
+  [
     'an algorithm that does not exist',
     withMore('digest: { algorithms: [MD5, MD4] }'),
     ['7:33 deployments.d.digest.algorithms[1]: must be one of SHA-512-256, SHA-256, MD5'],

@@ -16,6 +16,7 @@ async function start(readiness: Readiness, tokenSha256?: string): Promise<string
     tokenSha256,
     live: () => readiness.status !== 'unready',
     readiness: () => readiness,
+    offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
   });
   close = () => control.close();
   const { port } = await control.listen('127.0.0.1', 0);
@@ -62,6 +63,12 @@ test('metrics are in the format of Prometheus, under the names of the contract',
   }
 });
 
+test('the description of the API is JSON and names the version', async () => {
+  const answer = await fetch(`${await start(ready)}/openapi.json`);
+  expect(answer.headers.get('content-type')).toMatch(/^application\/json/);
+  expect(await answer.json()).toMatchObject({ openapi: '3.1.0', info: { version: '1.2.3' } });
+});
+
 test('helmet guards every answer, and nothing names the framework', async () => {
   const { headers, status } = await fetch(`${await start(ready)}/nothing`);
   expect(status).toBe(404);
@@ -76,6 +83,7 @@ test('with a token, metrics need it and health does not', async () => {
     fetch(`${origin}/metrics`, authorization === undefined ? {} : { headers: { authorization } });
   expect((await ask()).status).toBe(401);
   expect((await ask('Bearer wrong')).status).toBe(401);
+  expect((await fetch(`${origin}/openapi.json`)).status).toBe(401);
   expect((await ask(`Basic ${token}`)).status).toBe(401);
   expect((await ask(`Bearer ${token}`)).status).toBe(200);
   expect((await fetch(`${origin}/readyz`)).status).toBe(200);

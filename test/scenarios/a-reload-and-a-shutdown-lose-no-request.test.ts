@@ -15,11 +15,32 @@ test('a reload takes over a new credential while requests are under way', async 
   const { origin } = simulator.deployments.submissions;
   const upstream = { origin, ca: simulator.ca, username: 'demo-user-2', password: 'another' };
   const under = Array.from({ length: 10 }, () => get(authors));
-  await gateway.app.reload(async () => (await setupFor({ submissions: upstream })).setup);
+  await gateway.app.reload(
+    async () => (await setupFor({ submissions: upstream }, {}, gateway.versions)).setup,
+  );
   const after = Array.from({ length: 10 }, () => get(authors));
   const statuses = (await Promise.all([...under, ...after])).map(({ status }) => status);
   expect(statuses).toEqual(Array(20).fill(200));
   expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'success' })).toBe(1);
+});
+
+test('a reload keeps connections and nonces where nothing changes, and nonces where something does', async () => {
+  const { simulator, gateway, get } = await startPair({ qop: 'auth', nc: 'window' });
+  const { origin } = simulator.deployments.submissions;
+  expect((await get(authors)).status).toBe(200);
+  const reloadWith = (settings: Record<string, unknown>) =>
+    gateway.app.reload(
+      async () =>
+        (await setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions)).setup,
+    );
+  const opened = simulator.counts('submissions').connections;
+  const grown: number[] = [];
+  for (const settings of [{}, { match: { pathPrefix: '/api/' } }, { connections: 7 }]) {
+    await reloadWith(settings);
+    expect((await get(authors)).status).toBe(200);
+    grown.push(simulator.counts('submissions').connections - opened);
+  }
+  expect([grown, simulator.counts('submissions').challenges]).toEqual([[0, 0, 1], 1]);
 });
 
 test('a configuration that cannot be read leaves the one in force', async () => {
@@ -34,7 +55,11 @@ test('a client that nobody knows is refused unless anonymous is on', async () =>
   const { simulator, gateway, get } = await startPair();
   const { origin } = simulator.deployments.submissions;
   const clients = [{ id: 'elsewhere', identify: { addresses: ['192.0.2.1'] } }];
-  const known = await setupFor({ submissions: { origin, ca: simulator.ca } }, { anonymous: false, clients });
+  const known = await setupFor(
+    { submissions: { origin, ca: simulator.ca } },
+    { anonymous: false, clients },
+    gateway.versions,
+  );
   await gateway.app.reload(() => Promise.resolve(known.setup));
   const answer = await get(authors);
   expect([answer.status, answer.headers.has('www-authenticate')]).toEqual([401, true]);

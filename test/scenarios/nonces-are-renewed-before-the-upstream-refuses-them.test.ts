@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { authors, startPair } from '../support/simulated-pair.ts';
+import { until } from '../support/until.ts';
 
 const LIFETIME_MS = 600;
 
@@ -49,4 +50,17 @@ test('renewAhead: false leaves it to the requests', async () => {
   );
   expect(await askFor(4 * LIFETIME_MS, get)).toEqual(new Set([200]));
   expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBe(0);
+}, 10_000);
+
+test('a renewal that finds the credential refused is the last one', async () => {
+  const { simulator, gateway, get } = await startPair({ qop: 'auth', nonceLifetimeMs: LIFETIME_MS });
+  await askFor(1.5 * LIFETIME_MS, get);
+  expect(await gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBeGreaterThan(0.5);
+  simulator.set('submissions', {
+    accounts: [{ username: 'demo-user', password: 'changed', sites: ['demo'] }],
+  });
+  const refusals = () => gateway.metric('digest_gateway_upstream_attempts_total', { result: 'refused' });
+  await until(async () => (await refusals()) === 1);
+  await new Promise((resolve) => setTimeout(resolve, 2 * LIFETIME_MS));
+  expect(simulator.counts('submissions').refused['wrong-response']).toBe(1);
 }, 10_000);

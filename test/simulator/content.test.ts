@@ -3,7 +3,7 @@ import { submissions } from '../../src/simulator/content.ts';
 import { toJson, toXml } from '../../src/simulator/documents.ts';
 import { readIds } from '../../src/simulator/operations.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { authorsPath, type Seen, user, useSessions } from './session.ts';
+import { authors, authorsPath, type Seen, user, useSessions } from './session.ts';
 
 const open = useSessions();
 
@@ -129,6 +129,24 @@ describe('the checks come in their order', () => {
     for (const [site, status] of Object.entries({ a: 200, b: 200, demo: 500 })) {
       const target = `${authorsPath}?ids=%27DEMO-2026-0001%27&site_name=${site}`;
       expect((await answered(await challenge(), { ...two, target })).status).toBe(status);
+    }
+  });
+
+  test('while a password is changed both are right, for each algorithm', async () => {
+    const accounts = [{ ...user, otherPasswords: ['new'], sites: ['demo'] }];
+    for (const algorithm of ['MD5', 'SHA-256-sess'] as const) {
+      const { challenge, answered, simulator } = await open({
+        accounts,
+        qop: 'auth',
+        algorithms: [algorithm],
+      });
+      const statusWith = async (password: string) =>
+        (await answered(await challenge(), { password, target: authors })).status;
+      expect([await statusWith(user.password), await statusWith('new'), await statusWith('other')]).toEqual([
+        200, 200, 401,
+      ]);
+      simulator.set('submissions', { accounts: [{ ...user, password: 'new', sites: ['demo'] }] });
+      expect([await statusWith(user.password), await statusWith('new')]).toEqual([401, 200]);
     }
   });
 

@@ -109,7 +109,7 @@ test('the proof of the server is the one of the vectors', async () => {
   );
   for (const vector of proofs) {
     const proof: Proof = {
-      account: { sites: new Set(), secretHash: () => '' },
+      account: { sites: new Set(), secretHashes: () => [] },
       hash: 'md5',
       secretHash: hashOf('md5', 'alice', 'Protected Area', 'pw'),
       nonce: 'MTc2NzIyNTYwMDphYmNk',

@@ -7,11 +7,13 @@ import { describe, expect, test } from '@jest/globals';
 const FLOORS: Readonly<Record<string, number>> = {
   base: 0,
   digest: 1,
+  policy: 1,
   metrics: 1,
   simulator: 1,
   challenges: 2,
   credentials: 2,
   config: 2,
+  limits: 2,
   identity: 3,
   upstream: 3,
   gateway: 4,
@@ -21,7 +23,10 @@ const FLOORS: Readonly<Record<string, number>> = {
 };
 
 /** Rooms that compute only: no I/O, clock or randomness. */
-const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = { digest: ['node:crypto'] };
+const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = {
+  digest: ['node:crypto'],
+  policy: [],
+};
 
 const root = fileURLToPath(new URL('../../src', import.meta.url));
 const files = globSync('**/*.{ts,js}', { cwd: root });

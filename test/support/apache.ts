@@ -20,13 +20,19 @@ const MODULES = {
   ssl_module: 'mod_ssl',
 };
 
+/** A file of users, as htdigest writes it, in which the account has this password. */
+export function apacheUsers(password: string): string {
+  const { username, realm } = account;
+  const ha1 = createHash('md5').update(`${username}:${realm}:${password}`).digest('hex');
+  return `${username}:${realm}:${ha1}\n`;
+}
+
 /** Apache httpd with mod_auth_digest (MD5, qop=auth, rspauth always). */
 export function startApache(options: ApacheOptions = {}): Promise<RealServer> {
   const { nonceLifetime = 300, checkCount = false } = options;
-  const { username, realm, password } = account;
-  const ha1 = createHash('md5').update(`${username}:${realm}:${password}`).digest('hex');
+  const { realm } = account;
   return startRealServer({
-    users: `${username}:${realm}:${ha1}\n`,
+    users: apacheUsers(account.password),
     command: (file) => ['/usr/sbin/apache2', '-D', 'FOREGROUND', '-f', file],
     configuration: ({ folder, port }) => `
 ${Object.entries(MODULES)

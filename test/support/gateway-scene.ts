@@ -22,6 +22,7 @@ export interface GatewayScene {
   ask(target: string, ask?: Ask): Promise<Seen>;
   /** `upstream_attempts_total` by result, those that are 0 left out. */
   attempts(): Promise<Record<string, number>>;
+  readonly server: RealServer;
   /** Stops the server; resolves to every request that it saw. */
   stop(): Promise<Logged[]>;
 }
@@ -46,6 +47,7 @@ export function useScenes(): (
     closing.push(() => client.close());
     return {
       gateway,
+      server,
       ask: async (path, { method = 'GET', body } = {}) => {
         const answer = await client.request({ path, method, body: body ?? null });
         return { status: answer.statusCode, headers: answer.headers, body: await answer.body.text() };

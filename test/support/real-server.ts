@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { chmod, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { TestDeployment } from './running-gateway.ts';
@@ -26,6 +26,8 @@ export interface Logged {
 export interface RealServer {
   /** For `startGateway`. */
   readonly deployment: TestDeployment;
+  /** Replaces the file of users at once, while the server runs. */
+  setUsers(text: string): Promise<void>;
   /** Stops the server; resolves to every request that it saw, in the order of their ends. */
   stop(): Promise<Logged[]>;
   close(): Promise<void>;
@@ -66,6 +68,11 @@ export async function startRealServer(kind: ServerKind): Promise<RealServer> {
   const { folder, port } = server.place;
   return {
     deployment: { origin: `https://127.0.0.1:${port}`, ca, ...account },
+    async setUsers(text) {
+      const next = join(folder, 'users.next');
+      await writeFile(next, text);
+      await rename(next, join(folder, 'users'));
+    },
     async stop() {
       await server.stop();
       return parseLog(await readFile(join(folder, 'access.log'), 'utf8'));

@@ -22,13 +22,10 @@ export function openWatched(servers: RedisServers, more: Partial<RedisOptions> =
   const states: string[] = [];
   const failures: { operation: string; error: unknown }[] = [];
   const changes: string[] = [];
-  const store = openRedisStore(
-    { servers, username: undefined, password: undefined, keyPrefix: 'test', tls: undefined, ...more },
-    {
-      onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
-      onError: (operation, error) => failures.push({ operation, error }),
-    },
-  );
+  const store = openRedisStore(redisOptions(servers, more), {
+    onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
+    onError: (operation, error) => failures.push({ operation, error }),
+  });
   store.onChange((key) => changes.push(key));
   return {
     store,
@@ -37,6 +34,20 @@ export function openWatched(servers: RedisServers, more: Partial<RedisOptions> =
     changes,
     up: () => until(() => states.at(-1) === 'up'),
     down: () => until(() => states.length > 0 && states.at(-1) !== 'up'),
+  };
+}
+
+/** What a test says about Redis; the rest is absent, and the prefix that of all tests. */
+export function redisOptions(servers: RedisServers, more: Partial<RedisOptions> = {}): RedisOptions {
+  return {
+    servers,
+    username: undefined,
+    password: undefined,
+    sentinelUsername: undefined,
+    sentinelPassword: undefined,
+    keyPrefix: 'test',
+    tls: undefined,
+    ...more,
   };
 }
 

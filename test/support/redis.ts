@@ -6,9 +6,11 @@ import { type Place, type ServerProcess, startServer } from './server-process.ts
 
 export interface RedisSetup {
   /** Lines of redis.conf, beside those that make it small and private. */
-  readonly settings?: readonly string[];
+  readonly settings?: readonly string[] | ((port: number) => readonly string[]);
   /** With TLS only. */
   readonly certificate?: KeyPair;
+  /** The authority, PEM, that signed the certificates of the servers it speaks with. */
+  readonly ca?: string;
   /** What the server finds in its folder when it starts, by name of the file. */
   readonly files?: Readonly<Record<string, Buffer>>;
   readonly port?: number;
@@ -69,7 +71,7 @@ export async function startRedis(setup: RedisSetup = {}): Promise<RedisServer> {
     async restart(more = {}) {
       await server.close();
       server = await launch(
-        { ...setup, ...more, settings: [...(setup.settings ?? []), ...(more.settings ?? [])] },
+        { ...setup, ...more, settings: [...linesOf(setup, port), ...linesOf(more, port)] },
         port,
       );
     },
@@ -89,6 +91,7 @@ function launch(setup: RedisSetup, port?: number): Promise<ServerProcess> {
         if (setup.certificate) {
           await writeFile(join(folder, 'cert.pem'), setup.certificate.cert);
           await writeFile(join(folder, 'key.pem'), setup.certificate.key);
+          await writeFile(join(folder, 'ca.pem'), setup.ca ?? setup.certificate.cert);
         }
         const file = join(folder, 'redis.conf');
         await writeFile(file, configuration(setup, place));
@@ -101,10 +104,8 @@ function launch(setup: RedisSetup, port?: number): Promise<ServerProcess> {
   );
 }
 
-function configuration(
-  { settings = [], certificate, sentinel }: RedisSetup,
-  { folder, port }: Place,
-): string {
+function configuration(setup: RedisSetup, { folder, port }: Place): string {
+  const { certificate, sentinel } = setup;
   return [
     'bind 127.0.0.1',
     `dir ${folder}`,
@@ -116,12 +117,18 @@ function configuration(
           `tls-port ${port}`,
           `tls-cert-file ${folder}/cert.pem`,
           `tls-key-file ${folder}/key.pem`,
+          `tls-ca-cert-file ${folder}/ca.pem`,
           'tls-auth-clients no',
+          'tls-replication yes',
         ]
       : [`port ${port}`]),
-    ...settings,
+    ...linesOf(setup, port),
     '',
   ].join('\n');
+}
+
+function linesOf({ settings = [] }: Pick<RedisSetup, 'settings'>, port: number): readonly string[] {
+  return typeof settings === 'function' ? settings(port) : settings;
 }
 
 async function pidIn({ folder }: Place): Promise<string> {

@@ -18,6 +18,8 @@ export interface RunningGateway {
   readonly port: number;
   /** `http://127.0.0.1:PORT` of the control plane. */
   readonly control: string;
+  /** Of the credentials that were read for it; whoever offers it others has theirs from here. */
+  readonly versions: CredentialVersions;
   /** Every line logged so far, parsed. */
   readonly logged: Record<string, unknown>[];
   /** The sum of a metric over all series that have these labels; 0 when there are none. */
@@ -38,10 +40,10 @@ export interface TestDeployment {
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: Record<string, unknown> = {},
-  { clock = monotonicClock, redisPort }: { clock?: Clock; redisPort?: number } = {},
+  { clock = monotonicClock, redis }: { clock?: Clock; redis?: RedisOptions } = {},
 ): Promise<RunningGateway> {
-  const { setup } = await setupFor(deployments, top);
-  const redis = redisPort === undefined ? undefined : redisOn(redisPort);
+  const versions = new CredentialVersions();
+  const { setup } = await setupFor(deployments, top, versions);
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
   const app = createApp(
@@ -60,21 +62,18 @@ export async function startGateway(
     origin: `${setup.listenTls === undefined ? 'http' : 'https'}://127.0.0.1:${listen.port}`,
     port: listen.port,
     control: controlOrigin,
+    versions,
     logged,
     metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
     close: () => app.close(),
   };
 }
 
-function redisOn(port: number): RedisOptions {
-  const servers = { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 } as const;
-  return { servers, username: undefined, password: undefined, keyPrefix: 'test', tls: undefined };
-}
-
 /** What `createApp` takes, from deployments as a test describes them. */
 export async function setupFor(
   deployments: Record<string, TestDeployment>,
   top: Record<string, unknown> = {},
+  versions = new CredentialVersions(),
 ): Promise<{ setup: Parameters<typeof createApp>[0] }> {
   const config = parseConfig(
     stringify({
@@ -98,7 +97,7 @@ export async function setupFor(
   const { byName } = await readCredentials(
     config.credentials,
     new SourceReader({ environment: {} }, config.sealed),
-    new CredentialVersions(),
+    versions,
   );
   const authorities = new Map(
     Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),

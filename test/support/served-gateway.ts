@@ -17,6 +17,9 @@ export interface ServedGateway {
   metric(name: string, labels?: Record<string, string>): Promise<number>;
   /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
+  /** Ends the process without a chance to leave anything behind (SIGKILL). */
+  kill(): Promise<void>;
+  /** Ends it as an orchestrator does (SIGTERM): requests under way are finished. Can be called again. */
   close(): Promise<void>;
 }
 
@@ -57,11 +60,12 @@ export async function serveGateway(
   });
   const ended = once(child, 'close');
   const printed: string[] = [];
-  const close = async (): Promise<void> => {
-    child.kill('SIGTERM');
+  const end = async (signal: NodeJS.Signals): Promise<void> => {
+    child.kill(signal);
     await ended;
-    await rm(folder, { recursive: true });
+    await rm(folder, { recursive: true, force: true });
   };
+  const close = (): Promise<void> => end('SIGTERM');
   const up = await new Promise<{ listen: string; control: string }>((resolve, reject) => {
     createInterface(child.stderr)
       .on('line', (line) => {
@@ -83,6 +87,7 @@ export async function serveGateway(
         Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
       return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
     },
+    kill: () => end('SIGKILL'),
     close,
   };
 }

@@ -2,8 +2,8 @@ import { afterEach } from '@jest/globals';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import { startRelay } from './relay.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
-import { startUnevenRelay } from './uneven-relay.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
 export interface Pair {
@@ -55,9 +55,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
   const { port } = simulator.deployments.submissions;
   const relay =
-    options.relay === true
-      ? await startUnevenRelay(port, (index) => ({ latencyMs: (index * 7) % 20 }))
-      : undefined;
+    options.relay === true ? await startRelay(port, (index) => ({ requestMs: (index * 7) % 20 })) : undefined;
   const origin = `https://127.0.0.1:${relay?.port ?? port}`;
   const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
   const gateway = await startGateway(

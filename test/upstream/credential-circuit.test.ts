@@ -1,20 +1,29 @@
 import { expect, test } from '@jest/globals';
 import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';
 
-test('a refused credential gets one trial each half minute until it is accepted', () => {
-  let now = 0;
-  const circuit = new CredentialCircuit({ now: () => now });
-  expect(circuit.admit()).toBe(false);
-  circuit.refused();
-  expect(circuit.open).toBe(true);
-  expect(() => circuit.admit()).toThrow('upstream-credential-refused');
-  now = 29_999;
-  expect(() => circuit.admit()).toThrow('upstream-credential-refused');
-  now = 30_000;
-  expect(circuit.admit()).toBe(true);
-  expect(() => circuit.admit()).toThrow('upstream-credential-refused');
-  now = 60_000;
-  expect(circuit.admit()).toBe(true);
-  circuit.accepted();
-  expect([circuit.open, circuit.admit()]).toEqual([false, false]);
+/** The seconds of two minutes in which an attempt is let through. */
+function admitted(circuit: CredentialCircuit, clock: { ms: number }): number[] {
+  const seconds = Array.from({ length: 120 }, (_, index) => index);
+  return seconds.filter((second) => {
+    clock.ms = second * 1000;
+    try {
+      circuit.admit();
+      return true;
+    } catch (error) {
+      expect(error).toMatchObject({ code: 'upstream-credential-refused' });
+      return false;
+    }
+  });
+}
+
+test.each([
+  ['after one refusal, an attempt each half minute', 2, 1, [30, 60, 90]],
+  ['after two at once, none before the minute is over', 2, 2, [60, 90]],
+  ['one a minute', 1, 1, [60]],
+  ['six a minute', 6, 6, [60, 70, 80, 90, 100, 110]],
+])('%s', (_title, perMinute, refusals, expected) => {
+  const clock = { ms: 0 };
+  const circuit = new CredentialCircuit({ now: () => clock.ms }, perMinute);
+  for (let count = 0; count < refusals; count += 1) circuit.attempted();
+  expect(admitted(circuit, clock)).toEqual(expected);
 });

@@ -31,7 +31,7 @@ const clients = [
     identify: { certificate: { subject: 'O=Example, CN=reporting', san: 'dns:Reporting.Internal' } },
   },
   { id: 'keyed', identify: { apiKeySha256: hash('sha256', `${KEY}2`) } },
-];
+].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
 
 const running = useRunning(async () => {
   const files = await writeTlsFiles(server, authority.ca);

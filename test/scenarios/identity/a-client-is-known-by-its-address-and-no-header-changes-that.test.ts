@@ -9,7 +9,7 @@ const clients = [
   { id: 'narrow', identify: { addresses: ['127.0.5.7'] } },
   { id: 'wide', identify: { addresses: ['127.0.5.0/24', '2001:db8::/32'] } },
   { id: 'balancer', identify: { addresses: ['127.0.9.1'] } },
-];
+].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
 
 const direct = useRunning(() => openPair({ top: { anonymous: false, clients } }));
 const listen = { port: 0, trustedProxies: ['127.0.9.0/30'] };

@@ -19,7 +19,7 @@ beforeEach(async () => {
     { id: 'editors', identify: { jwt: { ...jwt, claims: { groups: 'editors', scope: 'read', level: 2 } } } },
     { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
     { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
-  ];
+  ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
   pair = await openPair({
     top: {
       anonymous: false,

@@ -12,7 +12,7 @@ const clients = [
   { id: 'far', identify: { addresses: ['127.0.7.0/24'], apiKeySha256: hash('sha256', FAR) } },
   { id: 'reporting', identify: { apiKeySha256: hash('sha256', KEY) } },
   { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
-];
+].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
 const pair = useRunning(() => openPair({ top: { anonymous: false, clients } }));
 const REFUSALS = 'digest_gateway_identification_refusals_total';
 

@@ -1,8 +1,9 @@
 import { afterEach, expect, test } from '@jest/globals';
 import { startRedis } from '../../support/redis.ts';
+import { redisOptions, single } from '../../support/redis-store.ts';
+import { startRelay } from '../../support/relay.ts';
 import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
 import { authors, openPair } from '../../support/simulated-pair.ts';
-import { startUnevenRelay } from '../../support/uneven-relay.ts';
 import { until } from '../../support/until.ts';
 
 const ATTEMPTS = 'digest_gateway_upstream_attempts_total';
@@ -20,11 +21,11 @@ async function twoAddresses() {
   closing.push(() => pair.close());
   const { simulator } = pair;
   let from = '127.0.0.1';
-  const relay = await startUnevenRelay(simulator.deployments.submissions.port, () => ({ from }));
+  const relay = await startRelay(simulator.deployments.submissions.port, () => ({ from }));
   closing.push(() => relay.close());
   const upstream = { submissions: { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca } };
   const replica = async (address: string): Promise<RunningGateway> => {
-    const gateway = await startGateway(upstream, {}, { redisPort: redis.port });
+    const gateway = await startGateway(upstream, {}, { redis: redisOptions(single(redis.port)) });
     closing.push(() => gateway.close());
     await until(async () => (await gateway.metric('digest_gateway_store_up')) === 1);
     from = address;

@@ -1,9 +1,13 @@
 import { hash } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { connectCommands } from '../../../src/challenges/redis-connection.ts';
+import { openRedisLimits } from '../../../src/limits/redis.ts';
+import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
+import { unused } from '../../support/limited.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
-import { openWatched, single, type WatchedStore } from '../../support/redis-store.ts';
+import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { until } from '../../support/until.ts';
 
 const LONG_MS = 60_000;
@@ -18,8 +22,7 @@ beforeAll(async () => {
 afterAll(() => cluster.close());
 beforeEach(async () => {
   for (const node of cluster.nodes) await node.command('FLUSHALL');
-  const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
-  [watched, other] = [openWatched({ kind: 'cluster', nodes }), openWatched({ kind: 'cluster', nodes })];
+  [watched, other] = [openWatched(cluster.servers), openWatched(cluster.servers)];
   await Promise.all([watched.up(), other.up()]);
 });
 afterEach(async () => {
@@ -54,6 +57,20 @@ test('all is shared, wherever it lives', async () => {
     expect(await other.store.lead(key, LONG_MS)).toBe(false);
   }
   expect([...watched.failures, ...other.failures]).toEqual([]);
+});
+
+test('limits are shared, wherever they live', async () => {
+  const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
+  const connect = () => connectCommands(redisOptions({ kind: 'cluster', nodes }));
+  const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test' }));
+  if (one === undefined || two === undefined) throw new Error('no store');
+  for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
+    const used = { ...unused(), total: 3 };
+    await until(() => one.settle(name, used).then(Boolean, () => false));
+    await until(() => two.settle(name, used).then(Boolean, () => false));
+    expect(await one.settle(name, used)).toMatchObject({ used: 6, members: 2 });
+  }
+  await Promise.all([one.close(), two.close()]);
 });
 
 test('a node that is lost takes only its own keys along, until it is back', async () => {
@@ -102,3 +119,21 @@ test('who takes a Cluster for one server is told where the state is, and no more
   await expect(mistaken.store.load(third)).rejects.toThrow('MOVED');
   await mistaken.store.close();
 });
+
+test('with TLS, to each node', async () => {
+  const { ca, server } = await createCertificates();
+  const guarded = await startRedisCluster(2, { certificate: server.good, ca });
+  const store = openWatched(guarded.servers, { tls: { ca } });
+  const stranger = openWatched(guarded.servers, { tls: { ca: undefined } });
+  await store.up();
+  for (const key of await keyOnEachNode()) {
+    await store.store.replace(key, undefined, aged('1'), LONG_MS);
+    expect((await store.store.load(key))?.challenge.nonce).toBe('1');
+  }
+  for (const node of guarded.nodes) expect(await node.command('DBSIZE')).toBeGreaterThan(0);
+  expect(store.failures).toEqual([]);
+  await stranger.down();
+  expect(stranger.states.at(-1)).toMatch(/certificate/);
+  await Promise.all([store.store.close(), stranger.store.close()]);
+  await guarded.close();
+}, 10_000);

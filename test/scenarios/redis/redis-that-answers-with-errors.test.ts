@@ -5,7 +5,7 @@ import { connectCommands } from '../../../src/challenges/redis-connection.ts';
 import { ended } from '../../../src/challenges/redis-messages.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { openWatched, single, type WatchedStore } from '../../support/redis-store.ts';
+import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 
 const LONG_MS = 60_000;
 
@@ -120,14 +120,7 @@ test('whatever else Redis refuses is a rejection, and no more', async () => {
 });
 
 test('what changes something happens once, and only while somebody waits for it', async () => {
-  const { password, username, tls } = { password: undefined, username: undefined, tls: undefined };
-  const commands = connectCommands({
-    servers: single(redis.port),
-    password,
-    username,
-    tls,
-    keyPrefix: 'test',
-  });
+  const commands = connectCommands(redisOptions(single(redis.port)));
   await once(commands, 'ready');
   const park = (ticket: string): Promise<unknown> => commands.park(ticket, 'parked', '{}', LONG_MS, 0);
   await expect(park('no ticket')).rejects.toThrow('LATE');

@@ -1,38 +1,26 @@
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
-import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
+import { redisOptions, single } from '../../support/redis-store.ts';
+import { seesRedis, useReplicas } from '../../support/replica-scene.ts';
+import type { RunningGateway } from '../../support/running-gateway.ts';
+import { authors, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
-const closing: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const replicas = useReplicas();
 
 interface Scene {
   readonly redis: RedisServer;
   readonly simulator: Pair['simulator'];
-  /** A replica: a gateway on the same Redis. */
-  replica(): Promise<RunningGateway>;
+  /** A replica: a gateway on the same Redis, which need not be there. */
+  replica(isThere?: boolean): Promise<RunningGateway>;
 }
 
 async function setScene(behaviour: BehaviourChange = {}): Promise<Scene> {
   const redis = await startRedis();
-  closing.push(() => redis.close());
-  const pair = await openPair({ behaviour });
-  closing.push(() => pair.close());
-  const { simulator } = pair;
-  const { origin } = simulator.deployments.submissions;
-  const replica = async (): Promise<RunningGateway> => {
-    const upstream = { submissions: { origin, ca: simulator.ca } };
-    const gateway = await startGateway(upstream, {}, { redisPort: redis.port });
-    closing.push(() => gateway.close());
-    await until(async () => (await gateway.metric('digest_gateway_store_up')) === 1);
-    return gateway;
-  };
-  return { redis, simulator, replica };
+  replicas.closing.push(() => redis.close());
+  const { simulator, replica } = await replicas.setScene(behaviour);
+  return { redis, simulator, replica: (isThere) => replica(redisOptions(single(redis.port)), isThere) };
 }
 
 async function get(gateway: RunningGateway): Promise<number> {
@@ -106,65 +94,17 @@ describe('with qop', () => {
   });
 });
 
-describe('when Redis goes away', () => {
-  test.each([
-    ['killed', (redis: RedisServer) => redis.kill(), (redis: RedisServer) => redis.restart()],
-    ['hung', (redis: RedisServer) => redis.hang(), (redis: RedisServer) => redis.goOn()],
-  ] as const)(
-    '%s: no request fails or waits, and it is told; then all is shared again within 2 s',
-    async (_how, stop, start) => {
-      const { redis, simulator, replica } = await setScene({ nonceLifetimeMs: 300 });
-      const replicas = [await replica(), await replica()];
-      const statuses = new Set<number>();
-      let slowest = 0;
-      const ask = async (): Promise<void> => {
-        for (const each of replicas) {
-          const begun = performance.now();
-          statuses.add(await get(each));
-          slowest = Math.max(slowest, performance.now() - begun);
-        }
-      };
-      await ask();
-      await stop(redis);
-      const [first] = replicas;
-      if (first === undefined) throw new Error('no replica');
-      const isUp = (value: number) => async () => (await first.metric('digest_gateway_store_up')) === value;
-      while (!(await isUp(0)())) await ask();
-      for (let count = 0; count < 50; count += 1) await ask();
-      const readiness = await fetch(`${first.control}/readyz`);
-      expect([readiness.status, ((await readiness.json()) as { status: string }).status]).toEqual([
-        200,
-        'degraded',
-      ]);
-      await start(redis);
-      const back = await until(isUp(1));
-      expect(back).toBeLessThan(2_000);
-      await ask();
-      expect(statuses).toEqual(new Set([200]));
-      expect(slowest).toBeLessThan(1_000);
-      expect(simulator.counts('submissions').refused['wrong-response']).toBe(0);
-      const late = await replica();
-      await get(first);
-      await until(hasNonce(late));
-    },
-    20_000,
-  );
-
-  test('absent at the start: the gateway serves, and shares once Redis is there', async () => {
-    const { redis, replica, simulator } = await setScene();
-    const other = await replica();
-    await redis.kill();
-    const { origin } = simulator.deployments.submissions;
-    const upstream = { submissions: { origin, ca: simulator.ca } };
-    const gateway = await startGateway(upstream, {}, { redisPort: redis.port });
-    closing.push(() => gateway.close());
-    expect(await get(gateway)).toBe(200);
-    expect(await gateway.metric('digest_gateway_store_up')).toBe(0);
-    await redis.restart();
-    await until(async () => (await gateway.metric('digest_gateway_store_up')) === 1);
-    simulator.reset('submissions');
-    expect(await get(gateway)).toBe(200);
-    await until(hasNonce(other));
-    expect(await get(other)).toBe(200);
-  }, 20_000);
+test('absent at the start: the gateway serves, and shares once Redis is there', async () => {
+  const { redis, replica, simulator } = await setScene();
+  const other = await replica();
+  await redis.kill();
+  const gateway = await replica(false);
+  expect(await get(gateway)).toBe(200);
+  expect(await seesRedis(gateway)).toBe(false);
+  await redis.restart();
+  await until(() => seesRedis(gateway));
+  simulator.reset('submissions');
+  expect(await get(gateway)).toBe(200);
+  await until(hasNonce(other));
+  expect(await get(other)).toBe(200);
 });

@@ -1,0 +1,86 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { RedisOptions } from '../challenges/redis-connection.ts';
+import { credentialsOf } from '../config/deployment.ts';
+import type { ListenTls } from '../config/listen-tls.ts';
+import type { Config } from '../config/schema.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
+import { Routes } from '../gateway/routes.ts';
+import type { Identification } from '../identity/identification.ts';
+import { compileRules } from '../policy/rules.ts';
+import { Upstream, type UpstreamExternals, type UpstreamOptions } from '../upstream/upstream.ts';
+
+/** A configuration with everything that it names, read and found right. */
+export interface AppSetup {
+  readonly config: Config;
+  readonly credentials: ReadonlyMap<string, CredentialSet>;
+  /** PEM by name of the deployment. */
+  readonly authorities: ReadonlyMap<string, string>;
+  /** undefined: without Redis. */
+  readonly redis: RedisOptions | undefined;
+  /** undefined: the data plane is plain HTTP. */
+  readonly listenTls: ListenTls | undefined;
+}
+
+/** The deployments of a setup. Those that run already and stay as they are keep connections and nonces. */
+export function buildDeployments(
+  setup: AppSetup,
+  externals: UpstreamExternals,
+  running: readonly Deployment[],
+): Deployment[] {
+  const { deployments } = setup.config;
+  return Object.entries(deployments).map(([name, deployment]) => {
+    const options = upstreamOptions(setup, name, deployment);
+    const sets = credentialSets(setup, name);
+    const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
+    const upstream = kept?.upstream ?? new Upstream(options, externals, sets);
+    const rules = compileRules(name, deployment, deployments);
+    const { pathPrefix, host } = deployment.match;
+    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
+  });
+}
+
+/** Gives an upstream that stays the credentials of a new setup. */
+export function offerCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
+  const sets = credentialSets(setup, name);
+  upstream.keepOnly(new Set(sets.map((set) => set.name)));
+  for (const set of sets) upstream.offer(set);
+}
+
+export function gatewayOptions(
+  { config }: AppSetup,
+  deployments: readonly Deployment[],
+  identification: Identification,
+): GatewayOptions {
+  const routes = deployments.flatMap((deployment) => {
+    const settings = config.deployments[deployment.name];
+    return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
+  });
+  return { identification, routes: new Routes(routes) };
+}
+
+function credentialSets({ config, credentials }: AppSetup, name: string): CredentialSet[] {
+  return credentialsOf(config.deployments[name] ?? {}).map((credential) => {
+    const set = credentials.get(credential);
+    if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
+    return set;
+  });
+}
+
+function upstreamOptions(
+  { authorities }: AppSetup,
+  name: string,
+  deployment: Config['deployments'][string],
+): UpstreamOptions {
+  const { digest, timeouts, tls } = deployment;
+  return {
+    deployment: name,
+    origin: deployment.baseUrl,
+    ...digest,
+    connections: deployment.connections,
+    timeouts,
+    totalTimeout: timeouts.total,
+    body: deployment.body,
+    tls: { ca: authorities.get(name), minVersion: tls.minVersion },
+  };
+}

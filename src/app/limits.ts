@@ -1,0 +1,37 @@
+import type { Clock } from '../base/clock.ts';
+import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
+import type { Config } from '../config/schema.ts';
+import { Limits, type LimitsOptions } from '../limits/limits.ts';
+import { openRedisLimits } from '../limits/redis.ts';
+import type { LimitSettings } from '../limits/settings.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+
+export interface LimitsSetup {
+  readonly config: Config;
+  /** undefined: without Redis. */
+  readonly redis: RedisOptions | undefined;
+}
+
+/** Limits of this process alone, or through Redis those of all together. */
+export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics: Metrics): Limits {
+  return new Limits(limitsOptions(config), {
+    clocks: { now: () => clock.now(), epoch: () => Date.now() },
+    metrics,
+    openStore:
+      redis && (() => openRedisLimits({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix })),
+  });
+}
+
+/** The limits that a configuration sets. */
+export function limitsOptions({ clients, deployments }: Config): LimitsOptions {
+  return {
+    clients: limited(clients.map(({ id, limits }) => [id, limits])),
+    deployments: limited(Object.entries(deployments).map(([name, { limits }]) => [name, limits])),
+  };
+}
+
+function limited(
+  all: readonly (readonly [name: string, limits: LimitSettings | undefined])[],
+): ReadonlyMap<string, LimitSettings> {
+  return new Map(all.flatMap(([name, limits]) => (limits === undefined ? [] : [[name, limits] as const])));
+}

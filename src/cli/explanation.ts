@@ -1,0 +1,112 @@
+import { GatewayError } from '../base/errors.ts';
+import type { Config } from '../config/schema.ts';
+import { Routes } from '../gateway/routes.ts';
+import { parseTarget } from '../gateway/target.ts';
+import { ANONYMOUS, type Client } from '../policy/client.ts';
+import { decide } from '../policy/decide.ts';
+import { compileRules } from '../policy/rules.ts';
+
+/** A request as a client would send it. */
+export interface Question {
+  readonly client: Client;
+  readonly method: string;
+  readonly target: string;
+  /** Of the Host header. */
+  readonly host: string;
+}
+
+/** What comes of a request, and why. Empty texts: there is none. */
+export type Explanation = Granted | Refused;
+
+interface Granted {
+  readonly allowed: true;
+  readonly client: string;
+  readonly deployment: string;
+  /** Where the rule stands in the configuration. */
+  readonly rule: string;
+  readonly operation: string;
+  readonly site: string;
+  readonly credential: string;
+  /** Method and address of the request that goes out, byte for byte. */
+  readonly sends: string;
+  /** Whether the site was added to what the client sent. */
+  readonly siteAdded: boolean;
+  /** What was checked, decoded. */
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+interface Refused {
+  readonly allowed: false;
+  readonly client: string;
+  readonly deployment: string;
+  readonly status: number;
+  readonly code: string;
+  readonly detail: string;
+}
+
+/** Judges a request as a gateway with this configuration does, without sending anything. */
+export function explain(config: Config, { client, method, target, host }: Question): Explanation {
+  const routes = new Routes(
+    Object.entries(config.deployments).map(([name, settings]) => ({
+      deployment: { name, settings },
+      match: { ...settings.match, baseUrl: settings.baseUrl },
+    })),
+  );
+  let deployment = '';
+  try {
+    const asked = parseTarget(target, host);
+    const { name, settings } = routes.find(asked);
+    deployment = name;
+    const rules = compileRules(name, settings, config.deployments);
+    const { rule, parameters, ...grant } = decide(rules, client, { method, target: asked.path, headers: [] });
+    return {
+      allowed: true,
+      client: client.id,
+      deployment,
+      rule: client === ANONYMOUS ? 'anonymous' : placeOf(config, client, client.allow.indexOf(rule)),
+      operation: grant.operation,
+      site: grant.site,
+      credential: grant.credential,
+      sends: `${method} ${settings.baseUrl}${grant.target}`,
+      siteAdded: grant.target !== asked.path,
+      parameters: Object.fromEntries(parameters),
+    };
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    const { code, detail, kind } = error;
+    return { allowed: false, client: client.id, deployment, status: kind.status, code, detail };
+  }
+}
+
+function placeOf({ clients }: Config, { id }: Client, rule: number): string {
+  return `clients[${clients.findIndex((client) => client.id === id)}].allow[${rule}]`;
+}
+
+/** The explanation for a reader, a line each. */
+export function explanationLines(explanation: Explanation): string[] {
+  const { client, deployment } = explanation;
+  const who = [
+    ['client', client],
+    ['deployment', deployment],
+  ] as const;
+  if (!explanation.allowed) {
+    const { status, code, detail } = explanation;
+    return aligned([['refused', `${status} ${code}`], ['because', detail], ...who]);
+  }
+  const { rule, operation, site, credential, sends, siteAdded, parameters } = explanation;
+  return aligned([
+    ['allowed', `by ${rule}`],
+    ...who,
+    ['operation', operation || 'none that is listed'],
+    ['site', `${site}${siteAdded ? ' (added)' : ''}`],
+    ['credential', credential],
+    ['sends', sends],
+    ...Object.entries(parameters).map(([name, value]) => [name, `= ${JSON.stringify(value)}`] as const),
+  ]);
+}
+
+function aligned(pairs: readonly (readonly [string, string])[]): string[] {
+  const told = pairs.filter(([, value]) => value !== '');
+  const width = Math.max(...told.map(([name]) => name.length));
+  return told.map(([name, value]) => `${name.padEnd(width)}  ${value}`);
+}

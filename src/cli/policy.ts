@@ -1,0 +1,49 @@
+import type { Command } from 'commander';
+import { loadConfig } from '../config/load.ts';
+import { isMethod } from '../config/operations.ts';
+import type { Config } from '../config/schema.ts';
+import { ANONYMOUS, type Client } from '../policy/client.ts';
+import { CommandError } from './command-error.ts';
+import { explain, explanationLines } from './explanation.ts';
+
+interface Options {
+  readonly config: string;
+  readonly client?: string;
+  readonly host: string;
+  readonly json?: boolean;
+}
+
+/** `policy explain`: what comes of a request, without sending it. Exit status 1: it would be refused. */
+export function registerPolicy(program: Command): void {
+  program
+    .command('policy')
+    .description('what clients may do')
+    .command('explain')
+    .description('tell what comes of a request, which rule decides, and what would be sent; sends nothing')
+    .argument('<method>', 'such as GET')
+    .argument('<target>', 'path and query in quotes, as the client sends it, or the whole address')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--client <id>', 'who asks; may be left out where anonymous is true')
+    .option('--host <name>', 'the host that the client asks, where it decides', 'localhost')
+    .option('--json', 'as JSON')
+    .action(async (method: string, target: string, options: Options) => {
+      if (!isMethod(method))
+        throw new CommandError(2, `${method} is not an HTTP method in capitals, such as GET`);
+      const config = await loadConfig(options.config);
+      const client = clientIn(config, options.client);
+      if (client === undefined) {
+        const known = config.clients.map(({ id }) => id).join(', ') || 'none';
+        throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
+      }
+      const explanation = explain(config, { client, method, target, host: options.host });
+      const text =
+        options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
+      process.stdout.write(`${text}\n`);
+      process.exitCode = explanation.allowed ? 0 : 1;
+    });
+}
+
+function clientIn({ clients, anonymous }: Config, id: string | undefined): Client | undefined {
+  if (anonymous && (id === undefined || id === ANONYMOUS.id)) return ANONYMOUS;
+  return clients.find((client) => client.id === id);
+}

@@ -1,0 +1,127 @@
+import { z } from 'zod';
+import type { ParameterLimit, Rule } from '../policy/client.ts';
+import type { Complaint, Path } from './faults.ts';
+import { isMethod } from './operations.ts';
+import { keysAt, textAt, valueAt } from './tree.ts';
+import { record, SECTION, text, whole } from './values.ts';
+
+const EVERYTHING = '*';
+
+/** What one client may do; one of the rules must hold for a request. */
+export const allowSchema = () => z.array(rule(), { error: 'a list of rules' }).default([]);
+
+const rule = () =>
+  z
+    .strictObject(
+      {
+        deployment: text('the name of a deployment'),
+        sites: names(text('the name of a site')),
+        operations: names(text('the name of an operation')),
+        methods: names(
+          text('an HTTP method in capitals, or "*"', (name) => name === EVERYTHING || isMethod(name)),
+        ),
+        parameters: record(limit()).prefault({}),
+      },
+      { error: SECTION },
+    )
+    .transform(({ deployment, sites, operations, methods, parameters }): Rule => {
+      const limits = Object.entries(parameters).map(
+        ([name, { max, values }]): ParameterLimit => ({ name, max, values: values && new Set(values) }),
+      );
+      return {
+        deployment,
+        sites: chosen(sites),
+        operations: chosen(operations),
+        methods: chosen(methods),
+        parameters: limits,
+      };
+    });
+
+const limit = () =>
+  z
+    .strictObject(
+      {
+        max: whole(1, 10_000).exactOptional(),
+        values: z
+          .array(text('text in quotes'), { error: 'a list of values, each in quotes' })
+          .nonempty({ error: 'a list of at least one value' })
+          .exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .refine(({ max, values }) => max !== undefined || values !== undefined, {
+      error: 'has neither max nor values: give at least one, or leave the parameter out',
+    });
+
+const names = (name: z.ZodType<string>) =>
+  z
+    .array(name, { error: 'a list of names, or ["*"]' })
+    .nonempty({ error: 'a list of at least one name, or ["*"]' })
+    .refine((list) => list.length === 1 || !list.includes(EVERYTHING), {
+      error: 'has "*" beside names: keep "*", which is everything, or the names',
+    })
+    .default([EVERYTHING]);
+
+function chosen(list: readonly string[]): Rule['sites'] {
+  return list.includes(EVERYTHING) ? EVERYTHING : new Set(list);
+}
+
+/** Whether what the rules of a client name is there. `path` is that of its `allow`. */
+export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
+  for (const index of keysOfList(tree, path)) {
+    const at = [...path, index];
+    const deployment = textAt(tree, [...at, 'deployment']);
+    if (deployment === undefined) continue;
+    const section = ['deployments', deployment];
+    if (valueAt(tree, section) === undefined) {
+      const known = keysAt(tree, ['deployments']).join(', ');
+      yield {
+        path: [...at, 'deployment'],
+        message: `names a deployment that does not exist: deployments has ${known}`,
+      };
+      continue;
+    }
+    for (const [key, what] of [
+      ['sites', 'a site'],
+      ['operations', 'an operation'],
+    ] as const) {
+      yield* namesExist(tree, [...at, key], { deployment, what, known: keysAt(tree, [...section, key]) });
+    }
+    yield* parameterNames(tree, [...at, 'parameters']);
+  }
+}
+
+interface Named {
+  readonly deployment: string;
+  /** With its article. */
+  readonly what: string;
+  readonly known: readonly string[];
+}
+
+function* namesExist(tree: unknown, path: Path, { deployment, what, known }: Named): Generator<Complaint> {
+  for (const index of keysOfList(tree, path)) {
+    const name = textAt(tree, [...path, index]);
+    if (name === undefined || name === EVERYTHING || known.includes(name)) continue;
+    yield {
+      path: [...path, index],
+      message:
+        known.length === 0
+          ? `names ${what}, and the deployment ${deployment} describes none: write "*"`
+          : `names ${what} that does not exist: the deployment ${deployment} has ${known.join(', ')}`,
+    };
+  }
+}
+
+function* parameterNames(tree: unknown, path: Path): Generator<Complaint> {
+  for (const name of keysAt(tree, path)) {
+    if (/^[\w\-.~]+$/.test(name)) continue;
+    const key = [...path, name];
+    const message = 'is not a name that can be checked: letters, digits, "-", "_", "." and "~" only';
+    yield { path: key, key, message };
+  }
+}
+
+function keysOfList(tree: unknown, path: Path): number[] {
+  const value = valueAt(tree, path);
+  return Array.isArray(value) ? [...value.keys()] : [];
+}

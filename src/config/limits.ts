@@ -1,0 +1,42 @@
+import { z } from 'zod';
+import { SECTION, whole } from './values.ts';
+
+const RATE = 'a rate, such as 50/s, 600/min or 10000/h';
+const SECONDS: Readonly<Record<string, number>> = { s: 1, min: 60, h: 3600 };
+/** More than any gateway serves. */
+const MOST = 1_000_000_000;
+
+/** What a client, or everybody together at a deployment, may use. */
+export const limitsSchema = () =>
+  z
+    .strictObject(
+      {
+        rate: rate().exactOptional(),
+        burst: whole(1, MOST).exactOptional(),
+        concurrent: whole(1, MOST).exactOptional(),
+        daily: whole(1, MOST).exactOptional(),
+      },
+      { error: SECTION },
+    )
+    .transform(({ rate: perSecond, burst, concurrent, daily }, context) => {
+      if (perSecond === undefined && burst !== undefined) {
+        context.addIssue({ code: 'custom', path: ['burst'], message: 'is for a rate only: give rate, too' });
+      } else if (perSecond === undefined && concurrent === undefined && daily === undefined) {
+        const message = 'limits nothing: give rate, concurrent or daily, or leave it out';
+        context.addIssue({ code: 'custom', message });
+      }
+      const bucket =
+        perSecond === undefined ? undefined : { perSecond, burst: burst ?? Math.ceil(perSecond) };
+      return { rate: bucket, concurrent, daily };
+    });
+
+/** Requests per second. */
+function rate() {
+  return z.string({ error: RATE }).transform((written, context): number => {
+    const [, count = '', unit = ''] = /^([1-9]\d{0,8})\/(s|min|h)$/.exec(written) ?? [];
+    const seconds = SECONDS[unit];
+    if (seconds !== undefined) return Number(count) / seconds;
+    context.addIssue({ code: 'custom', message: `must be ${RATE}` });
+    return z.NEVER;
+  });
+}

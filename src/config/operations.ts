@@ -1,0 +1,96 @@
+import { METHODS } from 'node:http';
+import { z } from 'zod';
+import { PARAMETER_KINDS } from '../policy/parameter.ts';
+import { isAmbiguous } from '../policy/path.ts';
+import type { Complaint, Path } from './faults.ts';
+import { keysAt, textAt, valueAt } from './tree.ts';
+import { oneOf, record, SECTION, text } from './values.ts';
+
+const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
+const PATH =
+  'a path as clients send it, such as /api/reports/{id}: a segment in braces stands for any one segment, and nothing in it can be read in two ways';
+
+/** Whether requests with this method reach an upstream. */
+export function isMethod(name: string): boolean {
+  return name !== 'CONNECT' && METHODS.includes(name);
+}
+
+/** The operations that a deployment is known to have. */
+export const operationsSchema = () =>
+  record(
+    z.strictObject(
+      {
+        method: text('an HTTP method in capitals, such as GET', isMethod),
+        path: text(PATH, isTemplate),
+        parameters: record(oneOf(FORMS)).prefault({}),
+      },
+      { error: SECTION },
+    ),
+  );
+
+function isTemplate(path: string): boolean {
+  const literal = path.replace(/\/\{[a-z][\w-]*\}(?=\/|$)/gi, '/x');
+  return /^\/[\w\-.~%!$&'()*+,=:@/]*$/.test(literal) && !isAmbiguous(literal);
+}
+
+/** What operations, sites and the rest of a deployment have to do with each other. */
+export function* operationsFit(tree: unknown, deployment: string): Generator<Complaint> {
+  const path = ['deployments', deployment];
+  if (valueAt(tree, [...path, 'injectSite']) === true && valueAt(tree, [...path, 'sites']) === undefined) {
+    yield {
+      path: [...path, 'injectSite'],
+      message: 'has no site to add: describe sites, or leave it out',
+    };
+  }
+  if (
+    valueAt(tree, [...path, 'unlistedOperations']) === 'deny' &&
+    keysAt(tree, [...path, 'operations']).length === 0
+  ) {
+    yield {
+      path: [...path, 'unlistedOperations'],
+      message: 'denies everything: list what may be asked for under operations, or write allow',
+    };
+  }
+  yield* sameTwice(tree, path);
+  for (const name of keysAt(tree, [...path, 'operations'])) {
+    yield* parametersFit(tree, path, [...path, 'operations', name]);
+  }
+}
+
+function* sameTwice(tree: unknown, deployment: Path): Generator<Complaint> {
+  const seen = new Map<string, string>();
+  for (const name of keysAt(tree, [...deployment, 'operations'])) {
+    const operation = [...deployment, 'operations', name];
+    const asked = textAt(tree, [...operation, 'method']);
+    const path = textAt(tree, [...operation, 'path'])?.replace(/\{[^{}/]*\}/g, '{}');
+    if (asked === undefined || path === undefined) continue;
+    const other = seen.get(`${asked} ${path}`);
+    if (other === undefined) seen.set(`${asked} ${path}`, name);
+    else {
+      yield { path: [...operation, 'path'], message: `is that of ${other}, too: describe it once` };
+    }
+  }
+}
+
+function* parametersFit(tree: unknown, deployment: Path, operation: Path): Generator<Complaint> {
+  const siteParameter = textAt(tree, [...deployment, 'siteParameter']);
+  const sites = valueAt(tree, [...deployment, 'sites']);
+  for (const name of keysAt(tree, [...operation, 'parameters'])) {
+    const parameter = [...operation, 'parameters', name];
+    const form = textAt(tree, parameter) ?? '';
+    if (!/^[\w\-.~]+$/.test(name)) {
+      const message = 'is not a name that can be checked: letters, digits, "-", "_", "." and "~" only';
+      yield { path: parameter, key: parameter, message };
+    }
+    if (form.startsWith('site') && (sites === undefined || name !== siteParameter)) {
+      const message =
+        sites === undefined
+          ? 'is a site, and this deployment has none: describe sites, or write text'
+          : `is not the parameter that names the site: siteParameter is ${siteParameter ?? 'missing'}`;
+      yield { path: parameter, message };
+    }
+    if (!form.startsWith('site') && name === siteParameter && sites !== undefined) {
+      yield { path: parameter, message: 'names the site: write site' };
+    }
+  }
+}

@@ -1,0 +1,179 @@
+import { type ErrorCode, type ErrorKind, errorKinds } from '../base/errors.ts';
+import type { Operation } from '../policy/catalogue.ts';
+import { FORMS, type Parameter } from '../policy/parameter.ts';
+import type { DeploymentRules, Sites } from '../policy/rules.ts';
+
+/** What the gateway offers, and where. */
+export interface Offer {
+  readonly version: string;
+  /** Of the data plane. */
+  readonly listen: { readonly address: string; readonly port: number };
+  readonly deployments: readonly OfferedDeployment[];
+}
+
+export interface OfferedDeployment {
+  readonly rules: DeploymentRules;
+  /** The host name that requests need to come here; undefined: their paths lead here. */
+  readonly host: string | undefined;
+}
+
+type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json };
+type JsonObject = { readonly [key: string]: Json };
+
+/** A CONNECT is no operation, and nobody is there to see a 499. */
+const UNSEEN: readonly ErrorCode[] = ['connect-unsupported', 'client-closed'];
+
+/** Regular expressions (ECMA-262) of the forms that have one. */
+const PATTERNS: Readonly<Record<string, string>> = {
+  'quoted-list': "^'[^']+'(,'[^']+')*$",
+  digits: '^[0-9]+$',
+};
+
+/**
+ * The listed operations of every deployment as the gateway offers them, in OpenAPI 3.1. A path and method that two
+ * deployments offer on different hosts stands there once, as the first has it.
+ */
+export function describeApi({ version, listen, deployments }: Offer): JsonObject {
+  const problems = problemsByStatus();
+  const paths: Record<string, JsonObject> = {};
+  for (const { rules, host } of deployments) {
+    for (const operation of rules.catalogue.operations) {
+      const { path, method } = operation;
+      const described = describeOperation(rules, operation, problems);
+      paths[path] = {
+        ...(host !== undefined && { servers: [serverOf(host, listen.port)] }),
+        [method.toLowerCase()]: described,
+        ...paths[path],
+      };
+    }
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'digest-gateway',
+      version,
+      description: 'What internal clients may ask for, without Digest: the gateway adds it.',
+    },
+    servers: [serverOf(listen.address, listen.port)],
+    paths,
+    components: {
+      schemas: { Problem: problemSchema() },
+      headers: { RequestId: { description: 'Names this request in logs.', schema: { type: 'string' } } },
+      responses: Object.fromEntries(problems.map(({ name, response }) => [name, response])),
+      securitySchemes: SECURITY_SCHEMES,
+    },
+    // The last one: an address may be all that the gateway asks for.
+    security: [...Object.keys(SECURITY_SCHEMES).map((name) => ({ [name]: [] })), {}],
+  };
+}
+
+const SECURITY_SCHEMES = {
+  apiKey: { type: 'apiKey', in: 'header', name: 'X-Api-Key' },
+  basic: { type: 'http', scheme: 'basic', description: 'The id of the client, and its API key as password.' },
+  bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+  certificate: { type: 'mutualTLS' },
+} as const;
+
+function serverOf(host: string, port: number): JsonObject {
+  return {
+    url: 'http://{host}:{port}',
+    variables: { host: { default: host }, port: { default: String(port) } },
+  };
+}
+
+function describeOperation(
+  { deployment, sites }: DeploymentRules,
+  { name, path, parameters }: Operation,
+  problems: readonly Problems[],
+): JsonObject {
+  const segments = Array.from(path.matchAll(/\{([^{}]+)\}/g), ([, segment = '']) => ({
+    name: segment,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  }));
+  const listed = parameters.some(({ kind }) => kind === 'site');
+  const site = sites === undefined || listed ? [] : [siteParameter(sites)];
+  return {
+    operationId: `${deployment}.${name}`,
+    tags: [deployment],
+    parameters: [...segments, ...parameters.map((each) => describeParameter(each, sites)), ...site],
+    responses: {
+      ...Object.fromEntries(
+        problems.map(({ status, name: response }) => [
+          status,
+          { $ref: `#/components/responses/${response}` },
+        ]),
+      ),
+      default: {
+        description: 'What the upstream answers, as it is.',
+        headers: { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } },
+        content: { '*/*': {} },
+      },
+    },
+  };
+}
+
+function describeParameter(parameter: Parameter, sites: Sites | undefined): JsonObject {
+  const { name, kind, optional } = parameter;
+  if (kind === 'site' && sites !== undefined) return siteParameter(sites);
+  const pattern = PATTERNS[kind];
+  return {
+    name,
+    in: 'query',
+    required: !optional,
+    description: `${FORMS[kind]}.`,
+    schema: { type: 'string', minLength: 1, ...(pattern !== undefined && { pattern }) },
+  };
+}
+
+function siteParameter({ parameter, credentials, inject }: Sites): JsonObject {
+  return {
+    name: parameter,
+    in: 'query',
+    required: !inject,
+    description: `${FORMS.site}.${inject ? ' It may be left out where only one is possible.' : ''}`,
+    schema: { type: 'string', enum: [...credentials.keys()] },
+  };
+}
+
+interface Problems {
+  readonly status: string;
+  /** In components. */
+  readonly name: string;
+  readonly response: JsonObject;
+}
+
+function problemsByStatus(): Problems[] {
+  const seen = errorKinds().filter(([code]) => !UNSEEN.includes(code));
+  const byStatus = Map.groupBy(seen, ([, { status }]) => String(status));
+  return Array.from(byStatus, ([status, kinds]) => ({
+    status,
+    name: `Problem${status}`,
+    response: {
+      description: `${kinds.map(codeAndTitle).join('; ')}.`,
+      headers: { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } },
+      content: { 'application/problem+json': { schema: { $ref: '#/components/schemas/Problem' } } },
+    },
+  }));
+}
+
+function codeAndTitle([code, { title }]: readonly [ErrorCode, ErrorKind]): string {
+  return `\`${code}\`: ${title}`;
+}
+
+function problemSchema(): JsonObject {
+  const text = { type: 'string' };
+  return {
+    type: 'object',
+    description: 'A refusal of the gateway itself (RFC 9457).',
+    required: ['status', 'code', 'title', 'detail', 'requestId'],
+    properties: {
+      status: { type: 'integer' },
+      code: { type: 'string', enum: errorKinds().map(([code]) => code) },
+      title: text,
+      detail: { ...text, description: 'What happened, and what to do.' },
+      requestId: text,
+    },
+  };
+}

@@ -1,0 +1,104 @@
+import type { RateSettings } from './settings.ts';
+import { partOf } from './store.ts';
+
+/** More than this part of the bucket has to be elsewhere before it is asked for ahead of time. */
+const WORTH_ASKING = 1 / 8;
+
+/** What adding up fractions may lose. */
+const ROUNDING = 1e-9;
+
+/** The part of a token bucket that this process decides on, and what it knows of the whole. */
+export class Bucket {
+  #settings: RateSettings;
+  #share: number;
+  #tokens: number;
+  /** Tokens in the whole bucket, as far as known. */
+  #pool: number;
+  #at: number;
+  /** Nobody tells what the others take, so the whole is judged by the part. */
+  #alone = true;
+
+  constructor(settings: RateSettings, share: number, now: number) {
+    this.#settings = settings;
+    this.#share = share;
+    this.#pool = settings.burst;
+    this.#tokens = this.#capacity;
+    this.#at = now;
+  }
+
+  get #capacity(): number {
+    return Math.max(1, this.#settings.burst * this.#share);
+  }
+
+  /** Lets in what has come since the last time. */
+  refill(now: number): void {
+    const { perSecond, burst } = this.#settings;
+    const came = ((now - this.#at) / 1000) * perSecond;
+    this.#at = now;
+    this.#tokens = Math.min(this.#capacity, this.#tokens + came * this.#share);
+    this.#pool = this.#alone ? this.#tokens / this.#share : Math.min(burst, this.#pool + came);
+  }
+
+  /** Whether one more request may pass; as of the last `refill`, like all that follow. */
+  get open(): boolean {
+    return this.#tokens >= 1 - ROUNDING;
+  }
+
+  spend(): void {
+    this.#tokens -= 1;
+    this.#pool -= this.#alone ? 1 / this.#share : 1;
+  }
+
+  /** Tokens in the whole bucket. */
+  get pool(): number {
+    return this.#pool;
+  }
+
+  /** What is missing in the part of this process. */
+  get missing(): number {
+    return Math.max(0, this.#capacity - this.#tokens);
+  }
+
+  /** Whether the others' part has what this one's needs. */
+  get elsewhere(): boolean {
+    return !this.open && !this.#alone && this.#pool >= 1 + this.#settings.burst * WORTH_ASKING;
+  }
+
+  /** Seconds until the whole bucket has a token more; not rounded. */
+  get nextIn(): number {
+    const { perSecond, burst } = this.#settings;
+    if (this.#pool >= burst) return 0;
+    return (Math.max(0, Math.floor(this.#pool)) + 1 - this.#pool) / perSecond;
+  }
+
+  /** Seconds until a request may pass, if nobody else sends one; not rounded. */
+  get openIn(): number {
+    const { perSecond } = this.#settings;
+    if (this.#alone) return Math.max(0, 1 - this.#tokens) / (perSecond * this.#share);
+    return Math.max(0, 1 - this.#pool) / perSecond;
+  }
+
+  /** The state of the whole is known; `pending` requests are not part of it yet. */
+  accept(tokens: number, share: number, pending: number, now: number): void {
+    this.#alone = false;
+    this.#share = share;
+    this.#pool = tokens - pending;
+    this.#tokens = partOf(tokens, share) - pending;
+    this.#at = now;
+  }
+
+  /** Nothing is known of the others any more. */
+  goAlone(share: number, now: number): void {
+    this.refill(now);
+    this.#alone = true;
+    this.#share = share;
+    this.refill(now);
+  }
+
+  /** New settings; what was taken stays taken. */
+  change(settings: RateSettings, now: number): void {
+    this.refill(now);
+    this.#settings = settings;
+    this.refill(now);
+  }
+}

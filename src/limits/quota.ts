@@ -1,0 +1,84 @@
+import { partOf } from './store.ts';
+
+const DAY_MS = 86_400_000;
+
+/** The part of a day's requests that this process decides on. Days are those of UTC. */
+export class Quota {
+  #limit: number;
+  #share: number;
+  #today: number;
+  /** Requests of today in all processes, as far as known. */
+  #used = 0;
+  /** What this process may still admit. */
+  #left: number;
+
+  /** `epoch`: milliseconds since 1970, as everywhere here. */
+  constructor(limit: number, share: number, epoch: number) {
+    this.#limit = limit;
+    this.#share = share;
+    this.#today = dayOf(epoch);
+    this.#left = partOf(limit, share);
+  }
+
+  /** Begins a new day when it is time. */
+  roll(epoch: number): void {
+    const today = dayOf(epoch);
+    if (today === this.#today) return;
+    this.#today = today;
+    this.#used = 0;
+    this.#left = partOf(this.#limit, this.#share);
+  }
+
+  get open(): boolean {
+    return this.#left >= 1;
+  }
+
+  spend(): void {
+    this.#used += 1;
+    this.#left -= 1;
+  }
+
+  get today(): number {
+    return this.#today;
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Requests left today in all processes. */
+  get remaining(): number {
+    return Math.max(0, this.#limit - this.#used);
+  }
+
+  get elsewhere(): boolean {
+    return !this.open && this.remaining >= 1;
+  }
+
+  /** Whole seconds until the day ends. */
+  static secondsLeft(epoch: number): number {
+    return Math.ceil((DAY_MS - (epoch % DAY_MS)) / 1000);
+  }
+
+  /** What all have used is known; `pending` requests are not part of it yet. */
+  accept(used: number, share: number, pending: number): void {
+    this.#share = share;
+    this.#used = used + pending;
+    this.#left = partOf(this.#limit - used, share) - pending;
+  }
+
+  goAlone(share: number): void {
+    this.#share = share;
+    this.#left = partOf(this.#limit - this.#used, share);
+  }
+
+  /** A new limit; what was used stays used. */
+  change(limit: number): void {
+    this.#limit = limit;
+    this.#left = partOf(limit - this.#used, this.#share);
+  }
+}
+
+function dayOf(epoch: number): number {
+  return Math.floor(epoch / DAY_MS);
+}

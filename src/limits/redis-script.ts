@@ -1,0 +1,83 @@
+import type { ClientContext, Result } from 'ioredis';
+
+/** Over how many milliseconds it is forgotten who sent how many requests. */
+const DEMAND_MS = 1_000;
+
+/**
+ * Settles one limit: (limit; process, and the fields of a `Report` in their order) → tokens, used, others in
+ * flight, members, share. One hash holds the bucket, the day, and a line for each process: until when it counts,
+ * when it reported, its demand, its requests under way, and its total then, so that a report that comes twice
+ * is charged once. What the hash does not hold is as the report says.
+ */
+export const settleLimit = {
+  numberOfKeys: 1,
+  lua: `
+local me = '@' .. ARGV[1]
+local arg = {}
+for at = 2, #ARGV do arg[at] = tonumber(ARGV[at]) end
+local total, settled, forgiven, wanted = arg[2], arg[3], arg[4], arg[5]
+local lifetime, rate, burst, known, used, day = arg[7], arg[8], arg[9], arg[10], arg[11], arg[12]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local today = math.floor(now / 86400000)
+local stored = redis.pcall('HGETALL', KEYS[1])
+if stored.err then
+  redis.call('DEL', KEYS[1])
+  stored = {}
+end
+
+local pool = {}
+local members, others, demands, mine = 1, 0, 0, 0
+for at = 1, #stored, 2 do
+  local name, value = stored[at], stored[at + 1]
+  if string.sub(name, 1, 1) ~= '@' then
+    pool[name] = tonumber(value)
+  else
+    local ends, seen, demand, flying, counted = string.match(value, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+    demand = tonumber(demand) * math.exp(math.min(0, seen - now) / ${DEMAND_MS})
+    if name == me then
+      mine = demand
+      settled = math.max(settled, tonumber(counted))
+    elseif tonumber(ends) < now then
+      redis.call('HDEL', KEYS[1], name)
+    else
+      members = members + 1
+      others = others + tonumber(flying)
+      demands = demands + demand + 1
+    end
+  end
+end
+mine = mine + wanted
+local spent = math.max(0, total - settled)
+
+local tokens = math.min(burst, (pool.tokens or known) + math.max(0, now - (pool.at or now)) * rate / 1000)
+tokens = tokens - math.max(0, spent - forgiven)
+if day ~= today then used = 0 end
+if pool.day == today then used = math.max(used, pool.used or 0) end
+used = used + spent
+
+if rate > 0 then
+  redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', now))
+else
+  redis.call('HDEL', KEYS[1], 'tokens', 'at')
+end
+redis.call('HSET', KEYS[1], 'day', today, 'used', string.format('%.0f', used))
+if lifetime > 0 then
+  redis.call('HSET', KEYS[1], me,
+    string.format('%.0f %.0f %.3f %d %.0f', now + lifetime, now, mine, arg[6], total))
+else
+  redis.call('HDEL', KEYS[1], me)
+end
+local full = rate > 0 and math.ceil(burst / rate) * 1000 or 0
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', 86400000 + full))
+return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', (mine + 1) / (demands + mine + 1)) }`,
+} as const;
+
+type Script<Context extends ClientContext> = (...args: (string | number)[]) => Result<unknown, Context>;
+
+declare module 'ioredis' {
+  interface RedisCommander<Context extends ClientContext = { type: 'default' }> {
+    settleLimit: Script<Context>;
+  }
+}

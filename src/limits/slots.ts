@@ -1,0 +1,61 @@
+import { partOf } from './store.ts';
+
+/** Requests under way: counted always, and limited when a limit is set. */
+export class Slots {
+  #limit: number;
+  #share = 1;
+  /** Under way in this process. */
+  #inFlight = 0;
+  #othersInFlight = 0;
+  /** How many this process may have under way. */
+  #allowed: number;
+
+  constructor(limit: number | undefined) {
+    this.#limit = limit ?? Number.POSITIVE_INFINITY;
+    this.#allowed = this.#limit;
+  }
+
+  get open(): boolean {
+    return this.#inFlight + 1 <= this.#allowed;
+  }
+
+  take(): void {
+    this.#inFlight += 1;
+  }
+
+  release(): void {
+    this.#inFlight -= 1;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Free in all processes. */
+  get free(): number {
+    return Math.max(0, this.#limit - this.#othersInFlight - this.#inFlight);
+  }
+
+  get elsewhere(): boolean {
+    return !this.open && this.free >= 1;
+  }
+
+  /** What the others have under way is known, as it was when `reported` were under way here. */
+  accept(othersInFlight: number, share: number, reported: number): void {
+    this.#share = share;
+    this.#othersInFlight = othersInFlight;
+    this.#allowed = reported + Math.max(0, partOf(this.#limit - othersInFlight - reported, share));
+  }
+
+  goAlone(share: number): void {
+    this.#share = share;
+    this.#othersInFlight = 0;
+    this.#allowed = Math.max(1, this.#limit * share);
+  }
+
+  /** A new limit, or none; what is under way stays under way. */
+  change(limit: number | undefined): void {
+    this.#limit = limit ?? Number.POSITIVE_INFINITY;
+    this.accept(this.#othersInFlight, this.#share, this.#inFlight);
+  }
+}

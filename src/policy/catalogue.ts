@@ -1,0 +1,92 @@
+import { type Parameter, type ParameterForm, parameterOf } from './parameter.ts';
+import { isPlainSegment } from './path.ts';
+import { foldPath } from './spelling.ts';
+
+/** An operation as the configuration writes it. */
+export interface OperationSettings {
+  readonly method: string;
+  /** A segment in braces, as in `/reports/{id}`, stands for any one segment. */
+  readonly path: string;
+  readonly parameters: Readonly<Record<string, ParameterForm>>;
+}
+
+/** One operation of a deployment that the configuration knows. */
+export interface Operation {
+  readonly name: string;
+  readonly method: string;
+  readonly path: string;
+  readonly parameters: readonly Parameter[];
+}
+
+interface Template {
+  readonly operation: Operation;
+  /** undefined: any segment. */
+  readonly segments: readonly (string | undefined)[];
+}
+
+/** The operations of one deployment. */
+export class Catalogue {
+  readonly operations: readonly Operation[];
+  readonly #byPath: ReadonlyMap<string, readonly Operation[]>;
+  readonly #templates: readonly Template[];
+  readonly #folded: readonly Template[];
+
+  constructor(settings: Readonly<Record<string, OperationSettings>>) {
+    this.operations = Object.entries(settings).map(([name, { method, path, parameters }]) => ({
+      name,
+      method,
+      path,
+      parameters: Object.entries(parameters).map(([parameter, form]) => parameterOf(parameter, form)),
+    }));
+    const literal = this.operations.filter(({ path }) => !path.includes('{'));
+    this.#byPath = Map.groupBy(literal, ({ path }) => path);
+    this.#templates = this.operations
+      .filter(({ path }) => path.includes('{'))
+      .map((operation) => templateOf(operation, operation.path));
+    this.#folded = this.operations.map((operation) => templateOf(operation, foldPath(operation.path)));
+  }
+
+  /** The operation that a path is, byte for byte. HEAD is GET without the content (RFC 9110 §9.3.2). */
+  find(method: string, path: string): Operation | undefined {
+    const asked = method === 'HEAD' ? 'GET' : method;
+    const known = this.#byPath.get(path)?.find((operation) => operation.method === asked);
+    if (known !== undefined || this.#templates.length === 0) return known;
+    const segments = path.split('/');
+    return this.#templates.find(
+      (template) => template.operation.method === asked && fits(template, segments, isPlainSegment),
+    )?.operation;
+  }
+
+  /** The operation that a liberal server could take the path for, although `find` does not. */
+  resembling(method: string, path: string): Operation | undefined {
+    if (this.#folded.length === 0) return undefined;
+    const asked = method === 'HEAD' ? 'GET' : method;
+    const readings = [path.toLowerCase().split('/'), foldPath(path).split('/')];
+    return this.#folded.find(
+      (template) =>
+        template.operation.method === asked &&
+        readings.some((reading) => fits(template, reading, isAnything)),
+    )?.operation;
+  }
+}
+
+function templateOf(operation: Operation, path: string): Template {
+  const segments = path.split('/').map((segment) => (segment.startsWith('{') ? undefined : segment));
+  return { operation, segments };
+}
+
+function fits(
+  { segments }: Template,
+  path: readonly string[],
+  isVariable: (segment: string) => boolean,
+): boolean {
+  if (segments.length !== path.length) return false;
+  return segments.every((wanted, index) => {
+    const segment = path[index] ?? '';
+    return wanted === undefined ? isVariable(segment) : wanted === segment;
+  });
+}
+
+function isAnything(): boolean {
+  return true;
+}

@@ -1,0 +1,186 @@
+import { GatewayError } from '../base/errors.ts';
+import type { Operation } from './catalogue.ts';
+import {
+  ANONYMOUS,
+  type Client,
+  forbidden,
+  includes,
+  isRestricted,
+  type Rule,
+  readsQuery,
+} from './client.ts';
+import { ruleWithin } from './limit.ts';
+import { checkForm, missing } from './parameter.ts';
+import { isAmbiguous, splitTarget } from './path.ts';
+import { decodeValue, Query } from './query.ts';
+import type { DeploymentRules } from './rules.ts';
+import { secondTarget } from './second-target.ts';
+import { siteOf, withSite } from './site.ts';
+
+/** What is judged of a request. */
+export interface Request {
+  readonly method: string;
+  /** Path and query, byte for byte. */
+  readonly target: string;
+  /** As the client sent them. Flat list: name, value, name, value … */
+  readonly headers: readonly string[];
+}
+
+/** Leave to send a request. */
+export interface Grant {
+  /** Empty: the deployment has no sites. */
+  readonly site: string;
+  /** The name of the credential to send it with. */
+  readonly credential: string;
+  /** Empty: it is none of the catalogue. */
+  readonly operation: string;
+  /** Exactly what to send. */
+  readonly target: string;
+  /** The site and the operation's parameters: decoded values by name. */
+  readonly parameters: ReadonlyMap<string, string>;
+  /** The rule of the client that holds. */
+  readonly rule: Rule;
+}
+
+const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
+
+/**
+ * Whether a client may send a request to a deployment, and what goes out.
+ * @throws GatewayError `client-forbidden`, `operation-unlisted`, `site-required`, `site-unknown`,
+ *   `parameter-invalid`, or `bad-request` where what a rule depends on can be read in two ways
+ */
+export function decide(rules: DeploymentRules, client: Client, request: Request): Grant {
+  const { target } = request;
+  const own = rulesFor(rules, client);
+  const { path, query } = splitTarget(target);
+  const operation = operationOf(rules, client, own, request.method, path);
+  const fitting = withMethod(client, withOperation(client, own, operation), request.method);
+  const unhidden = withoutSecondTarget(rules, fitting, request.headers);
+  const [rule] = unhidden;
+  const checked = operation?.parameters ?? [];
+  if (rule === undefined || rules.sites !== undefined || checked.length > 0 || unhidden.some(readsQuery)) {
+    return judgeQuery(rules, client, { target, query: new Query(query), operation, fitting: unhidden });
+  }
+  const { credential } = rules;
+  return { site: '', credential, operation: operation?.name ?? '', target, parameters: NO_PARAMETERS, rule };
+}
+
+interface Judged {
+  readonly target: string;
+  readonly query: Query;
+  readonly operation: Operation | undefined;
+  readonly fitting: readonly Rule[];
+}
+
+function judgeQuery(
+  { sites, credential }: DeploymentRules,
+  client: Client,
+  { target, query, operation, fitting }: Judged,
+): Grant {
+  const parameters = new Map<string, string>();
+  const grant = { credential, site: '', operation: operation?.name ?? '', target, parameters };
+  if (sites !== undefined) {
+    const { name, injected } = siteOf(sites, query, fitting);
+    parameters.set(sites.parameter, name);
+    grant.site = name;
+    grant.credential = sites.credentials.get(name) ?? '';
+    if (injected) grant.target = withSite(target, sites.parameter, name);
+  }
+  const rule = ruleWithin(client, fitting, { site: sites && grant.site, query });
+  if (operation !== undefined) readParameters(operation, query, parameters);
+  return { ...grant, rule };
+}
+
+function rulesFor({ deployment }: DeploymentRules, client: Client): readonly Rule[] {
+  if (client === ANONYMOUS) return client.allow;
+  const own = client.allow.filter((rule) => rule.deployment === deployment);
+  if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
+  return own;
+}
+
+/** undefined: it is none of the catalogue, and need not be. */
+function operationOf(
+  { deployment, catalogue, unlistedOperations, isOwnPath }: DeploymentRules,
+  client: Client,
+  own: readonly Rule[],
+  method: string,
+  path: string,
+): Operation | undefined {
+  if (isOwnPath?.(path) === false) throw ambiguousPath();
+  const found = catalogue.find(method, path);
+  if (found !== undefined) return found;
+  const denied = unlistedOperations === 'deny';
+  const listedOnly = own.every(({ operations }) => operations !== '*');
+  if ((denied || listedOnly) && isAmbiguous(path)) throw ambiguousPath();
+  if (denied) {
+    throw new GatewayError(
+      'operation-unlisted',
+      `The deployment ${deployment} serves its listed operations only, and ${method} of this path is none of them. Compare the method and the path, byte by byte, with the description of the API.`,
+    );
+  }
+  if (listedOnly)
+    throw forbidden(client, `may use some operations of ${deployment} only, and this is none of them`);
+  if (catalogue.resembling(method, path) !== undefined) throw ambiguousPath();
+  return undefined;
+}
+
+function withOperation(
+  client: Client,
+  rules: readonly Rule[],
+  operation: Operation | undefined,
+): readonly Rule[] {
+  const fitting = rules.filter(({ operations }) =>
+    operation === undefined ? operations === '*' : includes(operations, operation.name),
+  );
+  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation?.name ?? ''}`);
+  return fitting;
+}
+
+function withMethod(client: Client, rules: readonly Rule[], method: string): readonly Rule[] {
+  const fitting = rules.filter(({ methods }) => includes(methods, method));
+  if (fitting.length === 0) throw forbidden(client, `may not use the method ${method} here`);
+  return fitting;
+}
+
+/** The rules that hold even if the upstream goes by a header or the body instead of the request line. */
+function withoutSecondTarget(
+  { unlistedOperations }: DeploymentRules,
+  rules: readonly Rule[],
+  headers: readonly string[],
+): readonly Rule[] {
+  const denied = unlistedOperations === 'deny';
+  if (!denied && !rules.some(isRestricted)) return rules;
+  const { override, form } = secondTarget(headers);
+  if (!override && !form) return rules;
+  const fitting = rules.filter(
+    (rule) => !(override && (denied || isRestricted(rule))) && !(form && readsQuery(rule)),
+  );
+  if (fitting.length > 0) return fitting;
+  throw new GatewayError(
+    'bad-request',
+    override
+      ? 'The request has a header that names another method or path, such as X-HTTP-Method-Override or X-Original-URL, and what this client may do depends on both. Leave it out.'
+      : 'The request has a form as its body, whose fields servers mix with the parameters of the query, and what this client may do depends on them. Send the parameters in the query.',
+  );
+}
+
+function readParameters({ parameters }: Operation, query: Query, values: Map<string, string>): void {
+  for (const parameter of parameters) {
+    if (values.has(parameter.name)) continue;
+    const written = query.find(parameter.name);
+    if (written === undefined) {
+      if (parameter.optional) continue;
+      throw missing(parameter);
+    }
+    const value = decodeValue(parameter.name, written);
+    checkForm(parameter, value);
+    values.set(parameter.name, value);
+  }
+}
+
+function ambiguousPath(): GatewayError {
+  return new GatewayError(
+    'bad-request',
+    'The path can be read in more than one way (dot segments, //, \\, ;, another case, or an encoding that is not needed), and what may be done here depends on it. Write it as the API describes it.',
+  );
+}

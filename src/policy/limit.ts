@@ -1,0 +1,49 @@
+import { GatewayError } from '../base/errors.ts';
+import { type Client, forbidden, includes, type ParameterLimit, type Rule } from './client.ts';
+import { itemsOf } from './parameter.ts';
+import { decodeExactly, decodeValue, parameterInvalid, type Query } from './query.ts';
+
+/** What limits are about. */
+export interface Asked {
+  /** undefined: the deployment has no sites. */
+  readonly site: string | undefined;
+  readonly query: Query;
+}
+
+/**
+ * The first of the rules that holds for the site and the parameters.
+ * @throws GatewayError `client-forbidden`, `parameter-invalid`: why the first rule for the site does not
+ */
+export function ruleWithin(client: Client, rules: readonly Rule[], { site, query }: Asked): Rule {
+  const ofSite = site === undefined ? rules : rules.filter(({ sites }) => includes(sites, site));
+  let failure: GatewayError | undefined;
+  for (const rule of ofSite) {
+    try {
+      for (const limit of rule.parameters) checkLimit(client, limit, query);
+      return rule;
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      failure ??= error;
+    }
+  }
+  throw failure ?? forbidden(client, 'may not use this site');
+}
+
+function checkLimit(client: Client, { name, max, values }: ParameterLimit, query: Query): void {
+  const written = query.find(name);
+  if (written === undefined) {
+    if (values !== undefined) throw forbidden(client, `may not leave out the parameter ${name}`);
+    return;
+  }
+  const value = values === undefined ? decodeValue(name, written) : decodeExactly(name, written);
+  if (max !== undefined) {
+    const { length } = itemsOf(name, value);
+    if (length > max) {
+      throw parameterInvalid(name, `has ${length} items: this client may send at most ${max} at once`);
+    }
+  }
+  if (values === undefined || values.has(value)) return;
+  if (!value.startsWith("'") || !itemsOf(name, value).every((item) => values.has(item))) {
+    throw forbidden(client, `may not send this value of the parameter ${name}`);
+  }
+}

@@ -1,0 +1,65 @@
+import { parameterInvalid } from './query.ts';
+
+/** What a parameter's value looks like. */
+export const PARAMETER_KINDS = ['quoted-list', 'digits', 'site', 'text'] as const;
+
+export type ParameterKind = (typeof PARAMETER_KINDS)[number];
+
+/** A kind as the configuration writes it: with a question mark the parameter may be left out. */
+export type ParameterForm = ParameterKind | `${ParameterKind}?`;
+
+/** One parameter of an operation. */
+export interface Parameter {
+  readonly name: string;
+  readonly kind: ParameterKind;
+  readonly optional: boolean;
+}
+
+/** How the form of each kind is described, to clients and in the API's description. */
+export const FORMS: Readonly<Record<ParameterKind, string>> = {
+  'quoted-list': "identifiers in single quotes, with commas between them: 'A-1' or 'A-1','A-2'",
+  digits: 'digits only',
+  site: 'the name of a site',
+  text: 'text that is not empty',
+};
+
+export function parameterOf(name: string, form: ParameterForm): Parameter {
+  const kind = PARAMETER_KINDS.find((known) => form.startsWith(known)) ?? 'text';
+  return { name, kind, optional: form.endsWith('?') };
+}
+
+/**
+ * Checks a decoded value against the form of its parameter.
+ * @throws GatewayError `parameter-invalid`
+ */
+export function checkForm({ name, kind }: Parameter, value: string): void {
+  if (kind === 'quoted-list') itemsOf(name, value);
+  else if (value === '' || (kind === 'digits' && !/^\d+$/.test(value))) throw malformed(name, kind);
+}
+
+/**
+ * The items of a decoded quoted list, without their quotes; at least one.
+ * @throws GatewayError `parameter-invalid`
+ */
+export function itemsOf(name: string, value: string): string[] {
+  // What is left encoded after decoding could be a quote or comma to a server that decodes twice.
+  if (/%[\da-f]{2}/i.test(value)) throw parameterInvalid(name, 'is encoded twice: encode it once');
+  const items: string[] = [];
+  let start = 0;
+  for (;;) {
+    const end = value[start] === "'" ? value.indexOf("'", start + 1) : -1;
+    if (end <= start + 1) throw malformed(name, 'quoted-list');
+    items.push(value.slice(start + 1, end));
+    if (end + 1 === value.length) return items;
+    if (value[end + 1] !== ',') throw malformed(name, 'quoted-list');
+    start = end + 2;
+  }
+}
+
+export function missing({ name, kind }: Parameter): Error {
+  return parameterInvalid(name, `is missing: give ${FORMS[kind]}`);
+}
+
+function malformed(name: string, kind: ParameterKind): Error {
+  return parameterInvalid(name, `does not have the expected form: ${FORMS[kind]}`);
+}

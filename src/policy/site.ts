@@ -1,0 +1,50 @@
+import { GatewayError } from '../base/errors.ts';
+import type { Rule } from './client.ts';
+import { decodeExactly, type Query } from './query.ts';
+import type { Sites } from './rules.ts';
+
+/** The site of a request. */
+export interface Site {
+  readonly name: string;
+  /** The request does not name it; what is sent must. */
+  readonly injected: boolean;
+}
+
+/**
+ * The site that a query names, or the only one that the rules leave where that may be added.
+ * @throws GatewayError `site-required`, `site-unknown`, `parameter-invalid`
+ */
+export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
+  const { parameter, credentials } = sites;
+  const value = query.find(parameter);
+  if (value === undefined) return onlySite(sites, rules);
+  if (value === '') throw required(parameter, 'is empty: name a site');
+  const name = decodeExactly(parameter, value);
+  if (credentials.has(name)) return { name, injected: false };
+  throw new GatewayError(
+    'site-unknown',
+    `The parameter ${parameter} names a site that is not configured here.`,
+  );
+}
+
+/** The target with the site at the end of its query; no other byte changes. */
+export function withSite(target: string, parameter: string, site: string): string {
+  const mark = target.indexOf('?');
+  const isOpen = mark === target.length - 1 || target.endsWith('&');
+  const separator = mark === -1 ? '?' : isOpen ? '' : '&';
+  return `${target}${separator}${parameter}=${encodeURIComponent(site)}`;
+}
+
+function onlySite({ parameter, credentials, inject }: Sites, rules: readonly Rule[]): Site {
+  if (!inject) throw required(parameter, 'is missing: name a site');
+  const allowed = new Set(
+    rules.flatMap(({ sites }) => Array.from(sites === '*' ? credentials.keys() : sites)),
+  );
+  const [name] = allowed;
+  if (name !== undefined && allowed.size === 1) return { name, injected: true };
+  throw required(parameter, 'is missing, and more than one site is possible: name one');
+}
+
+function required(parameter: string, reason: string): GatewayError {
+  return new GatewayError('site-required', `The parameter ${parameter} ${reason}.`);
+}

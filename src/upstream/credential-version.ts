@@ -1,0 +1,162 @@
+import { randomBytes } from 'node:crypto';
+import { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import { NoncePool } from '../challenges/pool.ts';
+import { Replicas } from '../challenges/replicas.ts';
+import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store.ts';
+import type { Credential } from '../credentials/credentials.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { chooseFor } from '../digest/authorization.ts';
+import { parseChallenges } from '../digest/challenge.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { NO_BODY } from './body.ts';
+import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
+import { Handshake } from './handshake.ts';
+import type { HandshakeParts } from './handshake-parts.ts';
+import type { UpstreamRequest } from './signing.ts';
+import { type AnswerSink, nowhere } from './sink.ts';
+import { Standing } from './standing.ts';
+import { VerdictGate } from './verdict-gate.ts';
+
+/** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
+export type RenewAhead = boolean | { readonly method: string; readonly path: string };
+
+/** What the versions of all credentials of a deployment have in common. */
+export interface VersionOptions {
+  readonly deployment: string;
+  readonly origin: string;
+  readonly algorithms: readonly AlgorithmName[];
+  /** How nonces are used; `auto`: learned. */
+  readonly noncePolicy: NoncePolicy | 'auto';
+  readonly renewAhead: RenewAhead;
+}
+
+export interface VersionExternals {
+  readonly store: ChallengeStore;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  /** Told of a step of the nonce policy. */
+  readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
+  /** Told that nonces serve only the process that obtained them. */
+  readonly onNoncesApart: (deployment: string) => void;
+  readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
+}
+
+/** Whoever decides which version is used. */
+export interface VersionOwner {
+  isInUse(version: CredentialVersion): boolean;
+  /** The upstream accepted it; with the status of the answer. */
+  accepted(version: CredentialVersion, status: number): void;
+  /** The upstream refused it, which it had not done before or not since it accepted it. */
+  refused(version: CredentialVersion): void;
+}
+
+/** One version of a credential at one upstream: its nonces, and what the upstream has made of it. */
+export class CredentialVersion {
+  readonly version: string;
+  /** From `serializeKey`: what its challenges are shared under. */
+  readonly key: string;
+  readonly standing = new Standing();
+  readonly pool: NoncePool;
+  readonly #replicas: Replicas;
+  readonly #options: VersionOptions;
+  readonly #owner: VersionOwner;
+  readonly #parts: HandshakeParts;
+  /** The path of the last GET that succeeded, without its query. */
+  #lastPath: string | undefined;
+
+  constructor(
+    credential: Credential,
+    options: VersionOptions,
+    externals: VersionExternals,
+    owner: VersionOwner,
+  ) {
+    const { deployment, origin } = options;
+    const { clock, store } = externals;
+    this.version = credential.version;
+    this.#options = options;
+    this.#owner = owner;
+    this.key = serializeKey({
+      deployment,
+      origin,
+      credential: credential.name,
+      credentialVersion: credential.version,
+      egressAddress: '',
+    });
+    this.#replicas = new Replicas({ key: this.key, store });
+    this.pool = new NoncePool({
+      replicas: this.#replicas,
+      credential,
+      clock,
+      wallTime: Date.now,
+      newCnonce: () => randomBytes(16).toString('hex'),
+      random: Math.random,
+      policy: options.noncePolicy,
+      onStep: (policy) => externals.onPolicyStep(deployment, policy),
+      onApart: () => externals.onNoncesApart(deployment),
+      renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
+    });
+    this.#parts = this.#partsFor(credential, externals);
+  }
+
+  /** A request that is to go out with this version. `trial`: even if it is known to be refused. */
+  handshake(
+    request: UpstreamRequest,
+    sink: AnswerSink,
+    cancellation: Cancellation,
+    trial = false,
+  ): Handshake {
+    return new Handshake(this.#parts, request, sink, cancellation, trial);
+  }
+
+  /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
+  async restore(former?: CredentialVersion): Promise<void> {
+    const learned = former && (await former.#replicas.recall());
+    if (learned !== undefined) await this.#replicas.learn(learned);
+    await this.pool.restore();
+  }
+
+  #partsFor(credential: Credential, { clock, metrics, exchange }: VersionExternals): HandshakeParts {
+    const { deployment, algorithms } = this.#options;
+    const onAttempt: HandshakeParts['onAttempt'] = (result) =>
+      metrics.upstreamAttempts.inc({ deployment, result });
+    return {
+      pool: this.pool,
+      standing: this.standing,
+      gate: new VerdictGate(),
+      clock,
+      choose: (lines) => chooseFor(credential, parseChallenges(lines), algorithms),
+      exchange: async (request, sink) => {
+        try {
+          const result = await exchange(request, sink);
+          if (result.kind === 'lost') onAttempt('error');
+          return result;
+        } catch (error) {
+          onAttempt('error');
+          throw error;
+        }
+      },
+      onAttempt,
+      onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
+      onSuccess: (target) => {
+        this.#lastPath = target;
+      },
+      onAccepted: (status) => this.#owner.accepted(this, status),
+      onRefused: () => this.#owner.refused(this),
+    };
+  }
+
+  async #renewAhead(replaced: Nonce): Promise<void> {
+    const { renewAhead } = this.#options;
+    const chosen = typeof renewAhead === 'object' ? renewAhead : { method: 'HEAD', path: this.#lastPath };
+    if (chosen.path === undefined || !this.#owner.isInUse(this)) return;
+    const [target = ''] = chosen.path.split('?');
+    const request = { method: chosen.method, target, headers: [], body: NO_BODY };
+    try {
+      await this.handshake(request, nowhere, new Cancellation()).renew(replaced);
+    } catch {
+      // Counted as an attempt that failed; the nonce in use serves until the upstream refuses it.
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import { GatewayError } from '../base/errors.ts';
+
+export function credentialRefused(): GatewayError {
+  return new GatewayError(
+    'upstream-credential-refused',
+    'The upstream refuses the credential of this request; the gateway tries it again at most digest.attemptsWhenRefused times a minute. Check user name and password, or ask the operator of the upstream.',
+  );
+}
+
+export function isCredentialRefused(error: unknown): boolean {
+  return error instanceof GatewayError && error.code === 'upstream-credential-refused';
+}
+
+export function noDigest(): GatewayError {
+  return new GatewayError(
+    'upstream-no-digest',
+    'The upstream answered 401 without a Digest challenge that the gateway may use. Check baseUrl and digest.algorithms.',
+  );
+}
+
+export function alwaysStale(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream calls every nonce stale, even one that it has just issued.',
+  );
+}
+
+export function cannotRepeat(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream asked for authentication again after the body was sent, and the body is larger than body.replayUpTo. Send the request again.',
+  );
+}

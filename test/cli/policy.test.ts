@@ -1,0 +1,135 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { gateway } from './gateway-process.ts';
+
+const AUTHORS = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
+
+const explain = (...args: string[]) =>
+  gateway(['policy', 'explain', '--config', 'config/example.yaml', ...args]);
+
+describe('policy explain', () => {
+  test('tells which rule allows a request, and what would be sent', async () => {
+    const target = `${AUTHORS}?ids=%27A-1%27&external_id=123`;
+    expect(await explain('--client', 'reporting', 'GET', target)).toEqual({
+      status: 0,
+      stdout: [
+        'allowed      by clients[0].allow[0]',
+        'client       reporting',
+        'deployment   submissions',
+        'operation    authors-by-submission-id',
+        'site         journal-a (added)',
+        'credential   journal-a',
+        `sends        GET https://submissions.example.org${target}&site_name=journal-a`,
+        'site_name    = "journal-a"',
+        'ids          = "\'A-1\'"',
+        'external_id  = "123"',
+        '',
+      ].join('\n'),
+      stderr: '',
+    });
+  });
+
+  test('tells why a request is refused, with exit status 1', async () => {
+    expect(await explain('--client', 'reporting', 'DELETE', AUTHORS)).toEqual({
+      status: 1,
+      stdout: [
+        'refused     403 client-forbidden',
+        'because     The client reporting may use some operations of submissions only, and this is none of them. Whoever runs this gateway can allow it: see allow in the configuration.',
+        'client      reporting',
+        'deployment  submissions',
+        '',
+      ].join('\n'),
+      stderr: '',
+    });
+  });
+
+  test('speaks JSON', async () => {
+    const asked = ['--json', '--client', 'batch', '--host', 'submissions.gateway.internal', 'GET'];
+    const refused = await explain(...asked, '/status?site_name=journal-b');
+    expect([refused.status, JSON.parse(refused.stdout)]).toEqual([
+      1,
+      {
+        allowed: false,
+        client: 'batch',
+        deployment: 'submissions',
+        status: 403,
+        code: 'site-unknown',
+        detail: 'The parameter site_name names a site that is not configured here.',
+      },
+    ]);
+    const allowed = await explain(...asked, '/status?site_name=journal-a');
+    expect([allowed.status, JSON.parse(allowed.stdout)]).toEqual([
+      0,
+      {
+        allowed: true,
+        client: 'batch',
+        deployment: 'submissions',
+        rule: 'clients[2].allow[0]',
+        operation: '',
+        site: 'journal-a',
+        credential: 'journal-a',
+        sends: 'GET https://submissions.example.org/status?site_name=journal-a',
+        siteAdded: false,
+        parameters: { site_name: 'journal-a' },
+      },
+    ]);
+  });
+
+  test('reads a whole address as a proxy does, and says when nothing is there', async () => {
+    const found = await explain('--json', '--client', 'reporting', 'GET', 'http://abstracts.example.org/x');
+    expect(JSON.parse(found.stdout)).toMatchObject({ deployment: 'abstracts', rule: 'clients[0].allow[1]' });
+    const lost = await explain('--json', '--client', 'batch', 'GET', 'http://elsewhere.example.org/x');
+    expect([lost.status, JSON.parse(lost.stdout)]).toMatchObject([
+      1,
+      { code: 'no-deployment', deployment: '' },
+    ]);
+  });
+
+  test('needs no client where everyone is served', async () => {
+    const config = ['--config', 'config/minimal.yaml'];
+    const { status, stdout } = await gateway([
+      'policy',
+      'explain',
+      ...config,
+      '--json',
+      'GET',
+      '/api/manuscripts/x',
+    ]);
+    expect([status, JSON.parse(stdout)]).toMatchObject([0, { client: 'anonymous', rule: 'anonymous' }]);
+  });
+});
+
+describe('wrong usage of policy explain', () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'policy-'));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  test.each([
+    [
+      ['--client', 'nobody', 'GET', '/'],
+      'Name a client of the configuration with --client: reporting, importer, batch',
+    ],
+    [['get', '/'], 'get is not an HTTP method in capitals, such as GET'],
+    [['GET'], "error: missing required argument 'target'"],
+  ])('%j', async (args, message) => {
+    const { status, stdout, stderr } = await explain(...args);
+    expect([status, stdout, stderr.split('\n')[0]]).toEqual([2, '', message]);
+  });
+
+  test('no client, where nobody is anonymous', async () => {
+    const file = join(folder, 'gateway.yaml');
+    await writeFile(
+      file,
+      'credentials: { a: { username: { env: U }, password: { env: P } } }\ndeployments: { d: { baseUrl: "https://a.example", match: { host: a }, credential: a } }\nclients: [{ id: c, identify: { addresses: [10.0.0.1] } }]\n',
+    );
+    const { status, stderr } = await gateway(['policy', 'explain', '--config', file, 'GET', '/']);
+    expect([status, stderr.split('\n')[0]]).toEqual([
+      2,
+      'Name a client of the configuration with --client: c',
+    ]);
+  });
+});

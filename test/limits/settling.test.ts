@@ -1,0 +1,156 @@
+import { setImmediate } from 'node:timers/promises';
+import { afterEach, expect, test } from '@jest/globals';
+import { Allowance } from '../../src/limits/allowance.ts';
+import { Settling } from '../../src/limits/settling.ts';
+import type { LimitStore, Report, Standing } from '../../src/limits/store.ts';
+import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';
+import { until } from '../support/until.ts';
+
+const open: (LimitedScene & { readonly store: ReturnType<typeof heldStore> })[] = [];
+afterEach(async () => {
+  for (const { limits, store } of open.splice(0)) {
+    store.end();
+    await limits.close();
+  }
+});
+
+/** A store that answers when and what the test says. */
+function heldStore(): LimitStore & {
+  readonly reports: Report[];
+  answer(standing: Partial<Standing>): void;
+  fail(): void;
+  /** Nothing is answered from here on. */
+  end(): void;
+} {
+  const reports: Report[] = [];
+  let waiting = Promise.withResolvers<Standing>();
+  let ended = false;
+  const next = (): typeof waiting => {
+    const before = waiting;
+    waiting = Promise.withResolvers();
+    return before;
+  };
+  return {
+    reports,
+    settle(_name, report) {
+      reports.push(report);
+      return ended ? Promise.reject(new Error('gone')) : waiting.promise;
+    },
+    answer: (standing) =>
+      next().resolve({ tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1, ...standing }),
+    fail: () => next().reject(new Error('gone')),
+    end: () => {
+      ended = true;
+      waiting.promise.catch(() => undefined);
+      waiting.reject(new Error('gone'));
+    },
+    close: async () => undefined,
+  };
+}
+
+function setScene(settings: Parameters<typeof limit>[0]) {
+  const store = heldStore();
+  const scene = limitsOf({ a: limit(settings) }, {}, () => store);
+  const whole = { ...scene, store };
+  open.push(whole);
+  return whole;
+}
+
+test('no request waits for the store, and one call is under way at a time', async () => {
+  const { passing, store } = setScene({ rate: { perSecond: 1, burst: 10 } });
+  expect(passing(20)).toBe(10);
+  expect(passing(20)).toBe(0);
+  expect(store.reports).toMatchObject([{ total: 1, settled: 0 }]);
+  store.answer({ tokens: 9 });
+  await until(() => store.reports.length === 2);
+  expect(store.reports[1]).toMatchObject({ total: 10, settled: 1, wanted: 39, forgiven: 0 });
+  store.answer({ tokens: 0 });
+});
+
+test('what was given away meanwhile is not given away twice', async () => {
+  const { passing, limits, store } = setScene({ rate: { perSecond: 0.001, burst: 10 }, daily: 20 });
+  const restored = limits.restore();
+  expect(passing(4)).toBe(4);
+  store.answer({ tokens: 8, used: 10, members: 2, share: 0.5 });
+  await restored;
+  expect(passing(9)).toBe(0);
+});
+
+test('a debt is paid before anything passes', async () => {
+  const { passing, ask, clocks, limits, store } = setScene({ rate: { perSecond: 1, burst: 10 } });
+  const restored = limits.restore();
+  store.answer({ tokens: -2, members: 2, share: 0.5 });
+  await restored;
+  expect(ask()).toMatchObject({ detail: expect.stringContaining('after 3 s') });
+  clocks.pass(2_900);
+  expect(passing(1)).toBe(0);
+});
+
+test('without an answer an equal part goes on, and afterwards no more is reported than is missing', async () => {
+  const { passing, clocks, limits, metrics, store } = setScene({
+    rate: { perSecond: 8, burst: 40 },
+    daily: 1_000,
+    concurrent: 8,
+  });
+  const restored = limits.restore();
+  store.answer({ tokens: 40, members: 4, share: 0.9 });
+  await restored;
+  const failing = limits.restore();
+  store.fail();
+  await failing;
+  const { values } = await metrics.storeErrors.get();
+  expect(values).toMatchObject([{ labels: { operation: 'limits' }, value: 1 }]);
+
+  // The part of one in four: a burst of 10, and 2 a second.
+  expect(passing(40)).toBe(10);
+  clocks.pass(60_000);
+  expect(passing(40)).toBe(10);
+  expect(store.reports).toHaveLength(2);
+  clocks.pass(2_000);
+  const trying = limits.restore();
+  expect(store.reports[2]).toMatchObject({ total: 20, settled: 0, forgiven: 14 });
+  store.answer({ tokens: 36, used: 20, members: 4, share: 0.25 });
+  await trying;
+  expect(passing(40)).toBe(9);
+});
+
+test('one that never heard of others has everything', async () => {
+  const { passing, limits, store } = setScene({ rate: { perSecond: 1, burst: 10 } });
+  const restored = limits.restore();
+  store.fail();
+  await restored;
+  expect(passing(20)).toBe(10);
+});
+
+test('while a limit is not used, reports are rare, and hold until the next one', async () => {
+  const clocks = clocksAt();
+  const reports: { at: number; lifetimeMs: number }[] = [];
+  const store: LimitStore = {
+    settle: async (_name, { lifetimeMs }) => {
+      reports.push({ at: clocks.now() / 1000, lifetimeMs });
+      return { tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1 };
+    },
+    close: async () => undefined,
+  };
+  const allowance = new Allowance('client', limit({ daily: 9 }), clocks);
+  const settling = new Settling({ name: 'a', allowance, store, clock: clocks, onError: () => undefined });
+  for (let second = 0; second <= 41; second += 1) {
+    settling.beat();
+    await setImmediate();
+    clocks.pass(1_000);
+  }
+  const awake = Array.from({ length: 11 }, (_, at) => ({ at, lifetimeMs: 3_000 }));
+  const asleep = [11, 26, 41].map((at) => ({ at, lifetimeMs: 45_000 }));
+  expect(reports).toEqual([...awake, ...asleep]);
+});
+
+test('a process that leaves settles for the last time', async () => {
+  const { passing, limits, store } = setScene({ daily: 9 });
+  expect(passing(2)).toBe(2);
+  store.answer({ used: 1 });
+  const closed = limits.close();
+  await until(() => store.reports.length === 2);
+  store.answer({ used: 2 });
+  await closed;
+  expect(store.reports.at(-1)).toMatchObject({ total: 2, settled: 1, lifetimeMs: 0, inFlight: 0 });
+});

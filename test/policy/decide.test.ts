@@ -1,0 +1,147 @@
+import { describe, expect, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
+import { decide, type Grant } from '../../src/policy/decide.ts';
+import { DECISIONS, type Row } from './decisions.ts';
+import { AUTHORS, type ClientName, clientOf, type DeploymentName, rulesOf } from './world.ts';
+
+const CREDENTIALS: Readonly<Record<string, string>> = {
+  'journal-a': 'key-a',
+  'journal-b': 'key-b',
+  'Revue d’été': 'key-b',
+};
+
+function judge(
+  client: ClientName,
+  deployment: DeploymentName,
+  request: string,
+  headers: readonly string[] = [],
+) {
+  const space = request.indexOf(' ');
+  const [method, target] = [request.slice(0, space), request.slice(space + 1)];
+  return { target, grant: decide(rulesOf(deployment), clientOf(client), { method, target, headers }) };
+}
+
+function refusal(...args: Parameters<typeof judge>): GatewayError {
+  try {
+    judge(...args);
+  } catch (error) {
+    if (error instanceof GatewayError) return error;
+    throw error;
+  }
+  throw new Error('not refused');
+}
+
+/** As the table writes it. */
+function outcome([client, deployment, request, , ...headers]: Row): string {
+  let judged: { target: string; grant: Grant };
+  try {
+    judged = judge(client, deployment, request, headers);
+  } catch (error) {
+    if (error instanceof GatewayError) return error.code;
+    throw error;
+  }
+  const { target, grant } = judged;
+  expect(grant.target.startsWith(target)).toBe(true);
+  const added = grant.target.slice(target.length);
+  return `${grant.operation || '-'} @${grant.site || '-'}${added === '' ? '' : ` ${added}`}`;
+}
+
+describe.each(Object.entries(DECISIONS))('%s', (_title, rows) => {
+  test.each(rows.map((row) => [row[0], row[1], row[2], row.slice(4).join(': '), row[3], row] as const))(
+    '%s → %s: %s %s → %s',
+    (_client, _deployment, _request, _headers, wanted, row) => expect(outcome(row)).toBe(wanted),
+  );
+});
+
+test('the table has no row twice', () => {
+  const rows = Object.values(DECISIONS).flat();
+  expect(new Set(rows.map((row) => JSON.stringify([...row.slice(0, 3), ...row.slice(4)]))).size).toBe(
+    rows.length,
+  );
+  expect(rows.length).toBeGreaterThanOrEqual(150);
+});
+
+describe('a grant', () => {
+  test('has the credential of the site, what was checked, and the rule that holds', () => {
+    const query = "ids=%27S-1%27,'S+2'&site_name=journal-b&external_id=7&other=x";
+    const { grant } = judge('mixed', 'open', `GET ${AUTHORS}?${query}`);
+    expect(grant).toEqual({
+      site: 'journal-b',
+      credential: 'key-b',
+      operation: 'authors',
+      target: `${AUTHORS}?${query}`,
+      parameters: new Map([
+        ['site_name', 'journal-b'],
+        ['ids', "'S-1','S 2'"],
+        ['external_id', '7'],
+      ]),
+      rule: clientOf('mixed').allow[1],
+    });
+  });
+
+  test.each(Object.entries(CREDENTIALS))('for %s has %s', (site, credential) => {
+    const { grant } = judge('anonymous', 'open', `GET /api/x?site_name=${encodeURIComponent(site)}`);
+    expect(grant.credential).toBe(credential);
+  });
+
+  test('without sites has the credential of the deployment', () => {
+    expect(judge('anonymous', 'bare', 'GET /bare/').grant.credential).toBe('key-bare');
+  });
+});
+
+describe('a refusal says what to do', () => {
+  const A = 'site_name=journal-a';
+  test.each<[string, ClientName, DeploymentName, string]>([
+    [
+      "The parameter ids does not have the expected form: identifiers in single quotes, with commas between them: 'A-1' or 'A-1','A-2'.",
+      'anonymous',
+      'open',
+      `GET ${AUTHORS}?ids=S-1&${A}`,
+    ],
+    [
+      "The parameter ids is missing: give identifiers in single quotes, with commas between them: 'A-1' or 'A-1','A-2'.",
+      'anonymous',
+      'open',
+      `GET ${AUTHORS}?${A}`,
+    ],
+    [
+      'The parameter external_id does not have the expected form: digits only.',
+      'anonymous',
+      'open',
+      `GET ${AUTHORS}?ids='x'&${A}&external_id=x`,
+    ],
+    [
+      'The parameter ids has 3 items: this client may send at most 2 at once.',
+      'limited',
+      'bare',
+      "GET /bare/?ids='a','b','c'",
+    ],
+    [
+      'The client reporting may not use this site. Whoever runs this gateway can allow it: see allow in the configuration.',
+      'reporting',
+      'open',
+      `GET ${AUTHORS}?ids='x'&site_name=journal-b`,
+    ],
+    ['The parameter site_name is missing: name a site.', 'anonymous', 'open', 'GET /api/x'],
+    [
+      'The parameter site_name is missing, and more than one site is possible: name one.',
+      'anonymous',
+      'inject',
+      'GET /api/x',
+    ],
+    [
+      'The parameter site_name names a site that is not configured here.',
+      'anonymous',
+      'open',
+      'GET /api/x?site_name=x',
+    ],
+    [
+      'The deployment strict serves its listed operations only, and GET of this path is none of them. Compare the method and the path, byte by byte, with the description of the API.',
+      'anonymous',
+      'strict',
+      'GET /api/x',
+    ],
+  ])('%s', (detail, client, deployment, request) => {
+    expect(refusal(client, deployment, request).detail).toBe(detail);
+  });
+});

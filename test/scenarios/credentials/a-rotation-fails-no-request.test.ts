@@ -1,0 +1,224 @@
+import { describe, expect, test } from '@jest/globals';
+import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import { startArrivals } from '../../support/arrivals.ts';
+import { credentialSet } from '../../support/credential-set.ts';
+import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
+
+const OLD = 'demo-api-key';
+const NEW = 'another-api-key';
+const NAME = 'submissions';
+const PER_SECOND = 200;
+/** A test with load takes 3 s on an idle machine. */
+const LIMIT_MS = 30_000;
+
+/** The upstream takes these passwords from now on. */
+function accept({ simulator }: Pair, password: string, ...otherPasswords: string[]): void {
+  simulator.set(NAME, { accounts: [{ username: 'demo-user', password, otherPasswords, sites: ['demo'] }] });
+}
+
+async function offer({ gateway }: Pair, password: string, next?: string): Promise<void> {
+  gateway.app.offer(await credentialSet(gateway, NAME, password, next));
+}
+
+function load(pair: Pair) {
+  return startArrivals(PER_SECOND, async () => {
+    const answer = await pair.get(authors);
+    await answer.arrayBuffer();
+    return answer.status;
+  });
+}
+
+const versionOf = async ({ gateway }: Pair, password: string) =>
+  (await credentialSet(gateway, NAME, password)).current.version;
+
+const stateOf = async (pair: Pair, password: string) =>
+  pair.gateway.metric('digest_gateway_credential_state', {
+    deployment: NAME,
+    credential: NAME,
+    version: await versionOf(pair, password),
+  });
+
+const rotations = ({ gateway }: Pair, result: string) =>
+  gateway.metric('digest_gateway_credential_rotations_total', { result });
+
+async function readiness({ gateway }: Pair): Promise<{ status: string; checks: { detail: string }[] }> {
+  return (await (await fetch(`${gateway.control}/readyz`)).json()) as Awaited<ReturnType<typeof readiness>>;
+}
+
+/** Lets the load run on until so many more requests have their answer. */
+async function answeredMore(running: ReturnType<typeof load>, count: number): Promise<void> {
+  const wanted = running.answered + count;
+  await until(() => running.answered >= wanted, 20_000);
+}
+
+const upstreams: [string, BehaviourChange][] = [
+  ['nonces that everyone uses', {}],
+  ['counted nonces, each nc once and in order', { qop: 'auth', nc: 'rising', refusedNcKillsNonce: true }],
+  ['nonces that serve once and are never called stale', { oneTimeNonces: true, staleFlag: 'never' }],
+  [
+    'nonces that live a second and a half, and are never called stale',
+    { nonceLifetimeMs: 1_500, staleFlag: 'never' },
+  ],
+];
+
+/** Answers take a while and overtake each other, so that many are under way at any moment. */
+const startBusy = (behaviour: BehaviourChange): Promise<Pair> =>
+  startPair({ ...behaviour, faults: [{ kind: 'delay', ms: 60 }] }, { relay: true });
+
+describe.each(upstreams)('%s', (title, behaviour) => {
+  test(
+    'the upstream takes both passwords: the new one is in use after one request',
+    async () => {
+      const pair = await startBusy(behaviour);
+      accept(pair, OLD, NEW);
+      const running = load(pair);
+      await answeredMore(running, 150);
+      await offer(pair, NEW);
+      await until(async () => (await rotations(pair, 'promoted')) === 1);
+      accept(pair, NEW, OLD);
+      await answeredMore(running, 150);
+      accept(pair, NEW);
+      await answeredMore(running, 100);
+      const report = await running.stop();
+      expect(report.outcomes).toEqual({ 200: report.requests });
+      expect([await stateOf(pair, NEW), await rotations(pair, 'refused')]).toEqual([1, 0]);
+      expect((await readiness(pair)).status).toBe('ready');
+      tell(`both accepted, ${title}`, report);
+    },
+    LIMIT_MS,
+  );
+
+  test(
+    'the upstream changes over unannounced: the request that notices goes on with the new one',
+    async () => {
+      const pair = await startBusy(behaviour);
+      await offer(pair, OLD, NEW);
+      const running = load(pair);
+      await until(async () => (await rotations(pair, 'refused')) === 1);
+      expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual([1, 0]);
+      await answeredMore(running, 200);
+      accept(pair, NEW);
+      await answeredMore(running, 400);
+      const report = await running.stop();
+      expect(report.outcomes).toEqual({ 200: report.requests });
+      expect([await stateOf(pair, NEW), await rotations(pair, 'promoted')]).toEqual([1, 1]);
+      tell(`unannounced, ${title}`, report);
+    },
+    LIMIT_MS,
+  );
+});
+
+test('a changed source that the upstream does not know yet is tried again at the moment of the change', async () => {
+  const pair = await startPair();
+  expect((await pair.get(authors)).status).toBe(200);
+  await offer(pair, NEW);
+  for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
+  expect(await rotations(pair, 'refused')).toBe(1);
+  accept(pair, NEW);
+  expect((await pair.get(authors)).status).toBe(200);
+  expect(await rotations(pair, 'promoted')).toBe(1);
+  accept(pair, OLD);
+  expect((await pair.get(authors)).status).toBe(502);
+});
+
+test('at the start, the next password serves if it is the one that the upstream takes', async () => {
+  const pair = await startPair({ faults: [{ kind: 'delay', ms: 20 }] }, { password: 'former' });
+  await offer(pair, 'former', OLD);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
+});
+
+test('of a wrong candidate no client notices anything, and the operator does', async () => {
+  const pair = await startPair({}, {});
+  expect((await pair.get(authors)).status).toBe(200);
+  await offer(pair, OLD, 'wrong');
+  const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
+  expect([await stateOf(pair, OLD), await stateOf(pair, 'wrong')]).toEqual([1, 0]);
+  const { status, checks } = await readiness(pair);
+  expect([status, checks.map(({ detail }) => detail).join('')]).toEqual([
+    'degraded',
+    expect.stringContaining('refuses the new version of the credential submissions'),
+  ]);
+  const told = pair.gateway.logged.filter(({ result }) => result === 'refused');
+  expect(told).toEqual([
+    expect.objectContaining({
+      level: 50,
+      credential: NAME,
+      from: await versionOf(pair, OLD),
+      to: await versionOf(pair, 'wrong'),
+    }),
+  ]);
+  expect(JSON.stringify(pair.gateway.logged)).not.toContain('"wrong"');
+
+  await offer(pair, OLD, 'wrong');
+  expect((await pair.get(authors)).status).toBe(200);
+  expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
+  await offer(pair, OLD);
+  expect((await readiness(pair)).status).toBe('ready');
+});
+
+test('a candidate that Digest lets in and the service does not is no better than one that is refused', async () => {
+  const pair = await startPair({
+    accounts: [
+      { username: 'demo-user', password: OLD, sites: ['demo'] },
+      { username: 'demo-user-2', password: NEW, sites: ['other'] },
+    ],
+  });
+  expect((await pair.get(authors)).status).toBe(200);
+  const set = await credentialSet(pair.gateway, NAME, OLD, NEW);
+  if (set.next === undefined) throw new Error('no next');
+  pair.gateway.app.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
+  for (let count = 0; count < 3; count += 1) {
+    const answer = await pair.get(authors);
+    expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('Lindqvist')]);
+  }
+  expect([await rotations(pair, 'refused'), await stateOf(pair, OLD)]).toEqual([1, 1]);
+});
+
+test('a trial that tells nothing is repeated a second later', async () => {
+  let now = 0;
+  const pair = await startPair({}, { clock: { now: () => now } });
+  expect((await pair.get(authors)).status).toBe(200);
+  accept(pair, OLD, NEW);
+  pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
+  await offer(pair, OLD, NEW);
+  const seen = [(await pair.get(authors)).status, (await pair.get(authors)).status];
+  expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 2]);
+  now += 1_000;
+  expect([(await pair.get(authors)).status, await stateOf(pair, NEW), await stateOf(pair, OLD)]).toEqual([
+    200, 1, 3,
+  ]);
+});
+
+test("a connection that breaks during the trial is none of the client's business", async () => {
+  const pair = await startPair();
+  expect((await pair.get(authors)).status).toBe(200);
+  // The question of the trial, and its repetition.
+  pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
+  await offer(pair, OLD, 'wrong');
+  expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 2]);
+});
+
+test('what cannot be sent twice does not try a candidate', async () => {
+  const pair = await startPair({ testPaths: true }, { settings: { body: { replayUpTo: '1KiB' } } });
+  expect((await pair.get(authors)).status).toBe(200);
+  await offer(pair, OLD, 'wrong');
+  const large = await pair.get('/echo', { method: 'POST', body: 'x'.repeat(4096) });
+  expect([large.status, await rotations(pair, 'refused')]).toEqual([200, 0]);
+  const small = await pair.get('/echo', { method: 'POST', body: 'x' });
+  expect([small.status, await rotations(pair, 'refused')]).toEqual([200, 1]);
+});
+
+function tell(
+  what: string,
+  { requests, outcomes, seconds, slowestMs }: Awaited<ReturnType<ReturnType<typeof load>['stop']>>,
+): void {
+  const failed = requests - (outcomes['200'] ?? 0);
+  process.stdout.write(
+    `${what}: ${requests} requests in ${seconds.toFixed(1)} s, ${failed} failed, slowest ${slowestMs.toFixed(0)} ms\n`,
+  );
+}

@@ -1,0 +1,42 @@
+import { expect, test } from '@jest/globals';
+import { saturate, useLimitedProcesses } from '../../support/limited-processes.ts';
+import { until } from '../../support/until.ts';
+
+const TEST_MS = 60_000;
+/** Who waited for Redis would wait this long. */
+const CALL_MS = 100;
+const RATE = 40;
+const start = useLimitedProcesses();
+const limits = { rate: `${RATE}/s`, burst: 40 };
+
+function expectTheRateAlone({ passed, seconds }: { passed: number; seconds: number }): void {
+  const set = RATE * seconds;
+  expect(passed / set).toBeGreaterThan(0.85);
+  expect(passed / set).toBeLessThan(1.15);
+}
+
+test.each(['kill', 'hang'] as const)(
+  'after a %s each process goes on with its part, nobody waits, and there is no second burst when it is back',
+  async (fault) => {
+    const { redis, processes } = await start(2, limits);
+    await saturate(processes, 1_500);
+
+    await redis[fault]();
+    const without = await saturate(processes, 3_000);
+    expectTheRateAlone(without);
+    expect(without.usualMs).toBeLessThan(CALL_MS);
+
+    await (fault === 'kill' ? redis.restart() : redis.goOn());
+    const back = async (): Promise<boolean> => {
+      const up = processes.map(({ metric }) => metric('digest_gateway_store_up'));
+      return (await Promise.all(up)).every((each) => each === 1);
+    };
+    const returning = saturate(processes, 3_000);
+    await until(back);
+    expectTheRateAlone(await returning);
+    for (const { metric } of processes) {
+      expect(await metric('digest_gateway_store_errors_total', { operation: 'limits' })).toBeGreaterThan(0);
+    }
+  },
+  TEST_MS,
+);

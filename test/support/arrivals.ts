@@ -1,0 +1,48 @@
+/** What became of the requests of a load. */
+export interface ArrivalsReport {
+  readonly requests: number;
+  /** Requests by what their client saw, such as `200`. */
+  readonly outcomes: Record<string, number>;
+  readonly seconds: number;
+  readonly slowestMs: number;
+}
+
+export interface Arrivals {
+  /** Requests that have their answer. */
+  readonly answered: number;
+  /** Sends no more; resolves when every request has its answer. */
+  stop(): Promise<ArrivalsReport>;
+}
+
+const TICK_MS = 5;
+
+/** Sends so many requests a second, whether the ones before have their answer or not. */
+export function startArrivals(perSecond: number, send: () => Promise<number>): Arrivals {
+  const begun = performance.now();
+  const under: Promise<void>[] = [];
+  const outcomes: Record<string, number> = {};
+  let answered = 0;
+  let slowestMs = 0;
+  const one = async (): Promise<void> => {
+    const sent = performance.now();
+    const outcome = await send().catch((error: unknown) => String(error));
+    outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+    answered += 1;
+    slowestMs = Math.max(slowestMs, performance.now() - sent);
+  };
+  const timer = setInterval(() => {
+    const due = ((performance.now() - begun) / 1000) * perSecond;
+    while (under.length < due) under.push(one());
+  }, TICK_MS);
+  return {
+    get answered() {
+      return answered;
+    },
+    async stop() {
+      clearInterval(timer);
+      await Promise.all(under);
+      const seconds = (performance.now() - begun) / 1000;
+      return { requests: under.length, outcomes, seconds, slowestMs };
+    },
+  };
+}
