@@ -7,14 +7,7 @@ import { knownKeys } from './values.ts';
 type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
-const LATER = [
-  'workers',
-  'audit',
-  'listen.tls',
-  'deployments.*.rewrite',
-  'deployments.*.egress',
-  'deployments.*.tls.pinSha256',
-].map((path) => path.split('.'));
+const LATER = ['workers', 'audit', 'listen.tls', 'deployments.*.rewrite'].map((path) => path.split('.'));
 
 /** The schema's issues with a tree as sentences. */
 export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {
@@ -50,9 +43,18 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
   // Where a password belongs, a key out of place may be the password itself: `password: { hunter2 }`.
-  return parent[0] === 'redis' || parent[0] === 'sealed' || (parent[0] === 'credentials' && parent.length > 1)
+  return holdsSecret(parent)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
+}
+
+function holdsSecret(section: Path): boolean {
+  return (
+    section[0] === 'redis' ||
+    section[0] === 'sealed' ||
+    (section[0] === 'credentials' && section.length > 1) ||
+    section.at(-1) === 'keyPassphrase'
+  );
 }
 
 function isAt(pattern: readonly string[], path: Path): boolean {
