@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import { Secret } from '../../../src/base/secret.ts';
 import { startProxiedPair } from '../../support/proxied-pair.ts';
 import { authors, problemOf } from '../../support/simulated-pair.ts';
 import { proxyAccount } from '../../support/squid.ts';
@@ -90,6 +91,21 @@ describe('what Squid refuses is told as such', () => {
     }
     expect(JSON.stringify(gateway.logged)).not.toContain('guess');
     expect((await end()).map(({ status }) => status)).toEqual([407, 407]);
+  });
+
+  test('and a right password is used from the moment that its source has it', async () => {
+    const { get, gateway } = await startProxiedPair({ auth: 'digest' }, { password: 'guess' });
+    expect((await get(authors)).status).toBe(502);
+    const { username, password } = proxyAccount;
+    const current = {
+      name: 'proxy',
+      version: '2',
+      changedAt: undefined,
+      username,
+      password: new Secret(password),
+    };
+    gateway.app.offer({ name: 'proxy', current, next: undefined });
+    expect((await get(authors)).status).toBe(200);
   });
 
   test('no credential, where it wants one', async () => {
