@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
 import { type AppSetup, buildDeployments, gatewayOptions, offerCredentials } from './app/deployments.ts';
+import { warnOfMissingAddresses } from './app/egress.ts';
 import { sameFixtures } from './app/fixtures.ts';
 import { observe, readiness } from './app/health.ts';
 import { buildIdentification } from './app/identity.ts';
@@ -120,6 +121,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         }),
       };
       live = true;
+      await warnOfMissingAddresses(log, deployments);
       metrics.configLastReload.setToCurrentTime();
       metrics.listenCertificateExpiry.set(setup.listenTls?.expires ?? 0);
       stopFollowing = followListenTls(listen.tls, { log, renew });
@@ -145,6 +147,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         await limits.restore();
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
+        await warnOfMissingAddresses(log, built);
         log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
         if (!sameFixtures(setup.config, next.config)) {
           log.warn('listen, control and redis cannot change while running: restart for that');
@@ -158,7 +161,10 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     },
 
     offer(set) {
-      for (const { upstream } of deployments) if (upstream.uses(set.name)) upstream.offer(set);
+      for (const { upstream } of deployments) {
+        upstream.connections.offer(set);
+        if (upstream.uses(set.name)) upstream.offer(set);
+      }
     },
 
     close() {

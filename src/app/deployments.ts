@@ -9,6 +9,8 @@ import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
 import { Upstream, type UpstreamExternals, type UpstreamOptions } from '../upstream/upstream.ts';
+import type { ClientCertificate } from '../upstream/upstream-tls.ts';
+import { egressOf, upstreamTlsOf } from './egress.ts';
 
 /** A configuration with everything that it names, read and found right. */
 export interface AppSetup {
@@ -16,6 +18,10 @@ export interface AppSetup {
   readonly credentials: ReadonlyMap<string, CredentialSet>;
   /** PEM by name of the deployment. */
   readonly authorities: ReadonlyMap<string, string>;
+  /** By name of the deployment. */
+  readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
+  /** PEM of the authorities of proxies, by name of the deployment. */
+  readonly proxyAuthorities: ReadonlyMap<string, string>;
   /** undefined: without Redis. */
   readonly redis: RedisOptions | undefined;
   /** undefined: the data plane is plain HTTP. */
@@ -34,6 +40,8 @@ export function buildDeployments(
     const sets = credentialSets(setup, name);
     const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
     const upstream = kept?.upstream ?? new Upstream(options, externals, sets);
+    // The proxy's is among them.
+    for (const set of setup.credentials.values()) upstream.connections.offer(set);
     const rules = compileRules(name, deployment, deployments);
     const { pathPrefix, host } = deployment.match;
     return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
@@ -68,11 +76,11 @@ function credentialSets({ config, credentials }: AppSetup, name: string): Creden
 }
 
 function upstreamOptions(
-  { authorities }: AppSetup,
+  setup: AppSetup,
   name: string,
   deployment: Config['deployments'][string],
 ): UpstreamOptions {
-  const { digest, timeouts, tls } = deployment;
+  const { digest, timeouts } = deployment;
   return {
     deployment: name,
     origin: deployment.baseUrl,
@@ -81,6 +89,7 @@ function upstreamOptions(
     timeouts,
     totalTimeout: timeouts.total,
     body: deployment.body,
-    tls: { ca: authorities.get(name), minVersion: tls.minVersion },
+    tls: upstreamTlsOf(setup, name, deployment),
+    egress: egressOf(setup, name, deployment),
   };
 }

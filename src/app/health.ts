@@ -2,13 +2,19 @@ import { NONCE_POLICIES } from '../challenges/store.ts';
 import type { Check, Readiness } from '../control/control.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { CredentialState } from '../upstream/upstream.ts';
+import type { CredentialState, Upstream } from '../upstream/upstream.ts';
 
 /** The value of `credential_state`. */
 const STATE_VALUES = { refused: 0, 'in-use': 1, candidate: 2, kept: 3 } as const;
 
+const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
+
 /** What `/readyz` says. */
-export function readiness(live: boolean, storeUp: boolean, deployments: readonly Deployment[]): Readiness {
+export async function readiness(
+  live: boolean,
+  storeUp: boolean,
+  deployments: readonly Deployment[],
+): Promise<Readiness> {
   const planes = {
     name: 'data-plane',
     ok: live,
@@ -19,37 +25,69 @@ export function readiness(live: boolean, storeUp: boolean, deployments: readonly
     ok: storeUp,
     detail: storeUp ? '' : 'Redis is not there: nonces are not shared with other replicas',
   };
-  const upstreams = deployments.map(({ name, upstream }) => ({
-    states: upstream.credentials,
-    check: credentialCheck(name, upstream.credentials),
-  }));
+  const upstreams = await Promise.all(deployments.map(deploymentHealth));
   const checks = [planes, store, ...upstreams.map(({ check }) => check)];
-  const served = live && upstreams.some(({ states }) => states.some(isServing));
+  const served = live && upstreams.some(({ serves }) => serves);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
 }
 
 /** Brings the gauges up to date that are read, not counted. */
-export function observe(metrics: Metrics, deployments: readonly Deployment[]): void {
-  const { nonceAge, nonceLifetime, noncePolicy, credentialState } = metrics;
+export async function observe(metrics: Metrics, deployments: readonly Deployment[]): Promise<void> {
+  const addresses = await Promise.all(
+    deployments.map(({ upstream }) => upstream.connections.hasEgressAddress()),
+  );
+  const { credentialState, upstreamConnections, upstreamCertificateExpiry, egressAddressPresent } = metrics;
   credentialState.reset();
-  for (const { name: deployment, upstream } of deployments) {
-    nonceAge.remove({ deployment });
-    nonceLifetime.remove({ deployment });
-    for (const policy of NONCE_POLICIES) {
-      noncePolicy.set({ deployment, policy }, policy === upstream.noncePolicy ? 1 : 0);
-    }
-    const { nonceAgeMs, nonceLifetimeMs } = upstream;
-    if (nonceAgeMs !== undefined) nonceAge.set({ deployment }, nonceAgeMs / 1000);
-    if (nonceLifetimeMs !== undefined) nonceLifetime.set({ deployment }, nonceLifetimeMs / 1000);
+  upstreamConnections.reset();
+  upstreamCertificateExpiry.reset();
+  egressAddressPresent.reset();
+  for (const [index, { name: deployment, upstream }] of deployments.entries()) {
+    observeNonces(metrics, deployment, upstream);
+    observeConnections(metrics, deployment, upstream);
     for (const { credential, version, state } of upstream.credentials) {
       credentialState.set({ deployment, credential, version }, STATE_VALUES[state]);
     }
+    const present = addresses[index];
+    if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
 }
 
-function credentialCheck(name: string, states: readonly CredentialState[]): Check {
-  const problems = states.flatMap(({ credential, state, inUse, rejected }) => {
+function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream): void {
+  const { nonceAge, nonceLifetime, noncePolicy } = metrics;
+  nonceAge.remove({ deployment });
+  nonceLifetime.remove({ deployment });
+  for (const policy of NONCE_POLICIES) {
+    noncePolicy.set({ deployment, policy }, policy === upstream.noncePolicy ? 1 : 0);
+  }
+  const { nonceAgeMs, nonceLifetimeMs } = upstream;
+  if (nonceAgeMs !== undefined) nonceAge.set({ deployment }, nonceAgeMs / 1000);
+  if (nonceLifetimeMs !== undefined) nonceLifetime.set({ deployment }, nonceLifetimeMs / 1000);
+}
+
+function observeConnections(metrics: Metrics, deployment: string, upstream: Upstream): void {
+  const { stats, tlsSeen } = upstream.connections;
+  for (const state of CONNECTION_STATES) {
+    metrics.upstreamConnections.set({ deployment, state }, stats[state]);
+  }
+  if (tlsSeen !== undefined) {
+    metrics.upstreamCertificateExpiry.set({ deployment }, tlsSeen.expiresAt / 1000);
+  }
+}
+
+async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check: Check; serves: boolean }> {
+  const states = upstream.credentials;
+  const problems = credentialProblems(states);
+  const leaves = (await upstream.connections.hasEgressAddress()) !== false;
+  if (!leaves) {
+    problems.push('the address of egress.localAddress is not on this host: add it to an interface');
+  }
+  const check = { name: `deployment:${name}`, ok: problems.length === 0, detail: problems.join('; ') };
+  return { check, serves: leaves && states.some(isServing) };
+}
+
+function credentialProblems(states: readonly CredentialState[]): string[] {
+  return states.flatMap(({ credential, state, inUse, rejected }) => {
     if (inUse && state === 'refused') {
       return [`the upstream refuses the credential ${credential}: check user name and password`];
     }
@@ -59,7 +97,6 @@ function credentialCheck(name: string, states: readonly CredentialState[]): Chec
         ]
       : [];
   });
-  return { name: `deployment:${name}`, ok: problems.length === 0, detail: problems.join('; ') };
 }
 
 function isServing({ inUse, state }: CredentialState): boolean {

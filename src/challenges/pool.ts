@@ -8,7 +8,7 @@ import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
 import type { HeldChallenge, NoncePolicy } from './store.ts';
 
-/** How long a cold start waits for the store, and for another process's challenge, in milliseconds. */
+/** How long a cold start waits for the store and another process's challenge, in milliseconds. */
 const ELSEWHERE_MS = 100;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
@@ -89,15 +89,12 @@ export class NoncePool {
     await this.#ask();
     const held = await this.#options.replicas.load();
     if (this.policy !== 'shared' || !this.#learning.portable) return;
-    if (held === undefined) {
-      // A store that lost everything gets back what is still good here.
-      if (this.#known?.shareable === true) void this.#share(this.#known);
-      return;
-    }
-    if (held.challenge.nonce === this.#known?.challenge.nonce) return;
-    const nonce = this.#maker.adopted(held);
-    if (nonce === undefined) return;
-    if (this.#known === undefined || nonce.obtainedAt > this.#known.obtainedAt) this.#use(nonce);
+    const own = this.#known;
+    if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
+    const nonce = held && this.#maker.adopted(held);
+    if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
+    // A store that lost everything, or could not be told, gets what is still good here.
+    else if (own?.shareable === true) void this.#share(own);
   }
 
   /** Leaves the nonces in use for the next process, when no request needs them any more. */
@@ -129,8 +126,10 @@ export class NoncePool {
     const opening = this.open();
     if (!this.#learning.sharesNonces) return opening;
     // Processes that start together ask for one challenge, not each for its own.
-    if (await this.#options.replicas.lead(ELSEWHERE_MS)) return this.#known ?? opening;
-    return this.#known ?? this.#queue.waitElsewhere(opening, ELSEWHERE_MS, cancellation);
+    const { replicas, clock } = this.#options;
+    const until = clock.now() + ELSEWHERE_MS;
+    if (await replicas.lead(ELSEWHERE_MS)) return this.#known ?? opening;
+    return this.#known ?? this.#queue.waitElsewhere(opening, until - clock.now(), cancellation);
   }
 
   /**

@@ -45,14 +45,15 @@ async function demo(freePorts: boolean): Promise<void> {
 /** config/demo.yaml, in front of this simulator: its authority is new at every start, so no file holds it. */
 async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
   const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
-  const { config, credentials } = await readSetup(file, surroundings());
+  const setup = await readSetup(file, surroundings());
+  const { config } = setup;
   for (const [name, { origin }] of Object.entries(simulator.deployments)) {
     const deployment = config.deployments[name];
     if (deployment !== undefined) deployment.baseUrl = origin;
   }
   if (freePorts) config.listen.port = config.control.port = 0;
   const authorities = new Map(Object.keys(config.deployments).map((name) => [name, simulator.ca]));
-  return { config, credentials, authorities, redis: undefined, listenTls: undefined };
+  return { ...setup, authorities };
 }
 
 async function show(url: string): Promise<void> {

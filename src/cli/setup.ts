@@ -1,12 +1,13 @@
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
-import { ConfigError, type Fault } from '../config/faults.ts';
+import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
 import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
+import { type ClientCertificates, readClientCertificates } from './client-certificates.ts';
 import { readRedis } from './redis-setup.ts';
 
 /** Everything that a configuration says and names, read and found right. */
@@ -14,6 +15,8 @@ export interface Setup {
   config: Config;
   credentials: Credentials['byName'];
   authorities: Authorities['byDeployment'];
+  clientCertificates: ClientCertificates['byDeployment'];
+  proxyAuthorities: Authorities['proxies'];
   /** undefined: without Redis. */
   redis: RedisOptions | undefined;
   /** undefined: the data plane is plain HTTP. */
@@ -34,13 +37,19 @@ export async function readSetup(
 ): Promise<Setup> {
   const { config, faultAt } = await loadLocated(file);
   const reader = new SourceReader(surroundings, config.sealed);
-  const [credentials, authorities, listenTls] = await Promise.all([
+  const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
     readAuthorities(config),
+    readClientCertificates(config, reader),
     readListenTls(config.listen.tls),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
-  const findings = [...authorities.findings, ...listenTls.findings, ...redis.findings];
+  const findings = [
+    ...authorities.findings,
+    ...clientCertificates.findings,
+    ...listenTls.findings,
+    ...redis.findings,
+  ];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);
   }
@@ -51,9 +60,17 @@ export async function readSetup(
     config,
     credentials: credentials.byName,
     authorities: authorities.byDeployment,
+    clientCertificates: clientCertificates.byDeployment,
+    proxyAuthorities: authorities.proxies,
     redis: redis.options,
     listenTls: listenTls.tls,
-    warnings: [...credentials.warnings, ...listenTls.warnings, ...redis.warnings].map(faultAt),
+    warnings: [
+      ...credentials.warnings,
+      ...clientCertificates.warnings,
+      ...singlePins(config),
+      ...listenTls.warnings,
+      ...redis.warnings,
+    ].map(faultAt),
   };
 }
 
@@ -62,4 +79,15 @@ function orCredentialError(error: unknown): CredentialError {
     return error;
   }
   throw error;
+}
+
+/** What happens when the upstream's key changes and no other one is expected. */
+function singlePins({ deployments }: Config): Finding[] {
+  return Object.entries(deployments)
+    .filter(([, { tls }]) => tls.pinSha256?.length === 1)
+    .map(([name]) => ({
+      path: ['deployments', name, 'tls', 'pinSha256'],
+      message:
+        'has one pin: on the day that the upstream changes its key nothing gets through; add the pin of the next key, or of another authority',
+    }));
 }

@@ -7,13 +7,7 @@ import { knownKeys } from './values.ts';
 type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
-const LATER = [
-  'workers',
-  'audit',
-  'deployments.*.rewrite',
-  'deployments.*.egress',
-  'deployments.*.tls.pinSha256',
-].map((path) => path.split('.'));
+const LATER = ['workers', 'audit', 'deployments.*.rewrite'].map((path) => path.split('.'));
 
 /** The schema's issues with a tree as sentences. */
 export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {
@@ -49,19 +43,23 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
   // Where a secret belongs, a key out of place may be the secret itself: `password: { hunter2 }`.
-  return isSecretive(parent)
+  return holdsSecret(parent)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };
+}
+
+function holdsSecret(section: Path): boolean {
+  return (
+    section[0] === 'redis' ||
+    section[0] === 'sealed' ||
+    (section[0] === 'clients' && section[2] === 'identify') ||
+    (section[0] === 'credentials' && section.length > 1) ||
+    section.at(-1) === 'keyPassphrase'
+  );
 }
 
 function isAt(pattern: readonly string[], path: Path): boolean {
   return (
     pattern.length === path.length && pattern.every((segment, at) => segment === '*' || segment === path[at])
   );
-}
-
-function isSecretive(path: Path): boolean {
-  const [section, , part] = path;
-  if (section === 'clients') return part === 'identify';
-  return section === 'redis' || section === 'sealed' || (section === 'credentials' && path.length > 1);
 }

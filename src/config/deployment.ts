@@ -1,19 +1,9 @@
 import { z } from 'zod';
+import { egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsSchema } from './operations.ts';
-import {
-  duration,
-  fileName,
-  flag,
-  hostName,
-  oneOf,
-  origin,
-  record,
-  SECTION,
-  size,
-  text,
-  whole,
-} from './values.ts';
+import { upstreamTlsSchema } from './upstream-tls.ts';
+import { duration, flag, hostName, oneOf, origin, record, SECTION, size, text, whole } from './values.ts';
 
 const ALGORITHMS = ['SHA-512-256', 'SHA-256', 'MD5'] as const;
 
@@ -61,16 +51,6 @@ const digest = () =>
     { error: SECTION },
   );
 
-const tls = (folder: string) =>
-  z.strictObject(
-    {
-      caFile: fileName(folder).exactOptional(),
-      minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
-      allowPlaintext: flag().default(false),
-    },
-    { error: SECTION },
-  );
-
 const timeouts = () =>
   z.strictObject(
     {
@@ -108,7 +88,8 @@ export const deploymentSchema = (folder: string) =>
       operations: operationsSchema().prefault({}),
       unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
       digest: digest().prefault({}),
-      tls: tls(folder).prefault({}),
+      tls: upstreamTlsSchema(folder).prefault({}),
+      egress: egressSchema(folder).prefault({}),
       connections: whole(1, 65_535).default(64),
       timeouts: timeouts().prefault({}),
       body: body().prefault({}),

@@ -1,9 +1,11 @@
 import { parseAddress } from '../base/network.ts';
 import { clientsFit } from './client-rules.ts';
+import { egressFits } from './egress.ts';
 import type { Complaint, Path } from './faults.ts';
 import { operationsFit } from './operations.ts';
 import { redisFits } from './redis.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
+import { upstreamTlsFits } from './upstream-tls.ts';
 import { NAME } from './values.ts';
 
 const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
@@ -22,6 +24,8 @@ export function brokenRules(tree: unknown): Complaint[] {
       ...schemeFits(tree, name),
       ...credentialFits(tree, name),
       ...operationsFit(tree, name),
+      ...upstreamTlsFits(tree, name),
+      ...egressFits(tree, name, (use, credential) => credentialExists(tree, use, credential)),
     ]),
     ...matchedTwice(tree, 'pathPrefix', (prefix) => prefix),
     ...matchedTwice(tree, 'host', (host) => host.toLowerCase()),

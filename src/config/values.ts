@@ -103,15 +103,16 @@ export const hostName = (): z.ZodType<string> =>
 export const origin = (): z.ZodType<string> =>
   text(
     'an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
-    (value) => {
-      const match = /^https?:\/\/([^/:@[\]]+|\[[^\]]+\])(?::(\d{1,5}))?$/.exec(value);
-      const [, host = '', portText = '443'] = match ?? [];
-      const number = Number(portText);
-      return (
-        number >= 1 && number <= 65_535 && (host.startsWith('[') ? isIPv6(host.slice(1, -1)) : isHost(host))
-      );
-    },
+    isOrigin,
   );
+
+/** Scheme, host and perhaps a port, nothing after them. */
+export function isOrigin(value: string): boolean {
+  const match = /^https?:\/\/([^/:@[\]]+|\[[^\]]+\])(?::(\d{1,5}))?$/.exec(value);
+  const [, host = '', portText = '443'] = match ?? [];
+  const number = Number(portText);
+  return number >= 1 && number <= 65_535 && (host.startsWith('[') ? isIPv6(host.slice(1, -1)) : isHost(host));
+}
 
 /** A DNS name in its ASCII form, or an IPv4 address. */
 export function isHost(value: string): boolean {

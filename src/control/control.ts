@@ -26,9 +26,9 @@ export interface ControlOptions {
   readonly tokenSha256: string | undefined;
   readonly registry: Registry;
   /** Brings the gauges that are read, not counted, up to date. */
-  readonly observe: () => void;
+  readonly observe: () => Promise<void>;
   readonly live: () => boolean;
-  readonly readiness: () => Readiness;
+  readonly readiness: () => Promise<Readiness>;
   /** What the data plane offers now. */
   readonly offer: () => Offer;
 }
@@ -47,8 +47,8 @@ export class ControlPlane {
         .type('text/plain')
         .send(options.live() ? 'ok\n' : 'not live\n');
     });
-    app.get('/readyz', (_req, res) => {
-      const readiness = options.readiness();
+    app.get('/readyz', async (_req, res) => {
+      const readiness = await options.readiness();
       res.status(readiness.status === 'unready' ? 503 : 200).json(readiness);
     });
     const guard = requireToken(options.tokenSha256);
@@ -56,7 +56,7 @@ export class ControlPlane {
       res.json(describeApi(options.offer()));
     });
     app.get('/metrics', guard, async (_req, res) => {
-      options.observe();
+      await options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
     app.use((_req, res) => {

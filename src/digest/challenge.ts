@@ -58,6 +58,11 @@ export function withNonce(challenge: Challenge, nonce: string): Challenge {
   return { ...challenge, nonce, stale: false };
 }
 
+/** Whether a 401 or 407 with these field lines offers a scheme; its name in lower case. Never throws. */
+export function offersScheme(fieldLines: readonly string[], scheme: string): boolean {
+  return fieldLines.flatMap(offersOf).some((offer) => offer.scheme === scheme);
+}
+
 /** A qop value that this client knows. */
 export function findQop(token: string): Qop | undefined {
   const qop = token.toLowerCase();

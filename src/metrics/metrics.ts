@@ -74,6 +74,21 @@ export class Metrics {
     'New versions of credentials that were tried: promoted, or refused',
     ['deployment', 'credential', 'result'],
   );
+  readonly upstreamConnections = this.#gauge(
+    'upstream_connections',
+    'Connections that stand (connected), of them idle (free); requests on them (running), or waiting for one (pending)',
+    ['deployment', 'state'],
+  );
+  readonly upstreamCertificateExpiry = this.#gauge(
+    'upstream_certificate_expiry_timestamp_seconds',
+    'When the certificate expires that the upstream showed last, in Unix time',
+    ['deployment'],
+  );
+  readonly egressAddressPresent = this.#gauge(
+    'egress_address_present',
+    'Whether this host has the address of egress.localAddress',
+    ['deployment'],
+  );
   readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly identificationRefusals = this.#counter(

@@ -36,7 +36,7 @@ export class Deployment {
     this.#operation = operationOf(settings.kind, settings.family);
     this.#authentication = new Authentication(now);
     this.#rules = new Rules(behaviourOf(settings), this.#armed(settings.faults));
-    this.#secure = settings.plaintext ? undefined : createSecureServer(this.#identity(settings.tls));
+    this.#secure = settings.plaintext ? undefined : createSecureServer(this.#identity(settings));
     this.#server = this.#secure ?? createServer();
     this.#server.keepAliveTimeout = settings.keepAliveTimeoutMs;
     this.#server.on('connection', (socket: Socket) => this.#track(socket));
@@ -65,7 +65,9 @@ export class Deployment {
     const renewed = Object.hasOwn(Object(change), 'faults');
     this.#rules = new Rules(after, renewed ? this.#armed(after.faults) : faults);
     this.#server.keepAliveTimeout = after.keepAliveTimeoutMs;
-    if (after.tls !== before.tls) this.#secure?.setSecureContext(this.#identity(after.tls));
+    if (after.tls !== before.tls || after.tlsMaxVersion !== before.tlsMaxVersion) {
+      this.#secure?.setSecureContext(this.#identity(after));
+    }
   }
 
   counts(): Counts {
@@ -98,8 +100,8 @@ export class Deployment {
     });
   }
 
-  #identity(kind: Behaviour['tls']): SecureContextOptions {
-    return this.#certificates.server[kind];
+  #identity({ tls, tlsMaxVersion }: Pick<Behaviour, 'tls' | 'tlsMaxVersion'>): SecureContextOptions {
+    return { ...this.#certificates.server[tls], maxVersion: tlsMaxVersion };
   }
 
   #track(socket: Socket): void {

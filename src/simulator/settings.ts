@@ -71,6 +71,8 @@ export type Account = z.output<typeof account>;
 
 const behaviour = z.strictObject({
   tls: z.enum(['good', 'expired', 'foreign', 'wrong-host']).default('good'),
+  /** The youngest version of TLS that it speaks. */
+  tlsMaxVersion: z.enum(['TLSv1.2', 'TLSv1.3']).default('TLSv1.3'),
   accounts: z.array(account).default([{ username: 'demo-user', password: 'demo-api-key', sites: ['demo'] }]),
   realm: printable.default('ExampleApiService'),
   qop: z.enum(['none', 'auth', 'auth-int', 'both']).default('none'),

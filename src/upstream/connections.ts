@@ -1,4 +1,9 @@
-import { Pool } from 'undici';
+import { type Dispatcher, Pool } from 'undici';
+import type { Clock } from '../base/clock.ts';
+import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import { connector } from './connector.ts';
+import { type Egress, isOnThisHost } from './egress.ts';
+import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 export interface ConnectionOptions {
   /** `https://host:port`. */
@@ -13,29 +18,68 @@ export interface ConnectionOptions {
     /** Between two pieces of the answer's body. */
     readonly idle: number;
   };
-  readonly tls: {
-    /** PEM of the authorities to trust in place of the system's; undefined: the system's. */
-    readonly ca: string | undefined;
-    readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
-  };
+  readonly tls: UpstreamTls;
+  readonly egress: Egress;
 }
 
 /** Kept-alive connections to one upstream. */
-export function openConnections(options: ConnectionOptions): Pool {
-  const { timeouts, tls } = options;
-  return new Pool(options.origin, {
-    connections: options.connections,
-    pipelining: 1,
-    // One connection carries one request at a time: what an upstream refuses or resets then hits
-    // one client only.
-    allowH2: false,
-    headersTimeout: timeouts.response,
-    bodyTimeout: timeouts.idle,
-    connect: {
-      timeout: timeouts.connect,
-      minVersion: tls.minVersion,
-      rejectUnauthorized: true,
-      ...(tls.ca === undefined ? {} : { ca: tls.ca }),
-    },
-  });
+export class Connections {
+  readonly #pool: Pool;
+  readonly #egress: Egress;
+  #proxyCredential: Credential | undefined;
+  #tlsSeen: TlsSeen | undefined;
+
+  constructor(options: ConnectionOptions, clock: Clock) {
+    const { origin, timeouts, tls, egress } = options;
+    this.#egress = egress;
+    this.#pool = new Pool(origin, {
+      connections: options.connections,
+      pipelining: 1,
+      // One connection carries one request at a time: what an upstream refuses or resets then hits
+      // one client only.
+      allowH2: false,
+      headersTimeout: timeouts.response,
+      bodyTimeout: timeouts.idle,
+      connect: connector(
+        { origin, tls, egress, timeout: timeouts.connect },
+        {
+          clock,
+          proxyCredential: () => this.#proxyCredential,
+          onTls: (seen) => {
+            this.#tlsSeen = seen;
+          },
+        },
+      ),
+    });
+  }
+
+  get dispatcher(): Dispatcher {
+    return this.#pool;
+  }
+
+  /** Connections, and requests on them or waiting for one. */
+  get stats(): Pool['stats'] {
+    return this.#pool.stats;
+  }
+
+  /** What the last full TLS handshake showed; undefined: there was none yet. */
+  get tlsSeen(): TlsSeen | undefined {
+    return this.#tlsSeen;
+  }
+
+  /** Whether this host has the address that connections leave from; undefined: any will do. */
+  async hasEgressAddress(): Promise<boolean | undefined> {
+    const { localAddress } = this.#egress;
+    return localAddress === undefined ? undefined : isOnThisHost(localAddress);
+  }
+
+  /** What the sources of a credential hold now: used from now on if it is the proxy's. */
+  offer({ name, current }: CredentialSet): void {
+    if (name === this.#egress.proxy?.credential) this.#proxyCredential = current;
+  }
+
+  /** Resolves when the requests under way are done. */
+  close(): Promise<void> {
+    return this.#pool.close();
+  }
 }

@@ -11,6 +11,7 @@ import { chooseFor } from '../digest/authorization.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { NO_BODY } from './body.ts';
+import { type Egress, egressAddress } from './egress.ts';
 import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
 import { Handshake } from './handshake.ts';
 import type { HandshakeParts } from './handshake-parts.ts';
@@ -26,6 +27,7 @@ export type RenewAhead = boolean | { readonly method: string; readonly path: str
 export interface VersionOptions {
   readonly deployment: string;
   readonly origin: string;
+  readonly egress: Egress;
   readonly algorithms: readonly AlgorithmName[];
   /** How nonces are used; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
@@ -72,7 +74,7 @@ export class CredentialVersion {
     externals: VersionExternals,
     owner: VersionOwner,
   ) {
-    const { deployment, origin } = options;
+    const { deployment, origin, egress } = options;
     const { clock, store } = externals;
     this.version = credential.version;
     this.#options = options;
@@ -82,7 +84,7 @@ export class CredentialVersion {
       origin,
       credential: credential.name,
       credentialVersion: credential.version,
-      egressAddress: '',
+      egressAddress: egressAddress(egress),
     });
     this.#replicas = new Replicas({ key: this.key, store });
     this.pool = new NoncePool({

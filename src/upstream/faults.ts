@@ -1,6 +1,7 @@
-import { isNativeError } from 'node:util/types';
 import { errors } from 'undici';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import { errorCode } from './error-code.ts';
+import { whyNoTls } from './tls-faults.ts';
 
 /** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */
 const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
@@ -43,10 +44,11 @@ export function asGatewayError(error: unknown): GatewayError {
   const code = errorCode(error);
   const found = known.get(code);
   if (found !== undefined) return new GatewayError(found[0], found[1], error);
-  if (isTls(code)) {
+  const untrusted = whyNoTls(code);
+  if (untrusted !== undefined) {
     return new GatewayError(
       'upstream-tls',
-      'No TLS connection to the upstream that can be trusted: its certificate or protocol version is not acceptable.',
+      `No TLS connection to the upstream that can be trusted: ${untrusted}.`,
       error,
     );
   }
@@ -63,22 +65,4 @@ export function asGatewayError(error: unknown): GatewayError {
 export function isConnectionLost(error: unknown): boolean {
   const code = errorCode(error);
   return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
-}
-
-function errorCode(error: unknown): string {
-  return isNativeError(error) && 'code' in error && typeof error.code === 'string' ? error.code : '';
-}
-
-function isTls(code: string): boolean {
-  return (
-    code.startsWith('ERR_TLS_') ||
-    code.startsWith('ERR_SSL_') ||
-    code.startsWith('CERT_') ||
-    code.startsWith('CRL_') ||
-    code.startsWith('UNABLE_TO_') ||
-    code === 'EPROTO' ||
-    code === 'DEPTH_ZERO_SELF_SIGNED_CERT' ||
-    code === 'SELF_SIGNED_CERT_IN_CHAIN' ||
-    code === 'HOSTNAME_MISMATCH'
-  );
 }

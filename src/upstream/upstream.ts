@@ -1,4 +1,3 @@
-import type { Pool } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
@@ -6,7 +5,7 @@ import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from '../challe
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
-import { type ConnectionOptions, openConnections } from './connections.ts';
+import { type ConnectionOptions, Connections } from './connections.ts';
 import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
 import { exchange } from './exchange.ts';
 import { Profile, type ProfileOptions, type Rotation, type VersionState } from './profile.ts';
@@ -66,7 +65,7 @@ export interface CredentialState {
 export class Upstream {
   readonly options: UpstreamOptions;
   readonly #externals: UpstreamExternals;
-  readonly #connections: Pool;
+  readonly connections: Connections;
   readonly #profiles = new Map<string, Profile>();
   #inFlight = 0;
   #onIdle: (() => void) | undefined;
@@ -74,7 +73,7 @@ export class Upstream {
   constructor(options: UpstreamOptions, externals: UpstreamExternals, sets: readonly CredentialSet[]) {
     this.options = options;
     this.#externals = externals;
-    this.#connections = openConnections(options);
+    this.connections = new Connections(options, externals.clock);
     for (const set of sets) this.#profiles.set(set.name, this.#profileOf(set));
   }
 
@@ -197,7 +196,7 @@ export class Upstream {
       });
     }
     await this.park();
-    await this.#connections.close();
+    await this.connections.close();
   }
 
   get #inUse(): CredentialVersion[] {
@@ -213,7 +212,7 @@ export class Upstream {
     const { clock, onRotation } = this.#externals;
     const externals: VersionExternals = {
       ...this.#externals,
-      exchange: (request, sink) => exchange(this.#connections, request, sink),
+      exchange: (request, sink) => exchange(this.connections.dispatcher, request, sink),
     };
     const open: ProfileOptions['open'] = (credential, owner) =>
       new CredentialVersion(credential, this.options, externals, owner);

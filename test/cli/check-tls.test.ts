@@ -1,18 +1,16 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { readListenTls } from '../../src/config/listen-tls.ts';
-import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { createTestAuthority } from '../support/issued-certificates.ts';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { readSetup } from '../../src/cli/setup.ts';
+import { createCertificates } from '../../src/simulator/certificates.ts';
+import { served } from '../config/fault-lines.ts';
+import { withMore } from '../config/texts.ts';
+import { makeClientCertificate } from '../support/client-certificate.ts';
 import { gateway } from './gateway-process.ts';
 
-const authority = await createTestAuthority();
-const [pair, other, expired] = await Promise.all([
-  authority.server(),
-  authority.server(),
-  authority.server({ notBefore: Date.UTC(2020), notAfter: Date.UTC(2021) }),
-]);
+const environment = { U: 'me', P: 'hunter2', K: 'hunter3' };
+const FILES = 'certFile: cert.pem, keyFile: key.pem';
 
 let folder: string;
 beforeEach(async () => {
@@ -20,85 +18,122 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-/** What `readListenTls` complains of, each with the name of its file. */
-async function complaints(
-  cert: string | undefined,
-  key: string | undefined,
-  ca = authority.ca,
-): Promise<string[]> {
-  const files = { certFile: 'cert.pem', keyFile: 'key.pem', clientCaFile: 'ca.pem' };
-  const contents = { 'cert.pem': cert, 'key.pem': key, 'ca.pem': ca };
-  for (const [name, content] of Object.entries(contents)) {
-    if (content !== undefined) await writeFile(join(folder, name), content);
-  }
-  const at = (name: keyof typeof files) => join(folder, files[name]);
-  const { findings, warnings } = await readListenTls({
-    certFile: at('certFile'),
-    keyFile: at('keyFile'),
-    clientCaFile: at('clientCaFile'),
-    minVersion: 'TLSv1.2',
-  });
-  return [...findings, ...warnings].map(({ path, message }) =>
-    `${path.join('.')}: ${message}`.replaceAll(`${folder}/`, ''),
-  );
+async function configFile(...lines: string[]): Promise<string> {
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(file, `${served(withMore(...lines))}\n`);
+  return file;
 }
 
-const NO_PEM = 'name a readable file in PEM form';
+async function keep(texts: { certificate?: string; key?: string }): Promise<void> {
+  if (texts.certificate !== undefined) await writeFile(join(folder, 'cert.pem'), texts.certificate);
+  if (texts.key !== undefined) await writeFile(join(folder, 'key.pem'), texts.key, { mode: 0o600 });
+}
 
-test.each([
-  ['a pair', pair.cert, pair.key, undefined, []],
-  ['a chain', `${pair.cert}\n${authority.ca}`, pair.key, undefined, []],
-  [
-    'two halves of pairs',
-    pair.cert,
-    other.key,
-    undefined,
-    ['listen.tls.keyFile: is not the key of the first certificate in certFile: name a pair'],
-  ],
-  [
-    'each in the place of the other',
-    pair.key,
-    pair.cert,
-    undefined,
-    [
-      `listen.tls.certFile: cert.pem holds no certificate: ${NO_PEM}`,
-      `listen.tls.keyFile: key.pem holds no private key without passphrase: ${NO_PEM}`,
-    ],
-  ],
-  [
-    'nothing',
-    undefined,
-    undefined,
-    'none',
-    [
-      `listen.tls.certFile: cert.pem cannot be read: ${NO_PEM}`,
-      `listen.tls.clientCaFile: ca.pem holds no certificate: ${NO_PEM}`,
-      `listen.tls.keyFile: key.pem cannot be read: ${NO_PEM}`,
-    ],
-  ],
-  [
-    'a certificate of the past',
-    expired.cert,
-    expired.key,
-    undefined,
-    ['listen.tls.certFile: expired at 2021-01-01T00:00:00.000Z: replace it'],
-  ],
-])('%s', async (_title, cert, key, ca, wanted) => {
-  expect((await complaints(cert, key, ca)).sort()).toEqual(wanted);
+/** What `check` prints, without the name of the file. */
+async function check(...lines: string[]): Promise<string> {
+  const file = await configFile(...lines);
+  const { stdout } = await gateway(['check', '--config', file], environment);
+  expect(stdout).not.toMatch(/hunter|PRIVATE/);
+  return stdout.replaceAll(`${file}:`, '').replaceAll(`${folder}/`, '').trimEnd();
+}
+
+test('a client certificate is read with its key, encrypted or not', async () => {
+  for (const passphrase of [undefined, 'hunter3']) {
+    const { key, certificate } = makeClientCertificate(passphrase);
+    await keep({ key, certificate });
+    const secret = passphrase === undefined ? '' : ', keyPassphrase: { env: K }';
+    const file = await configFile(`tls: { ${FILES}${secret} }`);
+    const { clientCertificates } = await readSetup(file, { environment });
+    expect(clientCertificates.get('d')?.chain).toBe(certificate);
+    expect(clientCertificates.get('d')?.key.reveal()).toMatch(/^-----BEGIN PRIVATE KEY-----\n/);
+    expect(JSON.stringify([...clientCertificates])).not.toContain('PRIVATE');
+  }
 });
 
-test('check reads the files, and says at which line they are named', async () => {
-  const file = join(folder, 'gateway.yaml');
-  await writeFile(join(folder, 'cert.pem'), pair.cert);
-  await writeFile(join(folder, 'key.pem'), other.key);
-  const tls = 'listen: { tls: { certFile: cert.pem, keyFile: key.pem } }';
-  await writeFile(file, `${tls}\n${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}\n`);
-  const environment = { U: 'me', P: 'hunter2' };
-  const { status, stdout } = await gateway(['check', '--config', file], environment);
-  expect([status, stdout]).toEqual([
-    2,
-    `${file}:1:47 listen.tls.keyFile: is not the key of the first certificate in certFile: name a pair\n`,
-  ]);
-  await writeFile(join(folder, 'key.pem'), pair.key);
-  expect((await gateway(['check', '--config', file], environment)).status).toBe(0);
+describe('what is wrong with a client certificate is a line with its place', () => {
+  test('no files', async () => {
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:22 deployments.d.tls.certFile: cert.pem cannot be read: name a readable file in PEM form',
+    );
+  });
+
+  test('no certificate', async () => {
+    await keep({ certificate: 'hunter4', key: '' });
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:22 deployments.d.tls.certFile: cert.pem holds no certificate: name a file with one in PEM form',
+    );
+  });
+
+  test('a key that others can read', async () => {
+    await keep(makeClientCertificate());
+    await chmod(join(folder, 'key.pem'), 0o644);
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:41 deployments.d.tls.keyFile: key.pem can be read by others: run chmod 600 on it, or say readableByOthers: true beside file',
+    );
+    expect(
+      await check('tls: { certFile: cert.pem, keyFile: { file: key.pem, readableByOthers: true } }'),
+    ).toBe(' ok — 1 deployment, 1 credential');
+  });
+
+  test('a key of another certificate', async () => {
+    await keep({ ...makeClientCertificate(), key: makeClientCertificate().key });
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:41 deployments.d.tls.keyFile: key.pem is not the key of the first certificate in cert.pem: name the two that belong together',
+    );
+  });
+
+  test('no key', async () => {
+    await keep({ ...makeClientCertificate(), key: 'hunter4' });
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:41 deployments.d.tls.keyFile: key.pem holds no private key in PEM form: name a file that does',
+    );
+  });
+
+  test('a key whose passphrase is not given, or another one', async () => {
+    await keep(makeClientCertificate('hunter4'));
+    expect(await check(`tls: { ${FILES} }`)).toBe(
+      '7:41 deployments.d.tls.keyFile: key.pem is encrypted: give its passphrase in keyPassphrase',
+    );
+    expect(await check(`tls: { ${FILES}, keyPassphrase: { env: K } }`)).toBe(
+      '7:41 deployments.d.tls.keyFile: key.pem is not opened by keyPassphrase: correct that, or name another file',
+    );
+  });
+
+  test('a passphrase that is not there', async () => {
+    await keep(makeClientCertificate('hunter4'));
+    expect(await check(`tls: { ${FILES}, keyPassphrase: { env: NOT_SET } }`)).toBe(
+      '7:65 deployments.d.tls.keyPassphrase: the environment variable NOT_SET is not set: set it for this process',
+    );
+  });
+});
+
+test('the authority of a proxy is read', async () => {
+  const proxy = 'egress: { proxy: { url: "https://p:1", caFile: ca.pem } }';
+  expect(await check(proxy)).toBe(
+    '7:52 deployments.d.egress.proxy.caFile: ca.pem cannot be read: name a readable file of certificates in PEM form',
+  );
+  const { ca } = await createCertificates();
+  await writeFile(join(folder, 'ca.pem'), ca);
+  const { proxyAuthorities } = await readSetup(await configFile(proxy), { environment });
+  expect([...proxyAuthorities]).toEqual([['d', ca]]);
+});
+
+test('one pin alone, and a passphrase in the configuration, are ok with warnings', async () => {
+  await keep(makeClientCertificate('hunter4'));
+  const pin = `"${'A'.repeat(43)}="`;
+  expect(
+    await check(
+      'tls:',
+      `  pinSha256: [${pin}]`,
+      `  certFile: cert.pem`,
+      '  keyFile: key.pem',
+      '  keyPassphrase: { value: hunter4 }',
+    ),
+  ).toBe(
+    [
+      '11:22 deployments.d.tls.keyPassphrase: stands in the configuration itself: use env, file or sealed (warning)',
+      '8:18 deployments.d.tls.pinSha256: has one pin: on the day that the upstream changes its key nothing gets through; add the pin of the next key, or of another authority (warning)',
+      ' ok — 1 deployment, 1 credential',
+    ].join('\n'),
+  );
 });

@@ -24,6 +24,8 @@ const LISTEN_DEFAULTS = {
   },
 };
 
+const PIN = `${'A'.repeat(43)}=`;
+
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'config-'));
@@ -54,6 +56,7 @@ describe('a configuration that is right', () => {
             attemptsWhenRefused: 2,
           },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
+          egress: {},
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
           body: { replayUpTo: 1_048_576, max: 104_857_600 },
@@ -85,7 +88,17 @@ describe('a configuration that is right', () => {
       '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
       '    unlistedOperations: deny',
       '    digest: { algorithms: [MD5] }',
-      '    tls: { caFile: /etc/ca.pem, minVersion: TLSv1.3 }',
+      '    tls:',
+      '      caFile: /etc/ca.pem',
+      '      minVersion: TLSv1.3',
+      `      pinSha256: ["${PIN}"]`,
+      '      serverName: Other.Example',
+      '      certFile: cert.pem',
+      '      keyFile: key.pem',
+      '      keyPassphrase: { env: KEY }',
+      '    egress:',
+      '      localAddress: 203.0.113.7',
+      '      proxy: { url: "https://p:3129", credential: a, allowBasic: true, caFile: p.pem }',
       '    connections: 1',
       '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
       '    body: { replayUpTo: 0, max: 512B }',
@@ -127,7 +140,20 @@ describe('a configuration that is right', () => {
           },
           unlistedOperations: 'deny',
           digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true, attemptsWhenRefused: 2 },
-          tls: { caFile: '/etc/ca.pem', minVersion: 'TLSv1.3', allowPlaintext: false },
+          tls: {
+            caFile: '/etc/ca.pem',
+            minVersion: 'TLSv1.3',
+            pinSha256: [PIN],
+            serverName: 'other.example',
+            certFile: '/srv/gateway/cert.pem',
+            keyFile: { file: '/srv/gateway/key.pem', readableByOthers: false },
+            keyPassphrase: { env: 'KEY' },
+            allowPlaintext: false,
+          },
+          egress: {
+            localAddress: '203.0.113.7',
+            proxy: { url: 'https://p:3129', credential: 'a', allowBasic: true, caFile: '/srv/gateway/p.pem' },
+          },
           connections: 1,
           timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },
           body: { replayUpTo: 0, max: 512 },

@@ -12,10 +12,10 @@ async function start(readiness: Readiness, tokenSha256?: string): Promise<string
   const { registry } = new Metrics({ version: 'test', node: 'v0' });
   const control = new ControlPlane({
     registry,
-    observe: () => {},
+    observe: async () => {},
     tokenSha256,
     live: () => readiness.status !== 'unready',
-    readiness: () => readiness,
+    readiness: async () => readiness,
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
   });
   close = () => control.close();

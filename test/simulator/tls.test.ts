@@ -37,6 +37,23 @@ describe('the certificate', () => {
   });
 });
 
+test('the youngest version can be limited, and the limit can change while running', async () => {
+  const { ask, simulator } = await open({ tlsMaxVersion: 'TLSv1.2' });
+  expect((await ask(authors)).status).toBe(401);
+  const strict = () => connect(simulator, { connect: { ca: simulator.ca, minVersion: 'TLSv1.3' } });
+  const refused = strict();
+  await expect(refused.request({ path: '/', method: 'GET' })).rejects.toMatchObject({
+    code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION',
+  });
+  await refused.destroy();
+  simulator.set('submissions', { tlsMaxVersion: 'TLSv1.3' });
+  const accepted = strict();
+  const { statusCode, body } = await accepted.request({ path: '/', method: 'GET' });
+  await body.dump();
+  await accepted.destroy();
+  expect(statusCode).toBe(401);
+});
+
 test('plaintext is http', async () => {
   const { deployments } = defaultSettings();
   const simulator = await startSimulator({

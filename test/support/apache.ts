@@ -6,6 +6,10 @@ export interface ApacheOptions {
   readonly nonceLifetime?: number;
   /** AuthDigestNcCheck: nc must be the number of requests that came. Off when left out. */
   readonly checkCount?: boolean;
+  /** PEM: clients have to show this certificate. None is asked for when left out. */
+  readonly client?: { readonly key: string; readonly certificate: string };
+  /** The only version of TLS that it speaks; each when left out. */
+  readonly tlsVersion?: 'TLSv1.2' | 'TLSv1.3';
 }
 
 const MODULES = {
@@ -29,9 +33,10 @@ export function apacheUsers(password: string): string {
 
 /** Apache httpd with mod_auth_digest (MD5, qop=auth, rspauth always). */
 export function startApache(options: ApacheOptions = {}): Promise<RealServer> {
-  const { nonceLifetime = 300, checkCount = false } = options;
+  const { nonceLifetime = 300, checkCount = false, client, tlsVersion } = options;
   const { realm } = account;
   return startRealServer({
+    ...(client !== undefined && { client }),
     users: apacheUsers(account.password),
     command: (file) => ['/usr/sbin/apache2', '-D', 'FOREGROUND', '-f', file],
     configuration: ({ folder, port }) => `
@@ -56,6 +61,8 @@ SSLEngine on
 SSLCertificateFile ${folder}/cert.pem
 SSLCertificateKeyFile ${folder}/key.pem
 SSLSessionCache none
+${tlsVersion === undefined ? '' : `SSLProtocol ${tlsVersion}`}
+${client === undefined ? '' : `SSLVerifyClient require\nSSLCACertificateFile ${folder}/client.pem`}
 <Location />
   AuthType Digest
   AuthName "${realm}"

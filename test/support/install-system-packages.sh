@@ -15,6 +15,7 @@ need openssl openssl
 need redis-server redis-server
 need redis-cli redis-tools
 need age age
+need squid squid
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -48,4 +49,7 @@ case "$missing " in
 esac
 case "$missing " in
 *' redis-server '*) $as_root update-rc.d redis-server disable ;;
+esac
+case "$missing " in
+*' squid '*) $as_root update-rc.d squid disable ;;
 esac

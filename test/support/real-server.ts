@@ -37,6 +37,8 @@ export interface RealServer {
 export interface ServerKind {
   /** Its configuration. In the place's folder are cert.pem, key.pem, users, echo and access.log. */
   configuration(place: Place): string;
+  /** PEM: the one client that it takes, whose certificate is in client.pem; anybody when left out. */
+  readonly client?: { readonly key: string; readonly certificate: string };
   /** The text of `users`. */
   readonly users: string;
   /** The command that runs the server in the foreground with the configuration in this file. */
@@ -50,13 +52,14 @@ export const logFormat = '%s\\t%m\\t%{Authorization}i';
 export async function startRealServer(kind: ServerKind): Promise<RealServer> {
   const { ca, server: certificates } = await createCertificates();
   const server = await startServer({
-    answers: ({ port }) => speaksTls(port, ca),
+    answers: ({ port }) => speaksTls(port, ca, kind.client),
     async prepare(place) {
       const { folder } = place;
       const { key, cert } = certificates.good;
       await writeFile(join(folder, 'key.pem'), key);
       await writeFile(join(folder, 'cert.pem'), cert);
       await writeFile(join(folder, 'users'), kind.users);
+      await writeFile(join(folder, 'client.pem'), kind.client?.certificate ?? '');
       await writeFile(join(folder, 'echo'), ECHO, { mode: 0o755 });
       const configuration = join(folder, 'server.conf');
       await writeFile(configuration, kind.configuration(place));

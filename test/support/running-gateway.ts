@@ -9,6 +9,7 @@ import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
+import type { ClientCertificate } from '../../src/upstream/upstream-tls.ts';
 import { metricOf } from './metric.ts';
 
 export interface RunningGateway {
@@ -31,15 +32,23 @@ export interface RunningGateway {
 export interface TestDeployment {
   readonly origin: string;
   readonly ca?: string;
+  readonly clientCertificate?: ClientCertificate;
+  readonly proxyCa?: string;
   readonly settings?: Record<string, unknown>;
   readonly username?: string;
   readonly password?: string;
 }
 
+/** The rest of a configuration; credentials are beside those of the deployments. */
+export interface TopLevel {
+  readonly credentials?: Record<string, unknown>;
+  readonly [key: string]: unknown;
+}
+
 /** A gateway as `serve` runs it, on free ports, with one deployment for each given upstream. */
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
-  top: Record<string, unknown> = {},
+  top: TopLevel = {},
   { clock = monotonicClock, redis }: { clock?: Clock; redis?: RedisOptions } = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
@@ -72,25 +81,29 @@ export async function startGateway(
 /** What `createApp` takes, from deployments as a test describes them. */
 export async function setupFor(
   deployments: Record<string, TestDeployment>,
-  top: Record<string, unknown> = {},
+  top: TopLevel = {},
   versions = new CredentialVersions(),
 ): Promise<{ setup: Parameters<typeof createApp>[0] }> {
+  const { credentials = {}, ...others } = top;
   const config = parseConfig(
     stringify({
       listen: { port: 0 },
       control: { port: 0 },
       anonymous: true,
-      credentials: mapValues(deployments, ({ username = 'demo-user', password = 'demo-api-key' }) => ({
-        username: { value: username },
-        password: { value: password },
-      })),
+      credentials: {
+        ...mapValues(deployments, ({ username = 'demo-user', password = 'demo-api-key' }) => ({
+          username: { value: username },
+          password: { value: password },
+        })),
+        ...credentials,
+      },
       deployments: mapValues(deployments, ({ origin, settings = {} }, name) => ({
         baseUrl: origin,
         match: { pathPrefix: '/' },
         credential: name,
         ...settings,
       })),
-      ...top,
+      ...others,
     }),
     'test.yaml',
   );
@@ -99,11 +112,27 @@ export async function setupFor(
     new SourceReader({ environment: {} }, config.sealed),
     versions,
   );
-  const authorities = new Map(
-    Object.entries(deployments).flatMap(([name, { ca }]) => (ca === undefined ? [] : [[name, ca] as const])),
-  );
   const { tls } = await readListenTls(config.listen.tls);
-  return { setup: { config, credentials: byName, authorities, redis: undefined, listenTls: tls } };
+  return {
+    setup: {
+      config,
+      credentials: byName,
+      authorities: given(deployments, ({ ca }) => ca),
+      clientCertificates: given(deployments, ({ clientCertificate }) => clientCertificate),
+      proxyAuthorities: given(deployments, ({ proxyCa }) => proxyCa),
+      redis: undefined,
+      listenTls: tls,
+    },
+  };
+}
+
+function given<V, W>(record: Record<string, V>, part: (value: V) => W | undefined): Map<string, W> {
+  return new Map(
+    Object.entries(record).flatMap(([name, value]) => {
+      const found = part(value);
+      return found === undefined ? [] : [[name, found] as const];
+    }),
+  );
 }
 
 function mapValues<V, W>(record: Record<string, V>, change: (value: V, key: string) => W): Record<string, W> {

@@ -122,9 +122,14 @@ function collect(child: ChildProcess): () => string {
 }
 
 /** Whether a server with a certificate of this authority listens: another one's would not do. */
-export function speaksTls(port: number, ca: string): Promise<boolean> {
+export function speaksTls(
+  port: number,
+  ca: string,
+  client?: { readonly key: string; readonly certificate: string },
+): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ host: '127.0.0.1', port, ca });
+    const shown = client && { key: client.key, cert: client.certificate };
+    const socket = connect({ host: '127.0.0.1', port, ca, ...shown });
     const tell = (listens: boolean) => () => {
       socket.destroy();
       resolve(listens);

@@ -23,6 +23,10 @@ export interface PairOptions {
   readonly password?: string;
   /** As the configuration has it, in place of user name and password. */
   readonly credential?: Record<string, unknown>;
+  /** More credentials, as the configuration has them. */
+  readonly credentials?: Record<string, unknown>;
+  /** PEM of the authority of the deployment's proxy. */
+  readonly proxyCa?: string;
   readonly clock?: Clock;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
@@ -49,7 +53,16 @@ export async function startPair(
 
 /** Starts both; the caller closes them. */
 export async function openPair(options: PairOptions = {}): Promise<Pair> {
-  const { behaviour = {}, settings = {}, top = {}, password, credential, clock } = options;
+  const {
+    behaviour = {},
+    settings = {},
+    top = {},
+    password,
+    clock,
+    credential,
+    credentials,
+    proxyCa,
+  } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
@@ -57,10 +70,16 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const relay =
     options.relay === true ? await startRelay(port, (index) => ({ requestMs: (index * 7) % 20 })) : undefined;
   const origin = `https://127.0.0.1:${relay?.port ?? port}`;
-  const deployment = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
+  const deployment = {
+    origin,
+    ca: simulator.ca,
+    settings,
+    ...(password !== undefined && { password }),
+    ...(proxyCa !== undefined && { proxyCa }),
+  };
   const gateway = await startGateway(
     { submissions: deployment },
-    { ...top, ...(credential !== undefined && { credentials: { submissions: credential } }) },
+    { ...top, credentials: { ...credentials, ...(credential !== undefined && { submissions: credential }) } },
     { ...(clock !== undefined && { clock }) },
   );
   return {

@@ -1,0 +1,38 @@
+import type { Log } from '../base/log.ts';
+import type { Config } from '../config/schema.ts';
+import type { Deployment } from '../gateway/gateway.ts';
+import type { Egress } from '../upstream/egress.ts';
+import type { UpstreamTls } from '../upstream/upstream-tls.ts';
+import type { AppSetup } from './deployments.ts';
+
+type Settings = Config['deployments'][string];
+
+/** How a deployment recognises its upstream. */
+export function upstreamTlsOf(setup: AppSetup, deployment: string, { tls }: Settings): UpstreamTls {
+  return {
+    ca: setup.authorities.get(deployment),
+    minVersion: tls.minVersion,
+    serverName: tls.serverName,
+    pins: tls.pinSha256 ?? [],
+    clientCertificate: setup.clientCertificates.get(deployment),
+  };
+}
+
+/** How a deployment's connections leave. */
+export function egressOf(setup: AppSetup, deployment: string, { egress }: Settings): Egress {
+  const { localAddress, proxy } = egress;
+  if (proxy === undefined) return { localAddress, proxy };
+  const { url: origin, credential, allowBasic } = proxy;
+  return {
+    localAddress,
+    proxy: { origin, credential, allowBasic, ca: setup.proxyAuthorities.get(deployment) },
+  };
+}
+
+/** Says which deployments cannot send anything: the gateway starts nevertheless, the address may come. */
+export async function warnOfMissingAddresses(log: Log, deployments: readonly Deployment[]): Promise<void> {
+  for (const { name, upstream } of deployments) {
+    if ((await upstream.connections.hasEgressAddress()) !== false) continue;
+    log.warn({ deployment: name }, 'egress.localAddress is not on this host: no request leaves until it is');
+  }
+}

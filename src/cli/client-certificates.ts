@@ -1,0 +1,111 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { Secret } from '../base/secret.ts';
+import type { Finding } from '../config/faults.ts';
+import type { Config } from '../config/schema.ts';
+import type { SecretSource } from '../config/source.ts';
+import { findingOf, type SourceReader } from '../credentials/sources.ts';
+import type { ClientCertificate } from '../upstream/upstream-tls.ts';
+
+export interface ClientCertificates {
+  /** By name of the deployment; those without `tls.certFile` are not in it. */
+  readonly byDeployment: ReadonlyMap<string, ClientCertificate>;
+  readonly findings: readonly Finding[];
+  /** What works, and should not stay as it is. */
+  readonly warnings: readonly Finding[];
+}
+
+/** Reads what the deployments show to upstream services that ask for a certificate. */
+export async function readClientCertificates(
+  { deployments }: Pick<Config, 'deployments'>,
+  reader: SourceReader,
+): Promise<ClientCertificates> {
+  const byDeployment = new Map<string, ClientCertificate>();
+  const findings: Finding[] = [];
+  const warnings: Finding[] = [];
+  for (const [name, { tls }] of Object.entries(deployments)) {
+    const path = ['deployments', name, 'tls'];
+    if (tls.keyPassphrase !== undefined && 'value' in tls.keyPassphrase) {
+      const message = 'stands in the configuration itself: use env, file or sealed';
+      warnings.push({ path: [...path, 'keyPassphrase'], message });
+    }
+    try {
+      const certificate = await readClientCertificate(tls, reader);
+      if (certificate !== undefined) byDeployment.set(name, certificate);
+    } catch (error) {
+      if (!(error instanceof Unusable)) throw error;
+      findings.push(findingOf([...path, error.key], error.cause ?? error));
+    }
+  }
+  return { byDeployment, findings, warnings };
+}
+
+type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
+
+/** What one of the keys names cannot be used; the cause says why, or the message. */
+class Unusable extends Error {
+  readonly key: TlsKey;
+
+  constructor(key: TlsKey, message: string, cause?: unknown) {
+    super(message, { cause });
+    this.key = key;
+  }
+}
+
+async function readClientCertificate(
+  { certFile, keyFile, keyPassphrase }: Config['deployments'][string]['tls'],
+  reader: SourceReader,
+): Promise<ClientCertificate | undefined> {
+  if (certFile === undefined || keyFile === undefined) return undefined;
+  const { chain, leaf } = await readChain(certFile);
+  const passphrase = keyPassphrase && (await readSecret('keyPassphrase', keyPassphrase, reader));
+  // Guarded as the file of a password is.
+  const key = openKey(keyFile.file, await readSecret('keyFile', keyFile, reader), passphrase);
+  if (!leaf.checkPrivateKey(key)) {
+    throw new Unusable(
+      'keyFile',
+      `${keyFile.file} is not the key of the first certificate in ${certFile}: name the two that belong together`,
+    );
+  }
+  return { chain, key: new Secret(key.export({ type: 'pkcs8', format: 'pem' }).toString()) };
+}
+
+async function readChain(file: string): Promise<{ chain: string; leaf: X509Certificate }> {
+  const chain = await readFile(file, 'latin1').catch(() => undefined);
+  if (chain === undefined) {
+    throw new Unusable('certFile', `${file} cannot be read: name a readable file in PEM form`);
+  }
+  try {
+    return { chain, leaf: new X509Certificate(chain) };
+  } catch {
+    throw new Unusable('certFile', `${file} holds no certificate: name a file with one in PEM form`);
+  }
+}
+
+async function readSecret(key: TlsKey, source: SecretSource, reader: SourceReader): Promise<Secret> {
+  try {
+    return (await reader.read(source)).secret;
+  } catch (error) {
+    throw new Unusable(key, 'cannot be read', error);
+  }
+}
+
+/** What OpenSSL says of a key that it cannot read is not passed on. */
+function openKey(file: string, pem: Secret, passphrase: Secret | undefined): KeyObject {
+  try {
+    return createPrivateKey({
+      key: pem.reveal(),
+      ...(passphrase !== undefined && { passphrase: passphrase.reveal() }),
+    });
+  } catch {
+    throw new Unusable('keyFile', `${file} ${whyNoKey(pem, passphrase !== undefined)}`);
+  }
+}
+
+function whyNoKey(pem: Secret, withPassphrase: boolean): string {
+  // As both forms of an encrypted key say in plain text.
+  if (!pem.reveal().includes('ENCRYPTED')) return 'holds no private key in PEM form: name a file that does';
+  return withPassphrase
+    ? 'is not opened by keyPassphrase: correct that, or name another file'
+    : 'is encrypted: give its passphrase in keyPassphrase';
+}

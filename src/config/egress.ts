@@ -1,0 +1,79 @@
+import { isIP } from 'node:net';
+import { z } from 'zod';
+import type { Complaint, Path } from './faults.ts';
+import { keysAt, textAt } from './tree.ts';
+import { fileName, flag, isOrigin, SECTION, text } from './values.ts';
+
+const ANY_ADDRESS = ['0.0.0.0', '::'];
+
+/** How connections to an upstream leave. `folder` is where relative names of files start. */
+export const egressSchema = (folder: string) =>
+  z.strictObject(
+    {
+      localAddress: text(
+        'an IP address of this host, such as 203.0.113.7',
+        (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value),
+      ).exactOptional(),
+      proxy: z
+        .strictObject(
+          {
+            url: text(
+              'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
+              // A user and password in it have a rule of their own.
+              (value) => isOrigin(value.replace(/^(https?:\/\/).*@/, '$1')),
+            ),
+            credential: text('the name of a credential').exactOptional(),
+            allowBasic: flag().default(false),
+            caFile: fileName(folder).exactOptional(),
+          },
+          { error: SECTION },
+        )
+        .exactOptional(),
+    },
+    { error: SECTION },
+  );
+
+/** The rules between `egress` and its deployment. `credentialExists` is the rule for names of credentials. */
+export function* egressFits(
+  tree: unknown,
+  deployment: string,
+  credentialExists: (use: Path, name: string) => Iterable<Complaint>,
+): Generator<Complaint> {
+  const path = ['deployments', deployment];
+  const proxy = [...path, 'egress', 'proxy'];
+  const given = keysAt(tree, proxy);
+  const credential = textAt(tree, [...proxy, 'credential']);
+  if (credential !== undefined) yield* credentialExists([...proxy, 'credential'], credential);
+  const url = textAt(tree, [...proxy, 'url']);
+  if (url !== undefined && /^https?:\/\/.*@/.test(url)) {
+    yield {
+      path: [...proxy, 'url'],
+      message:
+        'holds a user or a password, in the open: describe them under credentials, and name that in credential',
+    };
+  }
+  if (url?.startsWith('http://') && given.includes('caFile')) {
+    yield {
+      path: [...proxy, 'caFile'],
+      message: 'stands beside a url without TLS: write https:// there, or leave caFile out',
+    };
+  }
+  if (given.includes('allowBasic') && !given.includes('credential')) {
+    yield {
+      path: [...proxy, 'allowBasic'],
+      message: 'is for a credential, and there is none: name one, or leave allowBasic out',
+    };
+  }
+  yield* familyFits(tree, path, url ?? textAt(tree, [...path, 'baseUrl']));
+}
+
+function* familyFits(tree: unknown, path: Path, url: string | undefined): Generator<Complaint> {
+  const local = isIP(textAt(tree, [...path, 'egress', 'localAddress']) ?? '');
+  const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
+  if (local !== 0 && remote !== 0 && local !== remote) {
+    yield {
+      path: [...path, 'egress', 'localAddress'],
+      message: `is an IPv${local} address, from which ${url} cannot be reached: give an IPv${remote} address`,
+    };
+  }
+}

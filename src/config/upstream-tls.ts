@@ -1,0 +1,62 @@
+import { z } from 'zod';
+import type { Complaint } from './faults.ts';
+import { source } from './source.ts';
+import { keysAt, textAt } from './tree.ts';
+import { fileName, flag, hostName, oneOf, SECTION, text } from './values.ts';
+
+/** What only a connection with TLS can do. */
+const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
+
+/** The name alone, or with leave for others to read it, as orchestrators have it. */
+const keyFile = (folder: string) =>
+  z.union(
+    [
+      fileName(folder).transform((file) => ({ file, readableByOthers: false })),
+      z.strictObject({ file: fileName(folder), readableByOthers: flag() }),
+    ],
+    { error: 'the name of a file, or { file: NAME, readableByOthers: true }' },
+  );
+
+/** How an upstream is recognised, and what is shown to it. `folder` is where relative names of files start. */
+export const upstreamTlsSchema = (folder: string) =>
+  z.strictObject(
+    {
+      caFile: fileName(folder).exactOptional(),
+      pinSha256: z
+        .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
+          error: 'a list of public-key pins',
+        })
+        .nonempty({ error: 'a list of at least one public-key pin' })
+        .exactOptional(),
+      serverName: hostName().exactOptional(),
+      certFile: fileName(folder).exactOptional(),
+      keyFile: keyFile(folder).exactOptional(),
+      keyPassphrase: source(folder).exactOptional(),
+      minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
+      allowPlaintext: flag().default(false),
+    },
+    { error: SECTION },
+  );
+
+/** The rules between `tls` and its deployment. */
+export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<Complaint> {
+  const path = ['deployments', deployment, 'tls'];
+  const given = keysAt(tree, path);
+  const needs: [string, string, string][] = [
+    ['certFile', 'keyFile', 'a certificate needs its private key; name the file'],
+    ['keyFile', 'certFile', 'a private key needs its certificate; name the file'],
+    ['keyPassphrase', 'keyFile', 'a passphrase opens a private key; name its file'],
+  ];
+  for (const [key, needed, why] of needs) {
+    if (given.includes(key) && !given.includes(needed)) {
+      yield { path: [...path, needed], message: `is missing: ${why}` };
+    }
+  }
+  if (textAt(tree, ['deployments', deployment, 'baseUrl'])?.startsWith('http://') !== true) return;
+  for (const key of WITH_TLS_ONLY.filter((name) => given.includes(name))) {
+    yield {
+      path: [...path, key],
+      message: 'stands beside a baseUrl without TLS: write https:// there, or leave it out',
+    };
+  }
+}

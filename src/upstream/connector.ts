@@ -1,0 +1,117 @@
+import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
+import { buildConnector } from 'undici';
+import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
+import type { Credential } from '../digest/authorization.ts';
+import { addressMissing, type Egress, leavingFrom } from './egress.ts';
+import { errorCode } from './error-code.ts';
+import { showsPin } from './pins.ts';
+import { ProxyTunnel } from './proxy-tunnel.ts';
+import { secureContextFor, type TlsSeen, tlsSeenOn, type UpstreamTls } from './upstream-tls.ts';
+
+export interface ConnectorOptions {
+  /** `https://host:port`. */
+  readonly origin: string;
+  /** For the connection itself, and once more for the tunnel through a proxy, in milliseconds. */
+  readonly timeout: number;
+  readonly tls: UpstreamTls;
+  readonly egress: Egress;
+}
+
+export interface ConnectorExternals {
+  readonly clock: Clock;
+  /** What authenticates to the proxy now; undefined: nothing. */
+  readonly proxyCredential: () => Credential | undefined;
+  /** Told what each full handshake showed. */
+  readonly onTls: (seen: TlsSeen) => void;
+}
+
+/** Makes one connection: from the local address, through the proxy, to who the upstream ought to be. */
+export function connector(
+  options: ConnectorOptions,
+  { clock, proxyCredential, onTls }: ConnectorExternals,
+): buildConnector.connector {
+  const { tls, egress, origin, timeout } = options;
+  const { localAddress, proxy } = egress;
+  const connect = buildConnector({
+    allowH2: false,
+    timeout,
+    rejectUnauthorized: true,
+    secureContext: secureContextFor(tls),
+    // A session that is resumed does not show the whole chain, and the pin may be of any part of it.
+    maxCachedSessions: tls.pins.length > 0 ? 0 : null,
+    ...leavingFrom(localAddress),
+  });
+  const tunnel =
+    proxy &&
+    new ProxyTunnel({ proxy, origin, localAddress, timeout }, { clock, credential: proxyCredential });
+
+  return (target, callback) => {
+    const servername = tls.serverName ?? target.servername;
+    const wanted = {
+      ...target,
+      ...(localAddress !== undefined && { localAddress }),
+      ...(servername !== undefined && { servername }),
+    };
+    const checked: buildConnector.Callback = (...[error, socket]) => {
+      if (error !== null) callback(explained(error, egress), null);
+      else checkIdentity(socket, tls.pins, onTls, callback);
+    };
+    if (tunnel === undefined) {
+      connect(wanted, checked);
+      return;
+    }
+    tunnel.open().then(
+      (httpSocket) => {
+        if (target.protocol === 'https:') connect({ ...wanted, httpSocket }, checked);
+        else callback(null, httpSocket);
+      },
+      (error) => callback(error, null),
+    );
+  };
+}
+
+/** Nothing has been sent yet: whoever does not have the pinned key gets no request to see. */
+function checkIdentity(
+  socket: Socket,
+  pins: readonly string[],
+  onTls: (seen: TlsSeen) => void,
+  callback: buildConnector.Callback,
+): void {
+  if (!(socket instanceof TLSSocket)) {
+    callback(null, socket);
+    return;
+  }
+  surfaceAlerts(socket);
+  const seen = tlsSeenOn(socket);
+  if (seen !== undefined) onTls(seen);
+  if (pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins)) {
+    callback(null, socket);
+    return;
+  }
+  socket.destroy();
+  callback(pinMissing(), null);
+}
+
+/**
+ * With TLS 1.3 an upstream says only after the handshake that it does not accept the client's certificate, and
+ * closes. undici would tell of the end, and not of the alert before it.
+ */
+function surfaceAlerts(socket: TLSSocket): void {
+  socket.on('error', (error) => {
+    if (errorCode(error).includes('_ALERT_')) socket.destroy(error);
+  });
+}
+
+function explained(error: Error, { localAddress }: Egress): Error {
+  const missing = 'code' in error && error.code === 'EADDRNOTAVAIL' && localAddress !== undefined;
+  return missing ? addressMissing(error) : error;
+}
+
+function pinMissing(): GatewayError {
+  return new GatewayError(
+    'upstream-tls',
+    'No TLS connection to the upstream that can be trusted: no key in its certificate chain is among tls.pinSha256. Either its key has changed, then ask its operator for the new pin; or somebody answers in its place.',
+  );
+}

@@ -1,0 +1,46 @@
+import { createSocket } from 'node:dgram';
+import { isIPv6 } from 'node:net';
+import { GatewayError } from '../base/errors.ts';
+import type { ProxyOptions } from './proxy-tunnel.ts';
+
+/** How connections to an upstream leave. */
+export interface Egress {
+  /** The address that they leave from; undefined: the one that the system chooses. */
+  readonly localAddress: string | undefined;
+  /** What they go through; undefined: nothing. */
+  readonly proxy: ProxyOptions | undefined;
+}
+
+/** Where the upstream sees its requests come from, as far as it is known: a nonce may be bound to it. */
+export function egressAddress({ localAddress = '', proxy }: Egress): string {
+  return proxy?.origin ?? localAddress;
+}
+
+/** For `net.connect`: the address, and names looked up for its family only. */
+export function leavingFrom(localAddress: string | undefined): { localAddress?: string; family?: 4 | 6 } {
+  return localAddress === undefined ? {} : { localAddress, family: isIPv6(localAddress) ? 6 : 4 };
+}
+
+/**
+ * Whether a socket of this host can have the address. The list of interfaces would not tell: all of 127.0.0.0/8
+ * can be used, and one address of it is listed.
+ */
+export function isOnThisHost(address: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+    const tell = (there: boolean) => () => {
+      socket.close();
+      resolve(there);
+    };
+    socket.once('error', tell(false)).bind({ port: 0, address, exclusive: true }, tell(true));
+  });
+}
+
+/** The failure of a connection from an address that this host does not have. */
+export function addressMissing(cause: unknown): GatewayError {
+  return new GatewayError(
+    'upstream-unreachable',
+    'The address that requests to this upstream have to leave from is not on this host (egress.localAddress). Add it to an interface, or correct it.',
+    cause,
+  );
+}

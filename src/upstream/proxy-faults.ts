@@ -1,0 +1,94 @@
+import { GatewayError } from '../base/errors.ts';
+import { addressMissing } from './egress.ts';
+import { errorCode } from './error-code.ts';
+import { whyNoTls } from './tls-faults.ts';
+
+const known: ReadonlyMap<string, string> = new Map([
+  ['ENOTFOUND', 'DNS does not know the name of the proxy (egress.proxy.url).'],
+  ['EAI_AGAIN', 'DNS did not answer for the name of the proxy (egress.proxy.url).'],
+  [
+    'ECONNREFUSED',
+    'The proxy refused the connection (egress.proxy.url). Check host and port, and whether it runs.',
+  ],
+]);
+
+/** What it means that the proxy was not reached, or did not answer as a proxy does. */
+export function proxyFault(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error;
+  const code = errorCode(error);
+  if (code === 'EADDRNOTAVAIL') return addressMissing(error);
+  const untrusted = whyNoTls(code);
+  if (untrusted !== undefined) {
+    return unreachable(`No TLS connection to the proxy that can be trusted: ${untrusted}.`, error);
+  }
+  if (code.startsWith('HPE_')) {
+    return unreachable(
+      'What the proxy answers is not HTTP/1.1. Check scheme and port of egress.proxy.url.',
+      error,
+    );
+  }
+  return unreachable(known.get(code) ?? 'The connection to the proxy broke (egress.proxy).', error);
+}
+
+export function proxyTooSlow(): GatewayError {
+  return unreachable('The proxy took too long to make a connection to the upstream (timeouts.connect).');
+}
+
+/** An answer to CONNECT that is neither 2xx nor 407. */
+export function proxyRefuses(status: number): GatewayError {
+  if (status === 403) {
+    return unreachable(
+      'The proxy does not allow connections to this upstream: it answered CONNECT with 403. Ask its operator.',
+    );
+  }
+  if (status >= 500) {
+    return unreachable(`The proxy did not reach the upstream: it answered CONNECT with ${status}.`);
+  }
+  return unreachable(`The proxy makes no connection to the upstream: it answered CONNECT with ${status}.`);
+}
+
+export function noCredential(): GatewayError {
+  return unreachable(
+    'The proxy asks for authentication, and there is none for it: name a credential in egress.proxy.credential.',
+  );
+}
+
+export function passwordNeeded(): GatewayError {
+  return unreachable(
+    'The proxy asks for what the hashes of its credential (ha1) do not answer: another realm, another algorithm, or Basic. Give the password instead, or the hash that it asks for.',
+  );
+}
+
+export function unusableProxyChallenge(): GatewayError {
+  return unreachable(
+    'The proxy asks for authentication of a kind that is neither Digest nor Basic. Ask its operator.',
+  );
+}
+
+export function basicNotAllowed(): GatewayError {
+  return unreachable(
+    'The proxy asks for Basic authentication, which shows the password to everyone on the way to it. Use an https:// url in egress.proxy, or set its allowBasic.',
+  );
+}
+
+export function proxyRefusesCredential(): GatewayError {
+  return unreachable(
+    'The proxy refuses its credential (egress.proxy.credential); it is tried again twice a minute. Check user name and password, or ask the operator of the proxy.',
+  );
+}
+
+export function proxyAlwaysStale(): GatewayError {
+  return unreachable(
+    'The proxy calls every nonce stale, even one that it has just issued. Ask its operator.',
+  );
+}
+
+export function proxyProofInvalid(): GatewayError {
+  return unreachable(
+    'The proxy could not prove that it knows the credential (rspauth). Something else may be answering in its place.',
+  );
+}
+
+function unreachable(detail: string, cause?: unknown): GatewayError {
+  return new GatewayError('upstream-unreachable', detail, cause);
+}

@@ -1,0 +1,52 @@
+import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
+import type { Secret } from '../base/secret.ts';
+
+/** What is shown to an upstream that asks who connects. */
+export interface ClientCertificate {
+  /** PEM, the client's own first. */
+  readonly chain: string;
+  /** PEM, not encrypted. */
+  readonly key: Secret;
+}
+
+/** How an upstream is recognised, and what is shown to it. */
+export interface UpstreamTls {
+  /** PEM of the authorities to trust in place of the system's; undefined: the system's. */
+  readonly ca: string | undefined;
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
+  /** The name that its certificate is for; undefined: the host of its origin. */
+  readonly serverName: string | undefined;
+  /** From `pinOf`; one of them must be in the certificate chain. Empty: any chain of the authorities will do. */
+  readonly pins: readonly string[];
+  readonly clientCertificate: ClientCertificate | undefined;
+}
+
+/** What the last full handshake with an upstream showed. */
+export interface TlsSeen {
+  /** Such as `TLSv1.3`. */
+  readonly protocol: string;
+  /** Who issued its certificate: a distinguished name, one attribute a line. */
+  readonly issuer: string;
+  /** When its certificate expires, in Unix milliseconds. */
+  readonly expiresAt: number;
+}
+
+/** Read once: each connection would parse the certificates again. */
+export function secureContextFor({ ca, minVersion, clientCertificate }: UpstreamTls): SecureContext {
+  return createSecureContext({
+    minVersion,
+    ...(ca !== undefined && { ca }),
+    ...(clientCertificate !== undefined && {
+      cert: clientCertificate.chain,
+      key: clientCertificate.key.reveal(),
+    }),
+  });
+}
+
+/** What a connection showed; undefined: no certificate, since it resumed the session of another one. */
+export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
+  const certificate = socket.getPeerX509Certificate();
+  const protocol = socket.getProtocol();
+  if (certificate === undefined || protocol === null) return undefined;
+  return { protocol, issuer: certificate.issuer, expiresAt: certificate.validToDate.getTime() };
+}

@@ -1,0 +1,104 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { readListenTls } from '../../src/config/listen-tls.ts';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { gateway } from './gateway-process.ts';
+
+const authority = await createTestAuthority();
+const [pair, other, expired] = await Promise.all([
+  authority.server(),
+  authority.server(),
+  authority.server({ notBefore: Date.UTC(2020), notAfter: Date.UTC(2021) }),
+]);
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'check-listen-tls-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+/** What `readListenTls` complains of, each with the name of its file. */
+async function complaints(
+  cert: string | undefined,
+  key: string | undefined,
+  ca = authority.ca,
+): Promise<string[]> {
+  const files = { certFile: 'cert.pem', keyFile: 'key.pem', clientCaFile: 'ca.pem' };
+  const contents = { 'cert.pem': cert, 'key.pem': key, 'ca.pem': ca };
+  for (const [name, content] of Object.entries(contents)) {
+    if (content !== undefined) await writeFile(join(folder, name), content);
+  }
+  const at = (name: keyof typeof files) => join(folder, files[name]);
+  const { findings, warnings } = await readListenTls({
+    certFile: at('certFile'),
+    keyFile: at('keyFile'),
+    clientCaFile: at('clientCaFile'),
+    minVersion: 'TLSv1.2',
+  });
+  return [...findings, ...warnings].map(({ path, message }) =>
+    `${path.join('.')}: ${message}`.replaceAll(`${folder}/`, ''),
+  );
+}
+
+const NO_PEM = 'name a readable file in PEM form';
+
+test.each([
+  ['a pair', pair.cert, pair.key, undefined, []],
+  ['a chain', `${pair.cert}\n${authority.ca}`, pair.key, undefined, []],
+  [
+    'two halves of pairs',
+    pair.cert,
+    other.key,
+    undefined,
+    ['listen.tls.keyFile: is not the key of the first certificate in certFile: name a pair'],
+  ],
+  [
+    'each in the place of the other',
+    pair.key,
+    pair.cert,
+    undefined,
+    [
+      `listen.tls.certFile: cert.pem holds no certificate: ${NO_PEM}`,
+      `listen.tls.keyFile: key.pem holds no private key without passphrase: ${NO_PEM}`,
+    ],
+  ],
+  [
+    'nothing',
+    undefined,
+    undefined,
+    'none',
+    [
+      `listen.tls.certFile: cert.pem cannot be read: ${NO_PEM}`,
+      `listen.tls.clientCaFile: ca.pem holds no certificate: ${NO_PEM}`,
+      `listen.tls.keyFile: key.pem cannot be read: ${NO_PEM}`,
+    ],
+  ],
+  [
+    'a certificate of the past',
+    expired.cert,
+    expired.key,
+    undefined,
+    ['listen.tls.certFile: expired at 2021-01-01T00:00:00.000Z: replace it'],
+  ],
+])('%s', async (_title, cert, key, ca, wanted) => {
+  expect((await complaints(cert, key, ca)).sort()).toEqual(wanted);
+});
+
+test('check reads the files, and says at which line they are named', async () => {
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(join(folder, 'cert.pem'), pair.cert);
+  await writeFile(join(folder, 'key.pem'), other.key);
+  const tls = 'listen: { tls: { certFile: cert.pem, keyFile: key.pem } }';
+  await writeFile(file, `${tls}\n${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}\n`);
+  const environment = { U: 'me', P: 'hunter2' };
+  const { status, stdout } = await gateway(['check', '--config', file], environment);
+  expect([status, stdout]).toEqual([
+    2,
+    `${file}:1:47 listen.tls.keyFile: is not the key of the first certificate in certFile: name a pair\n`,
+  ]);
+  await writeFile(join(folder, 'key.pem'), pair.key);
+  expect((await gateway(['check', '--config', file], environment)).status).toBe(0);
+});

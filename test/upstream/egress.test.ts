@@ -1,0 +1,23 @@
+import { describe, expect, test } from '@jest/globals';
+import { egressAddress, isOnThisHost } from '../../src/upstream/egress.ts';
+
+test.each([
+  ['127.0.0.1', true],
+  // On Linux all of 127.0.0.0/8 can be used, and only one address of it is listed with the interfaces.
+  ['127.77.0.9', true],
+  ['192.0.2.1', false],
+  ['2001:db8::1', false],
+])('%s is on this host: %s', async (address, there) => {
+  expect(await isOnThisHost(address)).toBe(there);
+});
+
+describe('nonces are kept apart', () => {
+  const proxy = { origin: 'http://p:1', credential: undefined, allowBasic: false, ca: undefined };
+  test.each([
+    ['by nothing', undefined, undefined, ''],
+    ['by the address', '10.0.0.1', undefined, '10.0.0.1'],
+    ['by the proxy, whose address the upstream sees', '10.0.0.1', proxy, 'http://p:1'],
+  ])('%s', (_title, localAddress, through, expected) => {
+    expect(egressAddress({ localAddress, proxy: through })).toBe(expected);
+  });
+});

@@ -1,0 +1,256 @@
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { GatewayError } from '../../src/base/errors.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { isLoopback, ProxyAuthentication } from '../../src/upstream/proxy-authentication.ts';
+import { type ProxyOptions, ProxyTunnel } from '../../src/upstream/proxy-tunnel.ts';
+import { type RawUpstream, startRawUpstream } from '../support/raw-upstream.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
+import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
+import { until } from '../support/until.ts';
+
+const credential = { username: proxyAccount.username, password: new Secret(proxyAccount.password) };
+const URI = 'upstream.example:443';
+
+const closing: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close();
+});
+
+function tunnelThrough(
+  proxy: string,
+  options: Partial<ProxyOptions> & { now?: () => number } = {},
+): ProxyTunnel {
+  const { now = monotonicClock.now, ...rest } = options;
+  return new ProxyTunnel(
+    {
+      proxy: { origin: proxy, credential: 'proxy', allowBasic: false, ca: undefined, ...rest },
+      origin: 'https://upstream.example',
+      localAddress: undefined,
+      timeout: 5000,
+    },
+    { clock: { now }, credential: () => credential },
+  );
+}
+
+/** Opens and closes a tunnel; `open`, or the sentence that the client is told. */
+async function outcome(tunnel: ProxyTunnel): Promise<string> {
+  try {
+    (await tunnel.open()).destroy();
+    return 'open';
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    expect(error.code).toBe('upstream-unreachable');
+    return error.detail;
+  }
+}
+
+describe('Squid', () => {
+  async function throughSquid(options: SquidOptions): Promise<{ squid: Squid; tunnel: ProxyTunnel }> {
+    const [squid, upstream] = await Promise.all([startSquid(options), startRawUpstream(() => '')]);
+    closing.push(
+      () => squid.close(),
+      () => upstream.close(),
+    );
+    const tunnel = new ProxyTunnel(
+      {
+        proxy: { origin: squid.url, credential: 'proxy', allowBasic: false, ca: squid.ca },
+        origin: upstream.origin,
+        localAddress: undefined,
+        timeout: 5000,
+      },
+      { clock: monotonicClock, credential: () => credential },
+    );
+    return { squid, tunnel };
+  }
+
+  /** The statuses that Squid logged, each once its connection has ended. */
+  async function statuses(squid: Squid, count: number): Promise<number[]> {
+    await until(async () => (await squid.log()).length === count);
+    return (await squid.log()).map(({ status }) => status);
+  }
+
+  test('is answered with one nonce, counted on, tunnel after tunnel', async () => {
+    const { squid, tunnel } = await throughSquid({ auth: 'digest' });
+    for (let index = 0; index < 4; index += 1) expect(await outcome(tunnel)).toBe('open');
+    expect((await statuses(squid, 5)).filter((status) => status === 407)).toHaveLength(1);
+  });
+
+  test('that calls a nonce stale is answered with the next', async () => {
+    const { squid, tunnel } = await throughSquid({ auth: 'digest', nonceUses: 2 });
+    for (let index = 0; index < 6; index += 1) expect(await outcome(tunnel)).toBe('open');
+    const seen = await squid.log();
+    expect(seen.filter(({ status }) => status === 407).length).toBeGreaterThan(1);
+  });
+
+  test('gets Basic unasked from the second tunnel on', async () => {
+    const { squid, tunnel } = await throughSquid({ auth: 'basic' });
+    for (let index = 0; index < 3; index += 1) expect(await outcome(tunnel)).toBe('open');
+    expect((await statuses(squid, 4)).filter((status) => status === 407)).toHaveLength(1);
+  });
+});
+
+describe('a proxy that answers', () => {
+  const OK = 'HTTP/1.1 200 OK\r\n\r\n';
+  const asks = (...challenges: string[]): string =>
+    `HTTP/1.1 407 No\r\n${challenges.map((each) => `Proxy-Authenticate: ${each}\r\n`).join('')}\r\n`;
+  const DIGEST = 'Digest realm="r", nonce="n", qop="auth"';
+
+  /** A proxy that gives these answers, the last one again and again; `heads`: what it was sent. */
+  async function scripted(...answers: string[]): Promise<{ proxy: RawUpstream; heads: string[] }> {
+    const heads: string[] = [];
+    const proxy = await startRawUpstream((head) => {
+      heads.push(head);
+      return answers[Math.min(heads.length, answers.length) - 1] ?? '';
+    });
+    closing.push(() => proxy.close());
+    return { proxy, heads };
+  }
+
+  test('with 200 is told the authority of the upstream, and nothing of a credential', async () => {
+    const { proxy, heads } = await scripted(OK);
+    expect(await outcome(tunnelThrough(proxy.origin))).toBe('open');
+    expect(heads[0]?.split('\r\n').slice(0, 2)).toEqual([`CONNECT ${URI} HTTP/1.1`, `host: ${URI}`]);
+    expect(heads[0]).not.toMatch(/authorization/i);
+  });
+
+  test('with several challenges is answered with Digest, for the method and target of CONNECT', async () => {
+    const { proxy, heads } = await scripted(asks('Basic realm="r"', 'NTLM', DIGEST), OK);
+    expect(await outcome(tunnelThrough(proxy.origin))).toBe('open');
+    expect(heads[1]).toMatch(
+      /^proxy-authorization: Digest username="proxy-user".*uri="upstream.example:443".*nc=00000001/im,
+    );
+  });
+
+  test('with nextnonce gets that one, from 1 on', async () => {
+    const { proxy, heads } = await scripted(
+      asks(DIGEST),
+      'HTTP/1.1 200 OK\r\nProxy-Authentication-Info: nextnonce="n2"\r\n\r\n',
+    );
+    const tunnel = tunnelThrough(proxy.origin);
+    expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
+    expect(heads).toHaveLength(3);
+    expect(heads[2]).toMatch(/nonce="n2".*nc=00000001/);
+  });
+
+  test('gives each CONNECT under way a nonce of its own', async () => {
+    const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST), OK);
+    const tunnel = tunnelThrough(proxy.origin);
+    expect(await Promise.all([outcome(tunnel), outcome(tunnel)])).toEqual(['open', 'open']);
+    expect(heads.slice(2).map((head) => /nc=\d+/.exec(head)?.[0])).toEqual(['nc=00000001', 'nc=00000001']);
+  });
+
+  const stale = 'Digest realm="r", nonce="n", stale=true';
+  const rows: [string, string[], string][] = [
+    [
+      '200 with a wrong rspauth',
+      [asks(DIGEST), 'HTTP/1.1 200 OK\r\nProxy-Authentication-Info: rspauth="00"\r\n\r\n'],
+      'could not prove',
+    ],
+    ['407 without any challenge', [asks()], 'neither Digest nor Basic'],
+    ['407 with another scheme', [asks('NTLM')], 'neither Digest nor Basic'],
+    ['stale again and again', [asks(stale)], 'calls every nonce stale'],
+    ['403', ['HTTP/1.1 403 No\r\n\r\n'], 'does not allow connections to this upstream'],
+    ['502', ['HTTP/1.1 502 No\r\n\r\n'], 'did not reach the upstream: it answered CONNECT with 502'],
+    ['302', ['HTTP/1.1 302 No\r\n\r\n'], 'makes no connection to the upstream: it answered CONNECT with 302'],
+    ['something that is not HTTP', ['SSH-2.0-OpenSSH_9.2\r\n'], 'not HTTP/1.1'],
+  ];
+  test.each(rows)('%s is told as such', async (_name, answers, sentence) => {
+    const { proxy } = await scripted(...answers);
+    expect(await outcome(tunnelThrough(proxy.origin))).toContain(sentence);
+  });
+
+  test('a credential that it refused is kept back for half a minute, then tried once', async () => {
+    let now = 0;
+    const { proxy, heads } = await scripted(asks(DIGEST));
+    const tunnel = tunnelThrough(proxy.origin, { now: () => now });
+    const refused = expect.stringContaining('refuses its credential');
+    expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 2]);
+    now = 30_000;
+    expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
+  });
+
+  test('a credential that is exchanged is tried at once', async () => {
+    const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST), asks(DIGEST), OK);
+    let current = credential;
+    const options = { origin: proxy.origin, credential: 'proxy', allowBasic: false, ca: undefined };
+    const tunnel = new ProxyTunnel(
+      { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 5000 },
+      { clock: monotonicClock, credential: () => current },
+    );
+    expect(await outcome(tunnel)).toContain('refuses its credential');
+    current = { username: 'next-user', password: new Secret('next-word') };
+    expect(await outcome(tunnel)).toBe('open');
+    expect(heads[3]).toContain('username="next-user"');
+  });
+
+  test('nothing is told to be slow', async () => {
+    const { proxy } = await scripted('');
+    const options = { origin: proxy.origin, credential: 'proxy', allowBasic: false, ca: undefined };
+    const tunnel = new ProxyTunnel(
+      { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 50 },
+      { clock: monotonicClock, credential: () => credential },
+    );
+    expect(await outcome(tunnel)).toContain('The proxy took too long');
+  });
+
+  test('with plain HTTP where TLS is expected is told as such', async () => {
+    const plain = await startUpstream((_request, response) => response.end());
+    closing.push(() => plain.close());
+    expect(await outcome(tunnelThrough(plain.origin.replace('http:', 'https:')))).toContain(
+      'No TLS connection to the proxy that can be trusted: what it answers is not TLS',
+    );
+  });
+
+  test('not at all is told by its name', async () => {
+    const { proxy } = await scripted(OK);
+    await proxy.close();
+    closing.pop();
+    expect(await outcome(tunnelThrough(proxy.origin))).toContain('The proxy refused the connection');
+    expect(await outcome(tunnelThrough('http://proxy.invalid:3128'))).toContain('the name of the proxy');
+  });
+});
+
+test('a hash of the password answers Digest of its realm, and nothing else', () => {
+  const hashed = { username: 'u', ha1: { realm: 'r', hashes: { MD5: new Secret('0'.repeat(32)) } } };
+  const authentication = new ProxyAuthentication({ credential: hashed, basicAllowed: true }, URI);
+  const answer = (line: string) => () => authentication.answer([line], undefined).header;
+  expect(answer('Digest realm="r", nonce="n"')()).toMatch(/^Digest username="u"/);
+  for (const line of [
+    'Digest realm="x", nonce="n"',
+    'Digest realm="r", nonce="n", algorithm=SHA-256',
+    'Basic realm="r"',
+  ]) {
+    expect(answer(line)).toThrow('do not answer');
+  }
+});
+
+describe('Basic', () => {
+  const asked = ['Basic realm="r"'];
+
+  test('is not answered where others could listen', () => {
+    const authentication = new ProxyAuthentication({ credential, basicAllowed: false }, URI);
+    expect(() => authentication.answer(asked, undefined)).toThrow(
+      'shows the password to everyone on the way',
+    );
+  });
+
+  test('carries user name and password as UTF-8', () => {
+    const umlauts = { username: 'jürgen', password: new Secret('päss') };
+    const authentication = new ProxyAuthentication({ credential: umlauts, basicAllowed: true }, URI);
+    const { header } = authentication.answer(asked, undefined);
+    expect(header).toBe(`Basic ${Buffer.from('jürgen:päss').toString('base64')}`);
+  });
+
+  test.each([
+    ['127.0.0.1', true],
+    ['127.9.9.9', true],
+    ['[::1]', true],
+    ['localhost', true],
+    ['127.example.org', false],
+    ['10.0.0.1', false],
+    ['proxy.internal', false],
+  ])('to %s stays on this machine: %s', (host, stays) => {
+    expect(isLoopback(host)).toBe(stays);
+  });
+});
