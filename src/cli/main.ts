@@ -1,6 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
+import { registerAudit } from './audit.ts';
 import { registerCheck } from './check.ts';
 import { CommandError } from './command-error.ts';
 import { registerCredential } from './credential.ts';
@@ -18,6 +19,7 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
   registerPolicy,
   registerSimulate,
   registerDemo,
+  registerAudit,
 ];
 
 /**

@@ -1,3 +1,4 @@
+import type { AuditOptions } from '../audit/file-audit.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
@@ -6,6 +7,7 @@ import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
+import { readAudit } from './audit-setup.ts';
 import { type ClientCertificates, readClientCertificates } from './client-certificates.ts';
 import { readRedis } from './redis-setup.ts';
 
@@ -18,6 +20,8 @@ export interface Setup {
   proxyAuthorities: Authorities['proxies'];
   /** undefined: without Redis. */
   redis: RedisOptions | undefined;
+  /** undefined: nothing is recorded. */
+  audit: AuditOptions | undefined;
   /** What works, and should not stay as it is. */
   warnings: readonly Fault[];
 }
@@ -40,7 +44,13 @@ export async function readSetup(
     readClientCertificates(config, reader),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
-  const findings = [...authorities.findings, ...clientCertificates.findings, ...redis.findings];
+  const audit = await readAudit(config.audit, reader);
+  const findings = [
+    ...authorities.findings,
+    ...clientCertificates.findings,
+    ...redis.findings,
+    ...audit.findings,
+  ];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);
   }
@@ -54,6 +64,7 @@ export async function readSetup(
     clientCertificates: clientCertificates.byDeployment,
     proxyAuthorities: authorities.proxies,
     redis: redis.options,
+    audit: audit.options,
     warnings: [
       ...credentials.warnings,
       ...clientCertificates.warnings,

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { auditSchema } from './audit.ts';
 import { clientsSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
@@ -30,6 +31,7 @@ export const configSchema = (folder: string) =>
         )
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
+      audit: auditSchema(folder).exactOptional(),
       clients: clientsSchema().default([]),
       anonymous: flag().default(false),
       sealed: sealedSchema(folder).exactOptional(),

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
@@ -67,7 +67,10 @@ export class Listener {
 
   #refuseTunnel(req: IncomingMessage, socket: Duplex): void {
     if (this.#latest.get(socket)?.res.closed === false) socket.destroy();
-    else this.#answerRaw(socket, connectUnsupported(), requestIdOf(req.headers['x-request-id']));
+    else {
+      const requestId = requestIdOf(req.headers['x-request-id']);
+      this.#answerRaw(socket, connectUnsupported(), requestId, 'CONNECT');
+    }
   }
 
   /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
@@ -94,11 +97,12 @@ export class Listener {
   }
 
   #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (socket.writable) this.#answerRaw(socket, unreadable(error.code), randomUUID());
+    if (socket.writable) this.#answerRaw(socket, unreadable(error.code), randomUUID(), '');
   }
 
-  #answerRaw(socket: Duplex, error: GatewayError, requestId: string): void {
-    this.#gateway.countRefusal(error);
+  #answerRaw(socket: Duplex, error: GatewayError, requestId: string, method: string): void {
+    const address = socket instanceof Socket ? (socket.remoteAddress ?? '') : '';
+    this.#gateway.countRefusal(error, { requestId, method, address });
     sendRawProblem(socket, error, requestId);
   }
 }
