@@ -122,7 +122,7 @@ const secret: Case[] = [
   ],
 ];
 
-const later = ['workers: 1', 'audit: {}', 'listen: { tls: {} }'].map((line): Case => {
+const later = ['workers: 1', 'listen: { tls: {} }'].map((line): Case => {
   const key = line.startsWith('listen') ? 'listen.tls' : line.split(':')[0];
   const column = line.startsWith('listen') ? 11 : 1;
   return [

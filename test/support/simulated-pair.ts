@@ -1,4 +1,5 @@
 import { afterEach } from '@jest/globals';
+import type { AuditOptions } from '../../src/audit/file-audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
@@ -26,6 +27,7 @@ export interface PairOptions {
   /** PEM of the authority of the deployment's proxy. */
   readonly proxyCa?: string;
   readonly clock?: Clock;
+  readonly audit?: AuditOptions;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
 }
@@ -51,7 +53,7 @@ export async function startPair(
 
 /** Starts both; the caller closes them. */
 export async function openPair(options: PairOptions = {}): Promise<Pair> {
-  const { behaviour = {}, settings = {}, password, clock, credential, credentials, proxyCa } = options;
+  const { behaviour = {}, settings = {}, password, clock, audit, credential, credentials, proxyCa } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
@@ -69,7 +71,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const gateway = await startGateway(
     { submissions: deployment },
     { credentials: { ...credentials, ...(credential !== undefined && { submissions: credential }) } },
-    { ...(clock !== undefined && { clock }) },
+    { ...(clock !== undefined && { clock }), ...(audit !== undefined && { audit }) },
   );
   return {
     simulator,
