@@ -134,7 +134,8 @@ export class Journal {
   }
 
   #flush(): void {
-    if (this.#flight !== undefined || this.#lines === '' || !this.#chain.writable) return;
+    const busy = this.#flight !== undefined || this.#opening !== undefined;
+    if (busy || this.#lines === '' || !this.#chain.writable) return;
     const waiters = this.#waiters;
     const since = waiters.length > 0 ? this.#since : performance.now();
     this.#flight = { lines: this.#lines, first: this.#first, last: this.#nextSeq - 1, since, waiters };
@@ -220,6 +221,8 @@ export class Journal {
     ) {
       this.#fail(`the disk did not answer within ${deadlineMs} ms`);
     }
+    // The new file can be written to a little before that is done; the flight must not be written twice.
+    if (this.#opening !== undefined) return;
     if (!this.#chain.writable) void this.#open(() => this.#chain.reopen(this.#flight?.first ?? this.#first));
     else if (this.#flight === undefined) {
       this.#flush();
