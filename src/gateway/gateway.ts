@@ -107,10 +107,14 @@ export class Gateway {
       if (!answer.isSettled) await answer.settled();
     } catch (thrown) {
       answer.drop();
-      const error = await this.#recordFailure(asGatewayError(thrown), trail, answer);
+      const failure = asGatewayError(thrown);
+      const close = isLast(visit, failure);
+      // At once: the request behind it is read while the record of this one is written.
+      if (close) visit.refuseRest();
+      const error = await this.#recordFailure(failure, trail, answer);
       code = error.code;
       this.#faults.add(trail.deployment, error, requestId);
-      fail(visit, error, requestId, answer.permit);
+      fail(visit, error, requestId, close, answer.permit);
     } finally {
       answer.permit?.release();
       linger(req);
@@ -184,17 +188,24 @@ export class Gateway {
   }
 }
 
+/**
+ * Whether nothing more may come on the connection. Where a request ends that could not be read, and whether a body
+ * follows that was not asked for, is anybody's guess: what comes next could be the smuggled part of it.
+ */
+function isLast({ res, expectsContinue }: Visit, { code }: GatewayError): boolean {
+  if (res.destroyed || res.headersSent) return false;
+  return expectsContinue || code === 'bad-request' || code === 'draining';
+}
+
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
-function fail(visit: Visit, error: GatewayError, requestId: string, permit: Permit | undefined): void {
-  const { res, expectsContinue } = visit;
+function fail(
+  { res }: Visit,
+  error: GatewayError,
+  requestId: string,
+  close: boolean,
+  permit: Permit | undefined,
+): void {
   if (res.destroyed) return;
-  if (res.headersSent) {
-    res.destroy();
-    return;
-  }
-  // Where a request ends that could not be read, and whether a body follows that was not asked for, is
-  // anybody's guess: what comes next could be the smuggled part of it.
-  const close = expectsContinue || error.code === 'bad-request' || error.code === 'draining';
-  if (close) visit.refuseRest();
-  sendProblem(res, error, requestId, close, permit?.fields);
+  if (res.headersSent) res.destroy();
+  else sendProblem(res, error, requestId, close, permit?.fields);
 }
