@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
+import { changesOf } from './app/changes.ts';
 import { type AppSetup, buildDeployments, gatewayOptions, offerCredentials } from './app/deployments.ts';
 import { warnOfMissingAddresses } from './app/egress.ts';
 import { sameFixtures } from './app/fixtures.ts';
@@ -7,6 +8,7 @@ import { observe, readiness } from './app/health.ts';
 import { buildIdentification } from './app/identity.ts';
 import { limitsOptions, openLimits } from './app/limits.ts';
 import { followListenTls } from './app/listen-tls.ts';
+import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
@@ -20,6 +22,7 @@ import type { CredentialSet } from './credentials/credentials.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
+import type { CredentialNews } from './upstream/credential-version.ts';
 import type { DeploymentRotation } from './upstream/upstream.ts';
 
 export type { AppSetup } from './app/deployments.ts';
@@ -32,6 +35,8 @@ export interface AppExternals {
   readonly log: Log;
   readonly build: BuildInfo;
   readonly spent: SpentBuffers;
+  /** Where it is recorded who got what; the app closes it. Left out: nothing is recorded. */
+  readonly audit?: Audit;
 }
 
 export interface App {
@@ -47,7 +52,7 @@ export interface App {
 
 /** The composition root: builds every part and hands each what it needs. */
 export function createApp(setup: AppSetup, externals: AppExternals): App {
-  const { clock, log } = externals;
+  const { clock, log, audit = noAudit } = externals;
   const metrics = new Metrics(externals.build);
   let storeUp = setup.redis === undefined;
   const store = openStore(setup.redis, metrics, log, (up) => {
@@ -59,6 +64,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       { deployment, policy },
       'the upstream refuses nonces that are used as before: more careful from now on',
     );
+    audit.admin('nonce-policy', { deployment, policy });
   };
   const onNoncesApart = (deployment: string): void => {
     log.warn(
@@ -66,20 +72,27 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       'the upstream refuses nonces that another process obtained: not shared from now on',
     );
   };
-  const onRotation = (rotation: DeploymentRotation): void => tellRotation(rotation, metrics, log);
-  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart, onRotation };
+  const onRotation = (rotation: DeploymentRotation): void => {
+    tellRotation(rotation, metrics, log);
+    audit.admin('credential-rotation', { ...rotation });
+  };
+  const onStanding = ({ refused, ...which }: CredentialNews): void =>
+    audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
+  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart, onRotation, onStanding };
   let deployments = buildDeployments(setup, upstreamExternals, []);
   store.onChange((key) => {
     for (const { upstream } of deployments) upstream.adopt(key);
   });
   let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
+  let inForce = setup;
   let closing: Promise<void> | undefined;
 
   const limits = openLimits(setup, clock, metrics);
   const identityExternals = { clock, log, metrics };
   let identification = buildIdentification(setup.config, identityExternals);
   const gateway = new Gateway(gatewayOptions(setup, deployments, identification), {
+    audit,
     clock,
     log,
     metrics,
@@ -101,30 +114,27 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
-    observe: () => observe(metrics, deployments),
+    observe: () => observe(metrics, deployments, audit),
     live: () => live,
-    readiness: () => readiness(live, storeUp, deployments),
+    readiness: () => readiness(live, storeUp, audit, deployments),
     offer: () => ({ version: externals.build.version, listen: listening, deployments }),
   });
 
   return {
     async start() {
       await Promise.all([limits.restore(), ...deployments.map(({ upstream }) => upstream.restore())]);
-      const { listen, control: controlled } = setup.config;
-      const opened = await listener.listen(listen.address, listen.port);
-      listening = opened;
-      const addresses = {
-        listen: opened,
-        control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
-          await listener.close(0);
-          throw error;
-        }),
-      };
+      const addresses = await openPlanes(setup.config, listener, control).catch(async (error) => {
+        await audit.close();
+        throw error;
+      });
+      listening = addresses.listen;
       live = true;
       await warnOfMissingAddresses(log, deployments);
+      const { version, node } = externals.build;
+      audit.admin('start', { version, node, deployments: deployments.map(({ name }) => name) });
       metrics.configLastReload.setToCurrentTime();
       metrics.listenCertificateExpiry.set(setup.listenTls?.expires ?? 0);
-      stopFollowing = followListenTls(listen.tls, { log, renew });
+      stopFollowing = followListenTls(setup.config.listen.tls, { log, renew });
       return addresses;
     },
 
@@ -148,19 +158,24 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         await warnOfMissingAddresses(log, built);
-        log.info({ deployments: built.map(({ name }) => name) }, 'configuration reloaded');
+        const changed = changesOf(inForce, next);
+        inForce = next;
+        audit.admin('reload', { result: 'success', changed });
+        log.info({ deployments: built.map(({ name }) => name), changed }, 'configuration reloaded');
         if (!sameFixtures(setup.config, next.config)) {
-          log.warn('listen, control and redis cannot change while running: restart for that');
+          log.warn('listen, control, redis and audit cannot change while running: restart for that');
         }
         await Promise.all(dropped.map((upstream) => upstream.close()));
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
         const reason = isNativeError(error) ? error.message : String(error);
+        audit.admin('reload', { result: 'failure' });
         log.error({ reason }, 'the new configuration was refused; the one in force stays');
       }
     },
 
     offer(set) {
+      audit.admin('credential-read', { credential: set.name });
       for (const { upstream } of deployments) {
         upstream.connections.offer(set);
         if (upstream.uses(set.name)) upstream.offer(set);
@@ -175,9 +190,25 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
         await Promise.all([store.close(), limits.close()]);
         await control.close();
+        audit.admin('stop', {});
+        await audit.close();
       })();
       return closing;
     },
+  };
+}
+
+async function openPlanes(
+  { listen, control: controlled }: AppSetup['config'],
+  listener: Listener,
+  control: ControlPlane,
+) {
+  return {
+    listen: await listener.listen(listen.address, listen.port),
+    control: await control.listen(controlled.address, controlled.port).catch(async (error) => {
+      await listener.close(0);
+      throw error;
+    }),
   };
 }
 

@@ -44,7 +44,8 @@ export function buildDeployments(
     for (const set of setup.credentials.values()) upstream.connections.offer(set);
     const rules = compileRules(name, deployment, deployments);
     const { pathPrefix, host } = deployment.match;
-    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream };
+    const { host: address } = new URL(deployment.baseUrl);
+    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address };
   });
 }
 

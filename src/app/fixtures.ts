@@ -5,7 +5,7 @@ export function sameFixtures(a: Config, b: Config): boolean {
   return fixturesOf(a) === fixturesOf(b);
 }
 
-function fixturesOf({ listen, control, redis }: Config): string {
+function fixturesOf({ listen, control, redis, audit }: Config): string {
   const { address, port, tls, limits } = listen;
-  return JSON.stringify([address, port, tls, limits, control, redis]);
+  return JSON.stringify([address, port, tls, limits, control, redis, audit]);
 }

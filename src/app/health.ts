@@ -1,3 +1,4 @@
+import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store.ts';
 import type { Check, Readiness } from '../control/control.ts';
 import type { Deployment } from '../gateway/gateway.ts';
@@ -13,6 +14,7 @@ const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 export async function readiness(
   live: boolean,
   storeUp: boolean,
+  audit: Audit,
   deployments: readonly Deployment[],
 ): Promise<Readiness> {
   const planes = {
@@ -25,15 +27,25 @@ export async function readiness(
     ok: storeUp,
     detail: storeUp ? '' : 'Redis is not there: nonces are not shared with other replicas',
   };
+  const recorder = {
+    name: 'audit',
+    ok: audit.failing === undefined,
+    detail: audit.failing === undefined ? '' : `the audit log cannot be written: ${audit.failing}`,
+  };
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
-  const checks = [planes, store, ...upstreams.map(({ check }) => check)];
-  const served = live && upstreams.some(({ serves }) => serves);
+  const checks = [planes, store, recorder, ...upstreams.map(({ check }) => check)];
+  const served = live && !audit.refusing && upstreams.some(({ serves }) => serves);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
 }
 
 /** Brings the gauges up to date that are read, not counted. */
-export async function observe(metrics: Metrics, deployments: readonly Deployment[]): Promise<void> {
+export async function observe(
+  metrics: Metrics,
+  deployments: readonly Deployment[],
+  audit: Audit,
+): Promise<void> {
+  observeAudit(metrics, audit);
   const addresses = await Promise.all(
     deployments.map(({ upstream }) => upstream.connections.hasEgressAddress()),
   );
@@ -51,6 +63,14 @@ export async function observe(metrics: Metrics, deployments: readonly Deployment
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
+}
+
+/** Counted by the log itself, where it costs the request path least. */
+function observeAudit({ auditRecords, auditFailures }: Metrics, { counts }: Audit): void {
+  auditRecords.reset();
+  auditRecords.inc(counts.records);
+  auditFailures.reset();
+  auditFailures.inc({ sink: 'file' }, counts.failures);
 }
 
 function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream): void {

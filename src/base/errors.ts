@@ -66,6 +66,12 @@ const table = {
     proxyError: 'proxy_configuration_error',
     headers: ['retry-after', '30'],
   },
+  'audit-unavailable': {
+    status: 503,
+    title: 'Audit unavailable',
+    proxyError: 'proxy_internal_error',
+    headers: ['retry-after', '1'],
+  },
   draining: {
     status: 503,
     title: 'Draining',

@@ -1,6 +1,12 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import type { AppSetup } from '../app.ts';
+import type { AuditOptions } from '../audit/file-audit.ts';
+import { Secret } from '../base/secret.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
@@ -25,12 +31,15 @@ export function registerDemo(program: Command): void {
 
 async function demo(freePorts: boolean): Promise<void> {
   const simulator = await startSimulator(freePorts ? defaultSettings() : defaultSettings(demoPorts));
+  const folder = await mkdtemp(join(tmpdir(), 'digest-gateway-demo-'));
   try {
-    const { app } = await gatewayProcess(await demoSetup(simulator, freePorts));
+    const audit = auditIn(folder);
+    const { app } = await gatewayProcess({ ...(await demoSetup(simulator, freePorts)), audit });
     const { listen, control } = await app.start();
     try {
       print(...describe(simulator), `gateway    ${'clients'.padEnd(12)} ${urlOf(listen)}`);
       print(`gateway    ${'control'.padEnd(12)} ${urlOf(control)}  (/livez, /readyz, /metrics)`);
+      print(`audit log  ${'until the end'.padEnd(12)} ${join(audit.directory, audit.replica)}`);
       for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
       print('', 'Running. Try the lines above yourself; Ctrl-C stops.');
       await shutdownSignal();
@@ -38,8 +47,23 @@ async function demo(freePorts: boolean): Promise<void> {
       await app.close();
     }
   } finally {
+    await rm(folder, { recursive: true });
     await simulator.close();
   }
+}
+
+/** As long as the demo runs, with a key that nobody keeps. */
+function auditIn(directory: string): AuditOptions {
+  return {
+    directory,
+    replica: 'demo',
+    key: new Secret(randomBytes(32).toString('hex')),
+    durability: 'write',
+    onFailure: 'refuse',
+    parameters: ['ids', 'site_name', 'external_id'],
+    pseudonymise: [],
+    segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
+  };
 }
 
 /** config/demo.yaml, in front of this simulator: its authority is new at every start, so no file holds it. */

@@ -1,4 +1,6 @@
 import { type App, type AppSetup, createApp } from '../app.ts';
+import { type Audit, noAudit } from '../audit/audit.ts';
+import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import { SpentBuffers } from '../base/spent-buffers.ts';
@@ -10,12 +12,21 @@ export interface GatewayProcess {
 }
 
 /** The gateway as this process runs it: logs to stderr, names its version. */
-export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
+export async function gatewayProcess(
+  setup: AppSetup & { readonly audit: AuditOptions | undefined },
+): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
   // There with --expose-gc, as in the program's first line; without it memory grows, and nothing else.
   const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
-  return { app: createApp(setup, { clock: monotonicClock, log, build, spent }), log };
+  const audit = await auditFor(setup.audit, log);
+  return { app: createApp(setup, { clock: monotonicClock, log, build, spent, audit }), log };
+}
+
+async function auditFor(options: AuditOptions | undefined, log: Log): Promise<Audit> {
+  if (options !== undefined) return openAudit(options, { log });
+  log.warn('nothing is recorded: the configuration has no audit section');
+  return noAudit;
 }
 
 /** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */

@@ -1,6 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
+import { registerAudit } from './audit.ts';
 import { registerCheck } from './check.ts';
 import { registerClient } from './client.ts';
 import { CommandError } from './command-error.ts';
@@ -20,6 +21,7 @@ const COMMANDS: readonly ((program: Command) => void)[] = [
   registerSimulate,
   registerDemo,
   registerClient,
+  registerAudit,
 ];
 
 /**

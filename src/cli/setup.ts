@@ -1,3 +1,4 @@
+import type { AuditOptions } from '../audit/file-audit.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
@@ -7,6 +8,7 @@ import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
+import { readAudit } from './audit-setup.ts';
 import { type ClientCertificates, readClientCertificates } from './client-certificates.ts';
 import { readRedis } from './redis-setup.ts';
 
@@ -21,6 +23,8 @@ export interface Setup {
   redis: RedisOptions | undefined;
   /** undefined: the data plane is plain HTTP. */
   listenTls: ListenTls | undefined;
+  /** undefined: nothing is recorded. */
+  audit: AuditOptions | undefined;
   /** What works, and should not stay as it is. */
   warnings: readonly Fault[];
 }
@@ -44,11 +48,13 @@ export async function readSetup(
     readListenTls(config.listen.tls),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
+  const audit = await readAudit(config.audit, reader);
   const findings = [
     ...authorities.findings,
     ...clientCertificates.findings,
     ...listenTls.findings,
     ...redis.findings,
+    ...audit.findings,
   ];
   if (credentials instanceof CredentialError) {
     findings.push(...credentials.findings);
@@ -64,6 +70,7 @@ export async function readSetup(
     proxyAuthorities: authorities.proxies,
     redis: redis.options,
     listenTls: listenTls.tls,
+    audit: audit.options,
     warnings: [
       ...credentials.warnings,
       ...clientCertificates.warnings,

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { auditSchema } from './audit.ts';
 import { clientsSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
@@ -26,6 +27,7 @@ export const configSchema = (folder: string) =>
         )
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
+      audit: auditSchema(folder).exactOptional(),
       clients: clientsSchema().default([]),
       jwt: jwtSchema().exactOptional(),
       anonymous: flag().default(false),

@@ -50,6 +50,14 @@ export const duration = (): z.ZodType<number> =>
     return milliseconds;
   });
 
+/** A span of time that no timer measures: days and years. */
+export const period = (): z.ZodType<number> =>
+  quantity('a period, such as 12h, 1d or 365d', (written) => {
+    const milliseconds = parseDuration(written);
+    if (milliseconds === 0) throw new RangeError(`${written} is out of range: write a period of 1ms or more`);
+    return milliseconds;
+  });
+
 export const size = (): z.ZodType<number> => quantity('a size, such as 512B, 64KiB or 1MiB', parseSize);
 
 function quantity(error: string, parse: (written: string) => number): z.ZodType<number> {

@@ -1,57 +1,150 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Waiter } from '../audit/audit.ts';
+import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Permit } from '../limits/permit.ts';
-import type { AnswerSink } from '../upstream/sink.ts';
+import type { AnswerSink, CredentialUsed } from '../upstream/sink.ts';
 import type { Visit } from './client-request.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
+import type { Trail } from './trail.ts';
 
 const ASCII = /^[\x20-\x7e]*$/;
+/** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
+const MOST_HELD = 64 * 1024;
 
 /** What every answer needs to know of the gateway it goes through. */
 export interface DataPlane {
   readonly spent: SpentBuffers;
+  /** Whether answers have records. */
+  readonly audited: boolean;
   isDraining(): boolean;
 }
 
-/** Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. */
-export class ClientAnswer implements AnswerSink {
+/** What came of an answer before its record was written. */
+interface Held {
+  readonly status: number;
+  readonly phrase: string;
+  readonly headers: string[];
+  readonly chunks: Buffer[];
+  size: number;
+  /** Undefined: the end has not come. */
+  trailers: readonly string[] | undefined;
+}
+
+/**
+ * Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. No byte
+ * of it leaves before its record is in the audit log.
+ */
+export class ClientAnswer implements AnswerSink, Waiter {
+  readonly #trail: Trail;
+  readonly #cancellation: Cancellation;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
   readonly #plane: DataPlane;
-  readonly #requestId: string;
   #resume: (() => void) | undefined;
+  #early: [number, readonly string[]][] = [];
+  #held: Held | undefined;
+  #unrecorded = false;
+  #dropped = false;
+  #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
   /** What limits say of the request; undefined: nothing limits it. */
   permit: Permit | undefined;
 
-  constructor({ req, res }: Visit, requestId: string, plane: DataPlane) {
+  constructor({ req, res, cancellation }: Visit, trail: Trail, plane: DataPlane) {
     this.#req = req;
     this.#res = res;
-    this.#requestId = requestId;
+    this.#cancellation = cancellation;
+    this.#trail = trail;
     this.#plane = plane;
+  }
+
+  attempt(credential: CredentialUsed): void {
+    this.#trail.attempt(credential);
+  }
+
+  challenged(): void {
+    this.#trail.challenged();
   }
 
   information(status: number, headers: readonly string[]): void {
     // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
-    this.#res.writeInformation(status, interimHeaders(headers));
+    // It is a part of the answer, which has no record yet.
+    if (this.#plane.audited) this.#early.push([status, interimHeaders(headers)]);
+    else this.#res.writeInformation(status, interimHeaders(headers));
   }
 
   head(status: number, reason: string, headers: readonly string[]): void {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    // A client that heard of the shutdown sends its next request elsewhere.
-    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
     // undici reads the phrase as UTF-8, Node takes the characters for bytes.
     const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
-    const fields = inboundHeaders(headers, this.#requestId, trailers);
+    const fields = inboundHeaders(headers, this.#trail.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
-    this.#res.writeHead(status, phrase, fields);
+    this.#held = { status, phrase, headers: fields, chunks: [], size: 0, trailers: undefined };
+    this.#trail.answered(status, this);
+  }
+
+  recorded(): void {
+    const held = this.#held;
+    this.#held = undefined;
+    if (held !== undefined && !this.#dropped) this.#release(held);
+    this.#onSettled?.();
+  }
+
+  unrecorded(): void {
+    this.#held = undefined;
+    this.#unrecorded = true;
+    this.#cancellation.cancel(auditUnavailable());
+    this.#onSettled?.();
+  }
+
+  /** Whether nothing waits for a record, and none was missing. */
+  get isSettled(): boolean {
+    return this.#held === undefined && !this.#unrecorded;
+  }
+
+  /**
+   * Resolves once the record of what came so far is written.
+   * @throws GatewayError `audit-unavailable` when it could not be
+   */
+  async settled(): Promise<void> {
+    if (this.#held !== undefined) {
+      await new Promise<void>((resolve) => {
+        this.#onSettled = resolve;
+      });
+    }
+    if (this.#unrecorded) throw auditUnavailable();
+  }
+
+  /** What is held back is not to be sent any more. */
+  drop(): void {
+    this.#dropped = true;
+  }
+
+  #release({ status, phrase, headers, chunks, trailers }: Held): void {
+    // A client that heard of the shutdown sends its next request elsewhere.
+    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
+    for (const [code, fields] of this.#early) this.#res.writeInformation(code, fields);
+    this.#res.writeHead(status, phrase, headers);
+    let more = true;
+    for (const chunk of chunks) more = this.#pass(chunk);
+    if (trailers !== undefined) this.#finish(trailers);
+    else if (more && chunks.length > 0) this.#resume?.();
   }
 
   data(chunk: Buffer): boolean {
+    const held = this.#held;
+    if (held === undefined) return this.#pass(chunk);
+    held.chunks.push(chunk);
+    held.size += chunk.length;
+    return held.size < MOST_HELD;
+  }
+
+  #pass(chunk: Buffer): boolean {
     this.bytes += chunk.length;
     this.#plane.spent.add(chunk.length);
     const more = this.#res.write(chunk);
@@ -64,9 +157,21 @@ export class ClientAnswer implements AnswerSink {
   }
 
   end(trailers: readonly string[]): void {
+    if (this.#held === undefined) this.#finish(trailers);
+    else this.#held.trailers = trailers;
+  }
+
+  #finish(trailers: readonly string[]): void {
     if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
     this.#res.end();
   }
+}
+
+export function auditUnavailable(): GatewayError {
+  return new GatewayError(
+    'audit-unavailable',
+    'Nothing is answered that cannot be recorded, and the audit log cannot be written now. Send the request again later.',
+  );
 }
 
 /** Chunks are undone on the way; a body coded in any other way would reach the client without a word of it. */

@@ -1,3 +1,4 @@
+import { type Audit, noAudit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -10,7 +11,7 @@ import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { ClientAnswer, type DataPlane } from './client-answer.ts';
+import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, onClientGone, type Visit } from './client-request.ts';
 import { FaultLog } from './fault-log.ts';
 import { checkFraming } from './framing.ts';
@@ -20,6 +21,7 @@ import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';
+import { type Arrival, Trail } from './trail.ts';
 
 export interface Deployment {
   readonly name: string;
@@ -27,6 +29,8 @@ export interface Deployment {
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly upstream: Upstream;
+  /** Host and port of the upstream. */
+  readonly address: string;
 }
 
 export interface GatewayOptions {
@@ -35,6 +39,7 @@ export interface GatewayOptions {
 }
 
 export interface GatewayExternals {
+  readonly audit: Audit;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -42,17 +47,11 @@ export interface GatewayExternals {
   readonly limits: Limits;
 }
 
-/** What metrics tell requests apart by; each is empty while it is not known. */
-interface Labels {
-  client: string;
-  deployment: string;
-  operation: string;
-}
-
 const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
 /** The data plane: takes a client's request through to its upstream and the answer back. */
 export class Gateway {
+  readonly #audit: Audit;
   readonly #clock: Clock;
   readonly #metrics: Metrics;
   readonly #limits: Limits;
@@ -61,13 +60,14 @@ export class Gateway {
   #options: GatewayOptions;
   #draining = false;
 
-  constructor(options: GatewayOptions, { clock, log, metrics, spent, limits }: GatewayExternals) {
+  constructor(options: GatewayOptions, { audit, clock, log, metrics, spent, limits }: GatewayExternals) {
+    this.#audit = audit;
     this.#options = options;
     this.#clock = clock;
     this.#metrics = metrics;
     this.#limits = limits;
     this.#faults = new FaultLog(log, clock);
-    this.#plane = { spent, isDraining: () => this.#draining };
+    this.#plane = { spent, audited: audit !== noAudit, isDraining: () => this.#draining };
   }
 
   /** New rules for the requests that come from now on. */
@@ -83,34 +83,56 @@ export class Gateway {
   /** One request from its head to the end of its answer. Never rejects. */
   async handle(visit: Visit): Promise<void> {
     const { req, res } = visit;
-    const begun = this.#clock.now();
     const requestId = requestIdOf(req.headers['x-request-id']);
-    const answer = new ClientAnswer(visit, requestId, this.#plane);
-    const labels: Labels = { client: '', deployment: '', operation: '' };
+    const { method = '', socket, rawHeaders: headers } = req;
+    const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
+    const trail = new Trail(this.#audit, this.#clock, arrival);
+    const answer = new ClientAnswer(visit, trail, this.#plane);
     let code = '';
     try {
       checkFraming(req);
-      this.#refuseWhileDraining();
-      const identified = this.#options.identification.identify(req);
-      const { client } = identified instanceof Promise ? await identified : identified;
-      labels.client = client.id;
-      const { method = '', rawHeaders: headers } = req;
+      this.#admit();
       const target = parseTarget(req.url ?? '', req.headers.host);
+      trail.aimedAt(target.path);
+      const identified = this.#options.identification.identify(req);
+      const { client, address } = identified instanceof Promise ? await identified : identified;
+      trail.identified(client.id, address);
       const found = this.#options.routes.find(target);
-      labels.deployment = found.name;
+      trail.routed(found.name, found.address);
       const grant = decide(found.rules, client, { method, target: target.path, headers });
-      labels.operation = grant.operation;
+      trail.granted(grant.site, grant.operation);
       answer.permit = this.#limits.take(client.id, found.name);
-      await this.#forward(found, visit, grant, answer);
+      await this.#forward(found, visit, grant, answer, trail);
+      if (!answer.isSettled) await answer.settled();
     } catch (thrown) {
-      const error = asGatewayError(thrown);
+      answer.drop();
+      const failure = asGatewayError(thrown);
+      const close = isLast(visit, failure);
+      // At once: the request behind it is read while the record of this one is written.
+      if (close) visit.refuseRest();
+      const error = await this.#recordFailure(failure, trail, answer);
       code = error.code;
-      this.#faults.add(labels.deployment, error, requestId);
-      fail(visit, error, requestId, answer.permit);
+      this.#faults.add(trail.deployment, error, requestId);
+      fail(visit, error, requestId, close, answer.permit);
     } finally {
       answer.permit?.release();
       linger(req);
-      this.#count(labels, code, res.statusCode, begun, answer.bytes);
+      this.#count(trail, code, res.statusCode, answer.bytes);
+    }
+  }
+
+  /** Sees to it that the failure has its record before it is answered; gives the one to answer with. */
+  async #recordFailure(error: GatewayError, trail: Trail, answer: ClientAnswer): Promise<GatewayError> {
+    if (error.code === 'audit-unavailable') {
+      this.#audit.missed();
+      return error;
+    }
+    try {
+      if (trail.recorded) await answer.settled();
+      else if (!(await trail.failed(error))) throw auditUnavailable();
+      return error;
+    } catch (thrown) {
+      return asGatewayError(thrown);
     }
   }
 
@@ -119,12 +141,14 @@ export class Gateway {
     visit: Visit,
     { target, credential }: Grant,
     answer: ClientAnswer,
+    trail: Trail,
   ): Promise<void> {
     const { req, res, cancellation } = visit;
     const labels = { deployment: name };
     onClientGone(res, () => cancellation.cancel(CLIENT_CLOSED));
     const body = bodyOf(visit, (count) => {
       this.#plane.spent.add(count);
+      trail.bytesIn += count;
       this.#metrics.requestBytes.inc(labels, count);
     });
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
@@ -137,40 +161,50 @@ export class Gateway {
     }
   }
 
-  #refuseWhileDraining(): void {
+  #admit(): void {
+    if (this.#audit.refusing) throw auditUnavailable();
     if (this.#draining) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
   }
 
-  /** Counts a refusal of something that was no request the gateway could handle. */
-  countRefusal(error: GatewayError): void {
+  /** Counts and records a refusal of something that was no request the gateway could handle. */
+  countRefusal(error: GatewayError, arrival: Arrival): void {
     const { code, kind } = error;
+    void new Trail(this.#audit, this.#clock, arrival).failed(error);
     const labels = { deployment: '', operation: '', client: '', status: String(kind.status), code };
     this.#metrics.requests.inc(labels);
   }
 
-  #count(labels: Labels, code: string, answered: number, begun: number, bytes: number): void {
+  #count(trail: Trail, code: string, answered: number, bytes: number): void {
+    const { deployment, client, operation } = trail;
     const { requests, requestDuration, responseBytes } = this.#metrics;
-    const { deployment, operation } = labels;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
-    requests.inc({ ...labels, status: String(status), code });
-    requestDuration.observe({ deployment, operation }, (this.#clock.now() - begun) / 1000);
+    requests.inc({ deployment, operation, client, status: String(status), code });
+    requestDuration.observe({ deployment, operation }, (this.#clock.now() - trail.begun) / 1000);
     responseBytes.inc({ deployment }, bytes);
+    trail.ended(status, code, bytes);
   }
 }
 
+/**
+ * Whether nothing more may come on the connection. Where a request ends that could not be read, and whether a body
+ * follows that was not asked for, is anybody's guess: what comes next could be the smuggled part of it.
+ */
+function isLast({ res, expectsContinue }: Visit, { code }: GatewayError): boolean {
+  if (res.destroyed || res.headersSent) return false;
+  return expectsContinue || code === 'bad-request' || code === 'draining';
+}
+
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
-function fail(visit: Visit, error: GatewayError, requestId: string, permit: Permit | undefined): void {
-  const { res, expectsContinue } = visit;
+function fail(
+  { res }: Visit,
+  error: GatewayError,
+  requestId: string,
+  close: boolean,
+  permit: Permit | undefined,
+): void {
   if (res.destroyed) return;
-  if (res.headersSent) {
-    res.destroy();
-    return;
-  }
-  // Where a request ends that could not be read, and whether a body follows that was not asked for, is
-  // anybody's guess: what comes next could be the smuggled part of it.
-  const close = expectsContinue || error.code === 'bad-request' || error.code === 'draining';
-  if (close) visit.refuseRest();
-  sendProblem(res, error, requestId, close, permit?.fields);
+  if (res.headersSent) res.destroy();
+  else sendProblem(res, error, requestId, close, permit?.fields);
 }

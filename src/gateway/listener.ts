@@ -8,7 +8,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
@@ -111,7 +111,10 @@ export class Listener {
 
   #refuseTunnel(req: IncomingMessage, socket: Duplex): void {
     if (this.#latest.get(socket)?.res.closed === false) socket.destroy();
-    else this.#answerRaw(socket, connectUnsupported(), requestIdOf(req.headers['x-request-id']));
+    else {
+      const requestId = requestIdOf(req.headers['x-request-id']);
+      this.#answerRaw(socket, connectUnsupported(), requestId, 'CONNECT');
+    }
   }
 
   /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
@@ -139,7 +142,7 @@ export class Listener {
   }
 
   #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (socket.writable) this.#answerRaw(socket, this.#unreadable(error), randomUUID());
+    if (socket.writable) this.#answerRaw(socket, this.#unreadable(error), randomUUID(), '');
   }
 
   #unreadable({ code }: NodeJS.ErrnoException): GatewayError {
@@ -156,8 +159,9 @@ export class Listener {
     );
   }
 
-  #answerRaw(socket: Duplex, error: GatewayError, requestId: string): void {
-    this.#gateway.countRefusal(error);
+  #answerRaw(socket: Duplex, error: GatewayError, requestId: string, method: string): void {
+    const address = socket instanceof Socket ? (socket.remoteAddress ?? '') : '';
+    this.#gateway.countRefusal(error, { requestId, method, address });
     sendRawProblem(socket, error, requestId);
   }
 }

@@ -107,6 +107,12 @@ export class Metrics {
     [],
   );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
+  readonly auditRecords = this.#counter('audit_records_total', 'Records taken for the audit log', []);
+  readonly auditFailures = this.#counter(
+    'audit_failures_total',
+    'Records that were not written in time, or at all, and failures of what they are written to',
+    ['sink'],
+  );
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',

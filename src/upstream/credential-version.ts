@@ -42,7 +42,17 @@ export interface VersionExternals {
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
   /** Told that nonces serve only the process that obtained them. */
   readonly onNoncesApart: (deployment: string) => void;
+  /** Told when a version comes to be refused, and when it is accepted again. */
+  readonly onStanding: (news: CredentialNews) => void;
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
+}
+
+/** What the upstream makes of a version now. */
+export interface CredentialNews {
+  readonly deployment: string;
+  readonly credential: string;
+  readonly version: string;
+  readonly refused: boolean;
 }
 
 /** Whoever decides which version is used. */
@@ -67,6 +77,7 @@ export class CredentialVersion {
   readonly #parts: HandshakeParts;
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
+  #refusalTold = false;
 
   constructor(
     credential: Credential,
@@ -119,10 +130,17 @@ export class CredentialVersion {
     await this.pool.restore();
   }
 
-  #partsFor(credential: Credential, { clock, metrics, exchange }: VersionExternals): HandshakeParts {
+  #partsFor(
+    credential: Credential,
+    { clock, metrics, exchange, onStanding }: VersionExternals,
+  ): HandshakeParts {
     const { deployment, algorithms } = this.#options;
     const onAttempt: HandshakeParts['onAttempt'] = (result) =>
       metrics.upstreamAttempts.inc({ deployment, result });
+    const tell = (refused: boolean): void => {
+      this.#refusalTold = refused;
+      onStanding({ deployment, credential: credential.name, version: credential.version, refused });
+    };
     return {
       pool: this.pool,
       standing: this.standing,
@@ -130,8 +148,10 @@ export class CredentialVersion {
       clock,
       choose: (lines) => chooseFor(credential, parseChallenges(lines), algorithms),
       exchange: async (request, sink) => {
+        sink.attempt(credential);
         try {
           const result = await exchange(request, sink);
+          if (result.kind === 'challenged') sink.challenged();
           if (result.kind === 'lost') onAttempt('error');
           return result;
         } catch (error) {
@@ -144,8 +164,14 @@ export class CredentialVersion {
       onSuccess: (target) => {
         this.#lastPath = target;
       },
-      onAccepted: (status) => this.#owner.accepted(this, status),
-      onRefused: () => this.#owner.refused(this),
+      onAccepted: (status) => {
+        if (this.#refusalTold) tell(false);
+        this.#owner.accepted(this, status);
+      },
+      onRefused: () => {
+        tell(true);
+        this.#owner.refused(this);
+      },
     };
   }
 

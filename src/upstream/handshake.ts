@@ -11,7 +11,7 @@ import type { HandshakeParts } from './handshake-parts.ts';
 import { verifyProof } from './proof.ts';
 import { alwaysStale, cannotRepeat, credentialRefused, noDigest } from './refusals.ts';
 import { IDEMPOTENT, question, signed, type UpstreamRequest, unsigned } from './signing.ts';
-import { type AnswerSink, nowhere } from './sink.ts';
+import { type AnswerSink, unseen } from './sink.ts';
 
 /** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
 const MAX_AUTHENTICATED = 2;
@@ -115,7 +115,7 @@ export class Handshake {
   async #askFirst(): Promise<Nonce | undefined> {
     const cancellation = this.#cancellation;
     const asked = { ...question(this.#request), cancellation, onHead: () => undefined };
-    const result = await this.#parts.exchange(asked, nowhere);
+    const result = await this.#parts.exchange(asked, unseen(this.#sink));
     if (result.kind === 'answered') this.#parts.onAttempt('ok');
     return result.kind === 'challenged' ? this.#clear(this.#nextNonce(result, undefined)) : undefined;
   }

@@ -1,4 +1,4 @@
-import type { AnswerSink } from './sink.ts';
+import type { AnswerSink, CredentialUsed } from './sink.ts';
 
 /** From this status on an answer is a failure. */
 export const FAILURE = 400;
@@ -29,6 +29,14 @@ export class TrialAnswer implements AnswerSink {
 
   get #withheld(): boolean {
     return this.#withholdsFailure && (this.#status ?? 0) >= FAILURE;
+  }
+
+  attempt(credential: CredentialUsed): void {
+    this.#sink.attempt(credential);
+  }
+
+  challenged(): void {
+    this.#sink.challenged();
   }
 
   information(status: number, headers: readonly string[]): void {

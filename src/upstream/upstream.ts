@@ -1,9 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
-import { type ChallengeStore, NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
+import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
 import { type ConnectionOptions, Connections } from './connections.ts';
 import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
@@ -34,14 +32,7 @@ export interface ClientRequest {
   readonly body: BodySource | undefined;
 }
 
-export interface UpstreamExternals {
-  readonly store: ChallengeStore;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-  /** Told of a step of a deployment's nonce policy. */
-  readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
-  /** Told that a deployment's nonces serve only the process that obtained them. */
-  readonly onNoncesApart: (deployment: string) => void;
+export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {
   /** Told what became of a deployment's candidate. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
 }

@@ -35,6 +35,7 @@ test('the documented example is ok once its secrets are there', async () => {
   await copyFile('config/example.yaml', file);
   await mkdir(join(folder, 'secrets'));
   await writeFile(join(folder, 'secrets', 'journal-a'), 'hunter2\n', { mode: 0o600 });
+  await writeFile(join(folder, 'secrets', 'audit-key'), `${'a1'.repeat(32)}\n`, { mode: 0o600 });
   expect(await gateway(['check', '--config', file], { JOURNAL_A_USER: 'me' })).toEqual({
     status: 0,
     stdout: `${file}: ok — 2 deployments, 1 credential\n`,

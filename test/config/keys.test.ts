@@ -122,10 +122,9 @@ const secret: Case[] = [
   ],
 ];
 
-const later = ['workers: 1', 'audit: {}'].map((line): Case => {
-  const key = line.split(':')[0] ?? '';
-  return [key, `${RIGHT}\n${line}`, [`3:1 ${key}: is not available in this version: leave it out`]];
-});
+const later: Case[] = [
+  ['workers', `${RIGHT}\nworkers: 1`, ['3:1 workers: is not available in this version: leave it out']],
+];
 
 const laterInDeployments = ['rewrite'].map(
   (key): Case => [

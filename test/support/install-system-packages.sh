@@ -16,6 +16,8 @@ need redis-server redis-server
 need redis-cli redis-tools
 need age age
 need squid squid
+need strace strace
+need prlimit util-linux
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then

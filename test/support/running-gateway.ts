@@ -1,6 +1,7 @@
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { type App, createApp } from '../../src/app.ts';
+import { type AuditOptions, openAudit } from '../../src/audit/file-audit.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
@@ -45,11 +46,17 @@ export interface TopLevel {
   readonly [key: string]: unknown;
 }
 
+export interface StartOptions {
+  readonly clock?: Clock;
+  readonly redis?: RedisOptions;
+  readonly audit?: AuditOptions;
+}
+
 /** A gateway as `serve` runs it, on free ports, with one deployment for each given upstream. */
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
-  { clock = monotonicClock, redis }: { clock?: Clock; redis?: RedisOptions } = {},
+  { clock = monotonicClock, redis, audit }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
   const { setup } = await setupFor(deployments, top, versions);
@@ -62,6 +69,7 @@ export async function startGateway(
       log,
       build: { version: 'test', node: process.version },
       spent: new SpentBuffers(() => {}),
+      ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
     },
   );
   const { listen, control } = await app.start();

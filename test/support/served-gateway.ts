@@ -13,10 +13,15 @@ const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.
 export interface ServedGateway {
   /** `http://127.0.0.1:PORT` of the data plane. */
   readonly origin: string;
+  /** `http://127.0.0.1:PORT` of the control plane. */
+  readonly control: string;
   /** The sum of a metric over all series that have these labels. */
   metric(name: string, labels?: Record<string, string>): Promise<number>;
   /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
+  readonly pid: number;
+  /** Every line logged so far, parsed. */
+  readonly logged: Record<string, unknown>[];
   /** Ends the process without a chance to leave anything behind (SIGKILL). */
   kill(): Promise<void>;
   /** Ends it as an orchestrator does (SIGTERM): requests under way are finished. Can be called again. */
@@ -34,6 +39,8 @@ export interface ServedUpstream {
 export async function serveGateway(
   { origin, ca, settings = {} }: ServedUpstream,
   top: Record<string, unknown> = {},
+  /** A command that runs the program, itself in the process that it is given. */
+  runner: readonly string[] = [],
 ): Promise<ServedGateway> {
   const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
   const config = {
@@ -55,11 +62,19 @@ export async function serveGateway(
   await writeFile(join(folder, 'ca.pem'), ca);
   await writeFile(join(folder, 'gateway.yaml'), stringify(config));
   // As an installed program, with the flags of its first line.
-  const child = spawn(PROGRAM, ['serve', '--config', join(folder, 'gateway.yaml')], {
+  const [command = PROGRAM, ...args] = [
+    ...runner,
+    PROGRAM,
+    'serve',
+    '--config',
+    join(folder, 'gateway.yaml'),
+  ];
+  const child = spawn(command, args, {
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   const ended = once(child, 'close');
   const printed: string[] = [];
+  const logged: Record<string, unknown>[] = [];
   const end = async (signal: NodeJS.Signals): Promise<void> => {
     child.kill(signal);
     await ended;
@@ -70,7 +85,9 @@ export async function serveGateway(
     createInterface(child.stderr)
       .on('line', (line) => {
         printed.push(line);
-        const { listen, control } = JSON.parse(line);
+        const entry = JSON.parse(line);
+        logged.push(entry);
+        const { listen, control } = entry;
         if (typeof listen === 'string') resolve({ listen, control });
       })
       .on('close', () => reject(new Error(`The gateway did not start:\n${printed.join('\n')}`)));
@@ -80,6 +97,7 @@ export async function serveGateway(
   });
   return {
     origin: up.listen,
+    control: up.control,
     metric: (name, labels = {}) => metricOf(up.control, name, labels),
     memory: async () => {
       const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
@@ -87,6 +105,8 @@ export async function serveGateway(
         Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
       return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
     },
+    pid: child.pid ?? 0,
+    logged,
     kill: () => end('SIGKILL'),
     close,
   };

@@ -1,4 +1,5 @@
 import { afterEach } from '@jest/globals';
+import type { AuditOptions } from '../../src/audit/file-audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
@@ -28,6 +29,7 @@ export interface PairOptions {
   /** PEM of the authority of the deployment's proxy. */
   readonly proxyCa?: string;
   readonly clock?: Clock;
+  readonly audit?: AuditOptions;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
 }
@@ -59,6 +61,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
     top = {},
     password,
     clock,
+    audit,
     credential,
     credentials,
     proxyCa,
@@ -80,7 +83,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const gateway = await startGateway(
     { submissions: deployment },
     { ...top, credentials: { ...credentials, ...(credential !== undefined && { submissions: credential }) } },
-    { ...(clock !== undefined && { clock }) },
+    { ...(clock !== undefined && { clock }), ...(audit !== undefined && { audit }) },
   );
   return {
     simulator,

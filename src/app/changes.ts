@@ -1,0 +1,19 @@
+import { changesBetween } from '../config/changes.ts';
+import type { Config } from '../config/schema.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+
+interface InForce {
+  readonly config: Config;
+  readonly credentials: ReadonlyMap<string, CredentialSet>;
+}
+
+/** What a reload changes, by name; a credential also when only the secret in its file is another one. */
+export function changesOf(before: InForce, after: InForce): string[] {
+  const changed = changesBetween(before.config, after.config);
+  for (const [name, { current, next }] of after.credentials) {
+    const old = before.credentials.get(name);
+    const same = old?.current.version === current.version && old.next?.version === next?.version;
+    if (!same && !changed.includes(`credentials.${name}`)) changed.push(`credentials.${name}`);
+  }
+  return changed;
+}

@@ -1,0 +1,52 @@
+import type { Log } from '../base/log.ts';
+import type { Waiter } from './journal.ts';
+import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
+import type { Head } from './seal.ts';
+
+export type { Waiter } from './journal.ts';
+
+/** Where it is recorded who got what, and what became of the gateway. */
+export interface Audit {
+  /** Why nothing can be recorded; undefined: it can, or nothing is to be. */
+  readonly failing: string | undefined;
+  /** Whether nothing may be answered now, since nothing can be recorded. */
+  readonly refusing: boolean;
+  /** Records since the start; and those that were not written in time, or at all. */
+  readonly counts: { readonly records: number; readonly failures: number };
+  /**
+   * Records an answer that is about to leave; the waiter is told when it may, now or later. Gives the number of
+   * the record, 0 when there is none.
+   */
+  access(facts: AccessFacts, waiter: Waiter): number;
+  /** The same for a request that does not reach the upstream: of many, not each is recorded. */
+  refusal(facts: AccessFacts, waiter: Waiter): number;
+  /** Counts a request that was refused because nothing can be recorded. */
+  missed(): void;
+  outcome(facts: OutcomeFacts): void;
+  admin(event: string, details: AdminDetails): void;
+  close(): Promise<void>;
+}
+
+export interface AuditExternals {
+  readonly log: Log;
+  /** Told of each batch that was written: to keep the heads elsewhere. */
+  readonly onSeal?: (head: Head) => void;
+}
+
+/** Records nothing, and lets everything pass. */
+export const noAudit: Audit = {
+  failing: undefined,
+  refusing: false,
+  counts: { records: 0, failures: 0 },
+  access: pass,
+  refusal: pass,
+  missed() {},
+  outcome() {},
+  admin() {},
+  close: () => Promise.resolve(),
+};
+
+function pass(_facts: AccessFacts, waiter: Waiter): number {
+  waiter.recorded();
+  return 0;
+}

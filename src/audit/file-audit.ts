@@ -1,0 +1,243 @@
+import { join } from 'node:path';
+import type { Secret } from '../base/secret.ts';
+import type { Retired } from './archive.ts';
+import type { Audit, AuditExternals, Waiter } from './audit.ts';
+import { ChainWriter } from './chain-writer.ts';
+import { Journal } from './journal.ts';
+import { type AuditKeys, auditKeys } from './keys.ts';
+import { recordedTarget } from './parameters.ts';
+import { Pseudonyms } from './pseudonyms.ts';
+import {
+  type AccessFacts,
+  type AdminDetails,
+  accessRecord,
+  adminRecord,
+  type OutcomeFacts,
+  outcomeRecord,
+} from './record.ts';
+import type { Recovered } from './recovery.ts';
+import { RefusalSample } from './refusals.ts';
+import { formatHead, type Head } from './seal.ts';
+import { Upkeep } from './upkeep.ts';
+
+/** How long a record may take to be written, in milliseconds. */
+const DEADLINE_MS = 1000;
+/** Between two heads in the log, in milliseconds. */
+const HEAD_EVERY_MS = 60_000;
+
+export interface AuditOptions {
+  readonly directory: string;
+  /** Name of this process among those that share the directory. */
+  readonly replica: string;
+  readonly key: Secret;
+  /** What a record has to survive before its answer leaves: the process, the machine, or neither. */
+  readonly durability: 'write' | 'fsync' | 'async';
+  readonly onFailure: 'refuse' | 'serve';
+  /** Query parameters that are recorded by value. */
+  readonly parameters: readonly string[];
+  readonly pseudonymise: readonly 'address'[];
+  /** Bytes and milliseconds. */
+  readonly segment: { readonly size: number; readonly age: number; readonly keep: number };
+}
+
+/**
+ * Opens the audit log of this process.
+ * @throws Error that says what to do when another process writes there, or the directory cannot be used
+ */
+export async function openAudit(options: AuditOptions, externals: AuditExternals): Promise<Audit> {
+  const { directory, replica, durability } = options;
+  const keys = auditKeys(options.key);
+  const folder = join(directory, replica);
+  const { chain, recovered } = await ChainWriter.open({
+    folder,
+    replica,
+    keys,
+    sync: durability === 'fsync',
+  });
+  return new FileAudit(options, { chain, recovered, folder, keys }, externals);
+}
+
+interface Parts {
+  readonly chain: ChainWriter;
+  readonly recovered: Recovered;
+  readonly folder: string;
+  readonly keys: AuditKeys;
+}
+
+class FileAudit implements Audit {
+  readonly #options: AuditOptions;
+  readonly #externals: AuditExternals;
+  readonly #journal: Journal;
+  readonly #byValue: ReadonlySet<string>;
+  readonly #pseudonyms: Pseudonyms;
+  readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
+  readonly #upkeep: Upkeep;
+  #head: Head | undefined;
+  #headLogged = 0;
+  #outage: { readonly reason: string; readonly since: number } | undefined;
+  readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
+  readonly counts = { records: 0, failures: 0 };
+
+  constructor(options: AuditOptions, { chain, recovered, folder, keys }: Parts, externals: AuditExternals) {
+    this.#options = options;
+    this.#externals = externals;
+    this.#pseudonyms = new Pseudonyms(keys);
+    this.#byValue = new Set(options.parameters);
+    this.#journal = new Journal(
+      chain,
+      recovered.nextSeq,
+      { deadlineMs: DEADLINE_MS, segment: options.segment },
+      {
+        onState: (reason) => this.#onState(reason),
+        onSeal: (head) => this.#onSeal(head),
+        onUnrecorded: (count) => this.#countUnrecorded(count),
+        onClosed: () => this.#upkeep.begin(),
+      },
+    );
+    this.#upkeep = new Upkeep({
+      folder,
+      keep: options.segment.keep,
+      log: externals.log,
+      onRetire: (retired) => this.#retire(retired),
+      onFailure: () => {
+        this.counts.failures += 1;
+      },
+    });
+    this.#tellOf(recovered);
+    this.#upkeep.begin();
+  }
+
+  get failing(): string | undefined {
+    return this.#journal.failing;
+  }
+
+  get refusing(): boolean {
+    return this.#options.onFailure === 'refuse' && this.#journal.failing !== undefined;
+  }
+
+  access(facts: AccessFacts, waiter: Waiter): number {
+    const { replica, durability, onFailure } = this.#options;
+    const shown = {
+      replica,
+      address: this.#shown(facts.address),
+      ...recordedTarget(facts.target, this.#byValue),
+    };
+    const record = accessRecord(facts, shown);
+    if (durability === 'async') {
+      const seq = this.#append(record);
+      waiter.recorded();
+      return seq;
+    }
+    return this.#append(record, onFailure === 'refuse' ? waiter : lenient(waiter));
+  }
+
+  refusal(facts: AccessFacts, waiter: Waiter): number {
+    if (this.#refusals.admits(facts.client, this.#shown(facts.address))) return this.access(facts, waiter);
+    waiter.recorded();
+    return 0;
+  }
+
+  missed(): void {
+    this.#missing.refused += 1;
+  }
+
+  outcome(facts: OutcomeFacts): void {
+    this.#append(outcomeRecord(facts, this.#options.replica));
+  }
+
+  admin(event: string, details: AdminDetails): void {
+    this.#append(adminRecord(event, details, this.#options.replica));
+    this.#journal.hurry();
+  }
+
+  async close(): Promise<void> {
+    this.#upkeep.stop();
+    this.#refusals.flush();
+    await this.#upkeep.idle;
+    await this.#journal.close();
+    await this.#upkeep.idle;
+    this.#logHead();
+  }
+
+  #append(record: string, waiter?: Waiter): number {
+    if (this.#journal.full) {
+      this.#missing.lost += 1;
+      this.counts.failures += 1;
+      waiter?.unrecorded();
+      return 0;
+    }
+    this.counts.records += 1;
+    return this.#journal.append(record, waiter);
+  }
+
+  #countUnrecorded(count: number): void {
+    this.#missing.unrecorded += count;
+    this.counts.failures += count;
+  }
+
+  #shown(address: string): string {
+    return this.#options.pseudonymise.includes('address') ? this.#pseudonyms.of(address) : address;
+  }
+
+  #onState(reason: string | undefined): void {
+    const { log } = this.#externals;
+    if (reason === undefined) {
+      if (this.#outage !== undefined) this.#resumed(this.#outage);
+      this.#outage = undefined;
+      return;
+    }
+    if (this.#outage === undefined) this.counts.failures += 1;
+    this.#outage ??= { reason, since: performance.now() };
+    const consequence =
+      this.#options.onFailure === 'refuse'
+        ? 'requests are refused until the audit log can be written'
+        : 'requests are served without a record until the audit log can be written';
+    log.error({ reason }, consequence);
+  }
+
+  #resumed({ reason, since }: { readonly reason: string; readonly since: number }): void {
+    const details = { reason, milliseconds: Math.round(performance.now() - since), ...this.#missing };
+    Object.assign(this.#missing, { refused: 0, unrecorded: 0, lost: 0 });
+    this.#externals.log.info(details, 'the audit log can be written again');
+    this.admin('audit-resumed', details);
+  }
+
+  #onSeal(head: Head): void {
+    this.#head = head;
+    this.#externals.onSeal?.(head);
+    const now = performance.now();
+    if (this.#headLogged !== 0 && now - this.#headLogged < HEAD_EVERY_MS) return;
+    this.#headLogged = now;
+    this.#logHead();
+  }
+
+  /** Kept with the log, it shows later that the end of the audit log was cut off. */
+  #logHead(): void {
+    if (this.#head !== undefined) this.#externals.log.info({ head: formatHead(this.#head) }, 'audit log');
+  }
+
+  #tellOf({ torn, unsealed, damaged }: Recovered): void {
+    if (damaged !== undefined) {
+      const { segment, fault } = damaged;
+      this.admin('segment-damaged', { segment, line: fault.line, fault: fault.message });
+      this.#externals.log.error({ segment, ...fault }, 'the audit log was changed: run audit verify');
+    }
+    if (torn === undefined && unsealed.records === 0) return;
+    const details = { unsealed: unsealed.records, tornBytes: torn?.bytes ?? 0, tornFile: torn?.file ?? '' };
+    this.admin('recovered', details);
+    this.#externals.log.warn(details, 'the process before ended in the middle of a record of the audit log');
+  }
+
+  #retire(retired: Retired): Promise<boolean> {
+    return new Promise((resolve) => {
+      const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
+      this.#append(adminRecord('segment-retired', { ...retired }, this.#options.replica), waiter);
+    });
+  }
+}
+
+/** Goes on whether there is a record or not. */
+function lenient(waiter: Waiter): Waiter {
+  const goOn = (): void => waiter.recorded();
+  return { recorded: goOn, unrecorded: goOn };
+}

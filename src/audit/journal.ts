@@ -1,0 +1,242 @@
+import type { Batch, ChainWriter } from './chain-writer.ts';
+import { recordLine } from './record.ts';
+import type { Head } from './seal.ts';
+
+/** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
+const TICK_MS = 100;
+/** What is kept while nothing can be written, in characters. */
+const BACKLOG = 16 * 1024 * 1024;
+
+export interface JournalOptions {
+  /** How long a record may take to be written, in milliseconds. */
+  readonly deadlineMs: number;
+  /** Bytes and milliseconds after which a new file is begun. */
+  readonly segment: { readonly size: number; readonly age: number };
+}
+
+export interface JournalEvents {
+  /** Nothing can be written, for this reason; undefined: it can again. */
+  readonly onState: (reason: string | undefined) => void;
+  /** A batch is in the file. */
+  readonly onSeal: (head: Head) => void;
+  /** So many were told that their records are not written. */
+  readonly onUnrecorded: (count: number) => void;
+  /** A segment was closed. */
+  readonly onClosed: () => void;
+}
+
+/** Whoever must not go on before its record is written. Told once. */
+export interface Waiter {
+  recorded(): void;
+  unrecorded(): void;
+}
+
+interface Flight extends Batch {
+  /** When the first of its waiters came. */
+  readonly since: number;
+  waiters: readonly Waiter[];
+}
+
+/**
+ * One process's records on their way into its files. What comes in one turn of the event loop, or while a batch is
+ * being written, is one batch with one seal. A batch that could not be written is written again until it is.
+ */
+export class Journal {
+  readonly #chain: ChainWriter;
+  readonly #options: JournalOptions;
+  readonly #events: JournalEvents;
+  readonly #timer: NodeJS.Timeout;
+  #nextSeq: number;
+  #lines = '';
+  #first: number;
+  #now = 0;
+  #time = '';
+  #waiters: Waiter[] = [];
+  #since = 0;
+  #scheduled = false;
+  #flight: Flight | undefined;
+  #state: string | undefined;
+  /** A segment is being begun. */
+  #opening: Promise<void> | undefined;
+  #checking = false;
+  #closing: (() => void) | undefined;
+
+  /** `nextSeq`: number of the first record to come. */
+  constructor(chain: ChainWriter, nextSeq: number, options: JournalOptions, events: JournalEvents) {
+    this.#chain = chain;
+    this.#nextSeq = nextSeq;
+    this.#first = nextSeq;
+    this.#options = options;
+    this.#events = events;
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
+  /** Why nothing can be written; undefined: it can. */
+  get failing(): string | undefined {
+    return this.#state;
+  }
+
+  /** Whether so much waits to be written that no more should be kept. */
+  get full(): boolean {
+    return this.#lines.length + (this.#flight?.lines.length ?? 0) >= BACKLOG;
+  }
+
+  /** Adds a record; gives its number. Without a waiter it is in no hurry. */
+  append(record: string, waiter?: Waiter): number {
+    const seq = this.#nextSeq;
+    this.#nextSeq += 1;
+    this.#lines += recordLine(seq, this.#timestamp(), record);
+    if (waiter === undefined) return seq;
+    if (this.#waiters.length === 0) this.#since = performance.now();
+    this.#waiters.push(waiter);
+    if (this.#state !== undefined) this.#giveUp();
+    else this.#schedule();
+    return seq;
+  }
+
+  /** What was added is to be written now and not with the next batch. */
+  hurry(): void {
+    if (this.#lines !== '') this.#schedule();
+  }
+
+  /** Writes what is left, if it can be, and lets go of the folder. */
+  async close(): Promise<void> {
+    await this.#opening;
+    if (this.#lines !== '' || this.#flight !== undefined) {
+      await new Promise<void>((resolve) => {
+        this.#closing = resolve;
+        if (this.#flight === undefined && this.#state !== undefined) resolve();
+        else this.#flush();
+      });
+    }
+    clearInterval(this.#timer);
+    await this.#opening;
+    // A write that hangs would hold the end of the process, too.
+    if (this.#flight === undefined) await this.#chain.close();
+  }
+
+  #timestamp(): string {
+    const now = Date.now();
+    if (now !== this.#now) {
+      this.#now = now;
+      this.#time = new Date(now).toISOString();
+    }
+    return this.#time;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#flight !== undefined) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    const busy = this.#flight !== undefined || this.#opening !== undefined;
+    if (busy || this.#lines === '' || !this.#chain.writable) return;
+    const waiters = this.#waiters;
+    const since = waiters.length > 0 ? this.#since : performance.now();
+    this.#flight = { lines: this.#lines, first: this.#first, last: this.#nextSeq - 1, since, waiters };
+    this.#lines = '';
+    this.#waiters = [];
+    this.#first = this.#nextSeq;
+    this.#write(this.#flight);
+  }
+
+  #write(flight: Flight): void {
+    this.#chain.write(flight, (error, head) => {
+      if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
+      else this.#written(flight, head);
+    });
+  }
+
+  #written(flight: Flight, head: Head): void {
+    this.#flight = undefined;
+    this.#enter(undefined);
+    for (const waiter of flight.waiters) waiter.recorded();
+    this.#events.onSeal(head);
+    const { size, age } = this.#chain.extent;
+    const { segment } = this.#options;
+    if (size >= segment.size || age >= segment.age) void this.#turnOver();
+    else if (this.#waiters.length > 0 || this.#closing !== undefined) this.#flush();
+    this.#settle();
+  }
+
+  async #turnOver(): Promise<void> {
+    await this.#open(() => this.#chain.turnOver(this.#first));
+    if (this.#chain.writable) this.#events.onClosed();
+  }
+
+  /** Runs what begins a segment, and then writes what waits for it. */
+  async #open(begin: () => Promise<void>): Promise<void> {
+    if (this.#opening !== undefined) return;
+    this.#opening = begin().then(
+      () => undefined,
+      (error: Error) => this.#fail(error.message),
+    );
+    await this.#opening;
+    this.#opening = undefined;
+    if (!this.#chain.writable) return;
+    if (this.#flight !== undefined) this.#write(this.#flight);
+    else if (this.#lines !== '') this.#flush();
+    else this.#enter(undefined);
+  }
+
+  #fail(reason: string): void {
+    this.#enter(reason);
+    this.#giveUp();
+    this.#settle();
+  }
+
+  #enter(state: string | undefined): void {
+    if (state === this.#state) return;
+    this.#state = state;
+    this.#events.onState(state);
+  }
+
+  /** Tells everybody who waits that it was in vain. The records stay, to be written later. */
+  #giveUp(): void {
+    const waiters = [...(this.#flight?.waiters ?? []), ...this.#waiters];
+    if (this.#flight !== undefined) this.#flight.waiters = [];
+    this.#waiters = [];
+    if (waiters.length > 0) this.#events.onUnrecorded(waiters.length);
+    for (const waiter of waiters) waiter.unrecorded();
+  }
+
+  /** Lets `close` go on when everything is written, or nothing can be. */
+  #settle(): void {
+    const done = this.#lines === '' && this.#flight === undefined;
+    if (done || this.#state !== undefined) this.#closing?.();
+  }
+
+  #tick(): void {
+    const waiting = this.#flight ?? (this.#waiters.length > 0 ? { since: this.#since } : undefined);
+    const { deadlineMs } = this.#options;
+    if (
+      waiting !== undefined &&
+      performance.now() - waiting.since > deadlineMs &&
+      this.#state === undefined
+    ) {
+      this.#fail(`the disk did not answer within ${deadlineMs} ms`);
+    }
+    // The new file can be written to a little before that is done; the flight must not be written twice.
+    if (this.#opening !== undefined) return;
+    if (!this.#chain.writable) void this.#open(() => this.#chain.reopen(this.#flight?.first ?? this.#first));
+    else if (this.#flight === undefined) {
+      this.#flush();
+      void this.#check();
+    }
+  }
+
+  async #check(): Promise<void> {
+    if (this.#checking) return;
+    this.#checking = true;
+    const objection = await this.#chain.objection().catch((error: Error) => error.message);
+    this.#checking = false;
+    if (objection === undefined || this.#flight !== undefined || !this.#chain.writable) return;
+    this.#chain.abandon();
+    this.#fail(objection);
+  }
+}

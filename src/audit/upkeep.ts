@@ -1,0 +1,57 @@
+import type { Log } from '../base/log.ts';
+import { compressClosed, outlived, type Retired, remove } from './archive.ts';
+
+/** Between two looks at what is old enough to go, in milliseconds. */
+const EVERY_MS = 3_600_000;
+
+export interface UpkeepOptions {
+  readonly folder: string;
+  /** How long closed segments stay, in milliseconds. */
+  readonly keep: number;
+  readonly log: Log;
+  /** Records that a segment is about to be removed; resolves to whether that is written. */
+  readonly onRetire: (retired: Retired) => Promise<boolean>;
+  readonly onFailure: () => void;
+}
+
+/** Compresses closed segments and removes old ones, one at a time, and never in the way of anything. */
+export class Upkeep {
+  readonly #options: UpkeepOptions;
+  readonly #timer: NodeJS.Timeout;
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(options: UpkeepOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => this.begin(), EVERY_MS).unref();
+  }
+
+  /** Looks now, or once it is done with what it does. */
+  begin(): void {
+    const { log, onFailure } = this.#options;
+    this.#work = this.#work
+      .then(() => this.#run())
+      .catch((error: Error) => {
+        onFailure();
+        log.warn({ reason: error.message }, 'closed segments of the audit log stay as they are');
+      });
+  }
+
+  /** Resolves when nothing is under way. */
+  get idle(): Promise<void> {
+    return this.#work;
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #run(): Promise<void> {
+    const { folder, keep, onRetire } = this.#options;
+    await compressClosed(folder);
+    for (const retired of await outlived(folder, Date.now() - keep)) {
+      // Where the chain begins afterwards has to be in the log before: otherwise it looks like tampering.
+      if (!(await onRetire(retired))) return;
+      await remove(folder, retired);
+    }
+  }
+}

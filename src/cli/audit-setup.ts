@@ -1,0 +1,47 @@
+import { hostname } from 'node:os';
+import { isNativeError } from 'node:util/types';
+import type { AuditOptions } from '../audit/file-audit.ts';
+import { auditKeys } from '../audit/keys.ts';
+import type { Secret } from '../base/secret.ts';
+import type { Finding } from '../config/faults.ts';
+import type { Config } from '../config/schema.ts';
+import type { SourceReader } from '../credentials/sources.ts';
+
+export interface AuditSetup {
+  /** undefined: nothing is recorded. */
+  readonly options: AuditOptions | undefined;
+  readonly findings: readonly Finding[];
+}
+
+/** Reads the key of the audit log. */
+export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
+  if (section === undefined) return { options: undefined, findings: [] };
+  const { keyFile, replica = replicaName(), ...options } = section;
+  try {
+    const key = await readAuditKey(keyFile, reader);
+    return { options: { ...options, replica, key }, findings: [] };
+  } catch (error) {
+    const message = isNativeError(error) ? error.message : 'cannot be read';
+    return { options: undefined, findings: [{ path: ['audit', 'keyFile'], message }] };
+  }
+}
+
+/** @throws Error that says what is wrong with the file, and does not quote it */
+export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
+  const { secret } = await reader.read({ file });
+  try {
+    auditKeys(secret);
+  } catch (error) {
+    throw new Error(`${file} ${isNativeError(error) ? error.message : 'holds no key'} > ${file}`);
+  }
+  return secret;
+}
+
+/** The name of this machine, or container, as the name of a folder. */
+function replicaName(): string {
+  const name = hostname()
+    .replace(/[^\w.-]/g, '-')
+    .replace(/^[^A-Za-z0-9]+/, '')
+    .slice(0, 64);
+  return name === '' ? 'gateway' : name;
+}

@@ -1,0 +1,145 @@
+import type { Audit, Waiter } from '../audit/audit.ts';
+import type { Clock } from '../base/clock.ts';
+import type { GatewayError } from '../base/errors.ts';
+import type { CredentialUsed } from '../upstream/sink.ts';
+
+/** A request as it came. */
+export interface Arrival {
+  readonly requestId: string;
+  readonly method: string;
+  readonly address: string;
+}
+
+/** What the audit log is to know of one request, gathered on its way. */
+export class Trail {
+  readonly #audit: Audit;
+  readonly #clock: Clock;
+  readonly #arrival: Arrival;
+  readonly #begun: number;
+  /** Each is empty as long as it is not known, or there is none. */
+  client = '';
+  deployment = '';
+  operation = '';
+  #address: string;
+  #site = '';
+  #target = '';
+  #attempts = 0;
+  #challenged = false;
+  #firstAttempt = 0;
+  #upstreamStatus = 0;
+  #upstreamAddress = '';
+  #credential: CredentialUsed | undefined;
+  #access = 0;
+  #recorded = false;
+  /** Body bytes received from the client. */
+  bytesIn = 0;
+
+  constructor(audit: Audit, clock: Clock, arrival: Arrival) {
+    this.#audit = audit;
+    this.#clock = clock;
+    this.#arrival = arrival;
+    this.#address = arrival.address;
+    this.#begun = clock.now();
+  }
+
+  /** When the request came, on the gateway's clock. */
+  get begun(): number {
+    return this.#begun;
+  }
+
+  get requestId(): string {
+    return this.#arrival.requestId;
+  }
+
+  /** Whether the answer has its record, or needs none. */
+  get recorded(): boolean {
+    return this.#recorded;
+  }
+
+  /** The target could be taken apart. */
+  aimedAt(target: string): void {
+    this.#target = target;
+  }
+
+  /** `address`: the client's own, also behind proxies that are trusted. */
+  identified(client: string, address: string): void {
+    this.client = client;
+    this.#address = address;
+  }
+
+  /** `upstreamAddress`: host and port. */
+  routed(deployment: string, upstreamAddress: string): void {
+    this.deployment = deployment;
+    this.#upstreamAddress = upstreamAddress;
+  }
+
+  granted(site: string, operation: string): void {
+    this.#site = site;
+    this.operation = operation;
+  }
+
+  attempt(credential: CredentialUsed): void {
+    if (this.#attempts === 0) this.#firstAttempt = this.#clock.now();
+    this.#attempts += 1;
+    this.#credential = credential;
+  }
+
+  challenged(): void {
+    this.#challenged = true;
+  }
+
+  /** Records the upstream's answer; the waiter may let it go once told. */
+  answered(status: number, waiter: Waiter): void {
+    this.#upstreamStatus = status;
+    this.#record(status, '', waiter);
+  }
+
+  /** Records the gateway's own answer. Resolves to whether it may go. */
+  failed(error: GatewayError): Promise<boolean> {
+    return new Promise((resolve) => {
+      const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
+      this.#record(error.kind.status, error.code, waiter);
+    });
+  }
+
+  /** Records how it ended, if there is a record of the answer. */
+  ended(status: number, code: string, bytesOut: number): void {
+    if (this.#access === 0) return;
+    this.#audit.outcome({
+      access: this.#access,
+      requestId: this.#arrival.requestId,
+      status,
+      code,
+      bytes: { in: this.bytesIn, out: bytesOut },
+      durationMs: this.#clock.now() - this.#begun,
+    });
+  }
+
+  #record(status: number, code: string, waiter: Waiter): void {
+    const reached = this.#attempts > 0;
+    const facts = {
+      requestId: this.#arrival.requestId,
+      method: this.#arrival.method,
+      address: this.#address,
+      client: this.client,
+      deployment: this.deployment,
+      site: this.#site,
+      operation: this.operation,
+      target: this.#target,
+      status,
+      code,
+      upstream: reached
+        ? {
+            status: this.#upstreamStatus,
+            attempts: this.#attempts,
+            challenged: this.#challenged,
+            durationMs: this.#clock.now() - this.#firstAttempt,
+            address: this.#upstreamAddress,
+          }
+        : undefined,
+      credential: this.#credential,
+    };
+    this.#recorded = true;
+    this.#access = reached ? this.#audit.access(facts, waiter) : this.#audit.refusal(facts, waiter);
+  }
+}

@@ -1,0 +1,121 @@
+import { describe, expect, test } from '@jest/globals';
+import { recordedTarget } from '../../src/audit/parameters.ts';
+import { openTestAudit, recordAccess, recordsIn, useFolders } from '../support/audit-log.ts';
+
+const folder = useFolders();
+
+test('a record has its fields in their order, and parameters by value only where that was chosen', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  expect(await recordAccess(audit)).toBe(true);
+  audit.outcome({
+    access: 1,
+    requestId: 'q1',
+    status: 200,
+    code: '',
+    bytes: { in: 0, out: 5 },
+    durationMs: 2.34,
+  });
+  audit.admin('reload', { changed: ['anonymous'] });
+  await audit.close();
+  const [access, outcome, admin] = await recordsIn(directory);
+  const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  expect(access).toEqual({
+    seq: 1,
+    time,
+    kind: 'access',
+    requestId: 'q1',
+    replica: 'r1',
+    client: 'reporting',
+    address: '192.0.2.7',
+    deployment: 'submissions',
+    site: 'journal-a',
+    operation: 'authors',
+    method: 'GET',
+    path: '/api/x',
+    parameters: { ids: "'A'", token: null },
+    status: 200,
+    code: '',
+    upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.3, address: 'a.example' },
+    credential: { name: 'journal-a', version: '1' },
+  });
+  expect(Object.keys(access ?? {}).join()).toBe(
+    'seq,time,kind,requestId,replica,client,address,deployment,site,operation,method,path,parameters,status,code,upstream,credential',
+  );
+  expect(outcome).toEqual({
+    seq: 2,
+    time,
+    kind: 'outcome',
+    requestId: 'q1',
+    replica: 'r1',
+    access: 1,
+    status: 200,
+    code: '',
+    bytes: { in: 0, out: 5 },
+    durationMs: 2.3,
+  });
+  expect(admin).toEqual({
+    seq: 3,
+    time,
+    kind: 'admin',
+    replica: 'r1',
+    event: 'reload',
+    changed: ['anonymous'],
+  });
+});
+
+test('an address can be recorded as a pseudonym, the same for the same address', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory, { pseudonymise: ['address'] });
+  for (const address of ['192.0.2.7', '192.0.2.8', '192.0.2.7']) await recordAccess(audit, { address });
+  await audit.close();
+  const [first, second, third] = (await recordsIn(directory)).map(({ address }) => address);
+  expect(first).toMatch(/^hmac:[\w-]{22}$/);
+  expect([third === first, second === first]).toEqual([true, false]);
+});
+
+test('what a client sends can neither end a line nor take the place of a field', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const hostile = '\n{"seq":99}\r\u2028\u0000"\\\ud800';
+  await recordAccess(audit, {
+    requestId: hostile,
+    client: hostile,
+    address: hostile,
+    method: hostile,
+    target: `/${hostile}?ids=${hostile}&__proto__=1&${hostile}=2&seq=3&ids=%00%0a%22`,
+  });
+  await audit.close();
+  const records = await recordsIn(directory);
+  expect(records).toHaveLength(1);
+  const [record] = records;
+  expect([record?.['seq'], record?.['client']]).toEqual([1, hostile]);
+  expect(record?.['parameters']).toHaveProperty('ids', [hostile, '\u0000\n"']);
+  expect(Object.keys(record?.['parameters'] as object)).toEqual(['ids', '__proto__', hostile, 'seq']);
+});
+
+describe('a target is recorded', () => {
+  const byValue = new Set(['ids']);
+  const shown = (target: string) => {
+    const { path, parameters, cut } = recordedTarget(target, byValue);
+    return [path, [...parameters], cut];
+  };
+
+  test.each([
+    ['/a', ['/a', [], false]],
+    ['/a?', ['/a', [], false]],
+    ['/a?&', ['/a', [['', null]], false]],
+    ['/a?ids', ['/a', [['ids', '']], false]],
+    ['/a?ids=%ff&%69ds=b=c', ['/a', [['ids', ['%ff', 'b=c']]], false]],
+    ['/%0a?x=secret&x=other', ['/%0a', [['x', null]], false]],
+  ])('as it was sent: %s', (target, expected) => expect(shown(target)).toEqual(expected));
+
+  test('within bounds, and says when it was cut', () => {
+    const long = 'x'.repeat(65_536);
+    for (const target of [`/${long}`, `/?${long}=1`, `/?ids=${long}`, `/?${'a=1&'.repeat(40)}`]) {
+      const { path, parameters, cut } = recordedTarget(target, byValue);
+      const text = path + JSON.stringify([...parameters]);
+      expect([cut, text.length < 4096]).toEqual([true, true]);
+    }
+  });
+});

@@ -1,0 +1,173 @@
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import type { Head } from '../../src/audit/seal.ts';
+import { type Verified, verify } from '../../src/audit/verify.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, segmentText } from '../support/audit-log.ts';
+
+/** A log of several segments, each: header, then a record and its seal in turns. */
+let original: string;
+let directory: string;
+let head: Head | undefined;
+
+beforeAll(async () => {
+  original = await mkdtemp(join(tmpdir(), 'verify-'));
+  const segment = { size: 1000, age: 1e9, keep: 1e9 };
+  const { audit } = await openTestAudit(original, { segment });
+  for (let index = 0; index < 9; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+  await audit.close();
+  const { alterations, segments, records, heads } = await check(original);
+  expect([alterations, segments > 3, records]).toEqual([[], true, 9]);
+  [head] = heads;
+});
+afterAll(() => rm(original, { recursive: true }));
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'verify-'));
+  await cp(original, directory, { recursive: true });
+});
+afterEach(() => rm(directory, { recursive: true }));
+
+function check(place: string, heads: readonly Head[] = [], key = AUDIT_KEY): Promise<Verified> {
+  return verify({ directory: place, keys: [auditKeys(new Secret(key))], heads, onBytes: () => undefined });
+}
+
+async function names(): Promise<string[]> {
+  return (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+}
+
+/** Writes the segment's lines anew, as whoever has the directory could. */
+async function rewrite(index: number, change: (lines: string[]) => string[]): Promise<string> {
+  const name = (await names())[index] ?? '';
+  const text = await segmentText(directory, name);
+  await rm(join(directory, REPLICA, name));
+  const plain = name.replace('.zst', '');
+  await writeFile(join(directory, REPLICA, plain), `${change(text.trimEnd().split('\n')).join('\n')}\n`);
+  return plain;
+}
+
+async function found(heads: readonly Head[] = []): Promise<string[]> {
+  const { alterations } = await check(directory, heads);
+  return alterations.map(({ segment, line, message }) => `${segment}:${line} ${message}`);
+}
+
+test('closed segments are compressed, and what is in them is the same', async () => {
+  const all = await names();
+  expect(all.slice(0, -1).every((name) => name.endsWith('.jsonl.zst'))).toBe(true);
+  await rewrite(0, (lines) => lines);
+  expect(await found()).toEqual([]);
+});
+
+describe('it is found, by segment and line', () => {
+  const at = (lines: string[], index: number): string => lines[index] ?? '';
+
+  test('a changed byte in a record', async () => {
+    const segment = await rewrite(1, (lines) =>
+      lines.with(3, at(lines, 3).replace('192.0.2.7', '192.0.2.8')),
+    );
+    expect(await found()).toEqual([
+      `${segment}:4 line 4 was changed, inserted, moved or removed: it does not fit its seal`,
+    ]);
+  });
+
+  test.each([
+    ['hash', /"sha256":"./],
+    ['HMAC', /"hmac":"./],
+  ])('a changed %s in a seal', async (_title, part) => {
+    const segment = await rewrite(0, (lines) =>
+      lines.with(
+        2,
+        at(lines, 2).replace(part, (text) => `${text.slice(0, -1)}~`),
+      ),
+    );
+    expect((await found())[0]).toBe(`${segment}:3 is a seal that was changed`);
+  });
+
+  test('a record and its seal made to fit without the key', async () => {
+    const { sealed, sealLine } = await import('../../src/audit/seal.ts');
+    const stranger = auditKeys(new Secret('f'.repeat(64)));
+    const segment = await rewrite(1, (lines) => {
+      const record = at(lines, 1).replace('192.0.2.7', '192.0.2.8');
+      const seq = Number(/\d+/.exec(record)?.[0]);
+      const batch = Buffer.from(`${at(lines, 0)}\n${record}\n`);
+      const seal = sealed(stranger, { replica: REPLICA, previous: '' }, { first: seq, last: seq }, batch);
+      return lines.with(1, record).with(2, sealLine(seal).trimEnd());
+    });
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 is a seal that was changed`));
+  });
+
+  test('a removed line', async () => {
+    const segment = await rewrite(1, (lines) => lines.toSpliced(3, 1));
+    expect((await found()).filter((line) => line.startsWith(`${segment}:4 `))).not.toEqual([]);
+  });
+
+  test('a removed record with its seal', async () => {
+    const segment = await rewrite(1, (lines) => lines.toSpliced(1, 2));
+    expect((await found())[0]).toMatch(
+      new RegExp(`^${segment}:2 has number \\d+ where \\d+ belongs: 1 records`),
+    );
+  });
+
+  test('an inserted line', async () => {
+    const segment = await rewrite(1, (lines) => lines.toSpliced(1, 0, at(lines, 1)));
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 has number .* it was inserted or moved$`));
+  });
+
+  test('an inserted line that is no record', async () => {
+    const segment = await rewrite(1, (lines) => lines.toSpliced(2, 0, 'hello'));
+    expect((await found())[0]).toBe(
+      `${segment}:3 is neither a record nor a seal: it was changed or inserted`,
+    );
+  });
+
+  test('swapped lines', async () => {
+    const segment = await rewrite(1, (lines) => lines.with(1, at(lines, 3)).with(3, at(lines, 1)));
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:2 has number`));
+  });
+
+  test('a removed segment in the middle, and at the beginning', async () => {
+    const [first = '', second = '', third = ''] = await names();
+    await rm(join(directory, REPLICA, second));
+    expect((await found())[0]).toBe(
+      `${third}:1 does not continue the segment before: something between them is missing or was changed`,
+    );
+    await rm(join(directory, REPLICA, first));
+    expect((await found())[0]).toMatch(new RegExp(`^${third}:1 is not the first: the segments before it`));
+  });
+
+  test('a tail that was cut off, by a head that was kept elsewhere', async () => {
+    const heads = head === undefined ? [] : [head];
+    expect(await found(heads)).toEqual([]);
+    const last = (await names()).at(-1) ?? '';
+    await rm(join(directory, REPLICA, last));
+    expect(await found()).toEqual([]);
+    expect(await found(heads)).toEqual([
+      expect.stringMatching(/^:0 the end is cut off: record 9 was there, and the log ends with \d$/),
+    ]);
+    await rm(join(directory, REPLICA), { recursive: true });
+    expect(await found(heads)).toEqual([':0 the whole log of this replica is missing']);
+  });
+
+  test('another key', async () => {
+    const { alterations } = await check(directory, [], 'f'.repeat(64));
+    expect(alterations.map(({ line, message }) => [line, message.slice(0, 27)])).toEqual(
+      (await names()).map(() => [1, 'is sealed with another key ']),
+    );
+  });
+
+  test('a compressed segment that cannot be read', async () => {
+    const [first = ''] = await names();
+    const file = join(directory, REPLICA, first);
+    const bytes = await readFile(file);
+    await writeFile(file, bytes.subarray(0, bytes.length - 20));
+    expect((await found())[0]).toMatch(new RegExp(`^${first}:\\d+ cannot be read from here on: `));
+  });
+
+  test('the segments of another replica', async () => {
+    await cp(join(directory, REPLICA), join(directory, 'r2'), { recursive: true });
+    expect((await found())[0]).toMatch(/:1 is the log of another replica \(r1\)$/);
+  });
+});

@@ -1,0 +1,83 @@
+import { chmod, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { gateway } from './gateway-process.ts';
+
+const folder = useFolders();
+
+async function place(): Promise<{ directory: string; config: string; key: string }> {
+  const directory = await folder();
+  const [config, key] = [join(directory, 'gateway.yaml'), join(directory, 'key')];
+  await writeFile(key, `${AUDIT_KEY}\n`, { mode: 0o600 });
+  await writeFile(config, `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: log, keyFile: key }\n`);
+  return { directory, config, key };
+}
+
+async function written(directory: string): Promise<string> {
+  const { audit } = await openTestAudit(join(directory, 'log'));
+  for (let index = 0; index < 3; index += 1) await recordAccess(audit);
+  await audit.close();
+  const [name = ''] = (await readdir(join(directory, 'log', REPLICA))).filter((file) =>
+    file.endsWith('.jsonl'),
+  );
+  return join(directory, 'log', REPLICA, name);
+}
+
+test('audit verify says that all is well, and prints the end to keep elsewhere', async () => {
+  const { directory, config } = await place();
+  await written(directory);
+  const { status, stdout, stderr } = await gateway(['audit', 'verify', '--config', config]);
+  expect([status, stderr]).toEqual([0, '']);
+  expect(stdout).toMatch(/^head r1:3:[\w-]{43}\n.*: ok — 3 records, 3 seals, 1 segments\n$/);
+  const head = /head (\S+)/.exec(stdout)?.[1] ?? '';
+  expect(await gateway(['audit', 'verify', '--config', config, '--head', head])).toMatchObject({ status: 0 });
+  expect((await gateway(['audit', 'verify', '--config', config, '--head', 'x'])).status).toBe(2);
+});
+
+test('audit verify names segment and line of what was altered, for people and as JSON', async () => {
+  const { directory, config } = await place();
+  const file = await written(directory);
+  await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
+  const { status, stdout } = await gateway(['audit', 'verify', '--config', config]);
+  expect(status).toBe(1);
+  expect(stdout).toMatch(/^r1\/000000000001\.jsonl:4: has number 7 where 2 belongs/);
+  expect(stdout).toContain('ALTERED');
+  const json = await gateway(['audit', 'verify', '--config', config, '--json']);
+  expect([json.status, JSON.parse(json.stdout)]).toMatchObject([
+    1,
+    { ok: false, alterations: [{ replica: 'r1', segment: '000000000001.jsonl', line: 4 }, {}], records: 3 },
+  ]);
+});
+
+test('audit verify fails where there is no log, and where the configuration names none', async () => {
+  const { directory, config } = await place();
+  expect(await gateway(['audit', 'verify', '--config', config])).toEqual({
+    status: 1,
+    stdout: `${join(directory, 'log')}: there is no audit log here\n`,
+    stderr: '',
+  });
+  await writeFile(config, `${CREDENTIALS}\n${DEPLOYMENTS}\n`);
+  expect(await gateway(['audit', 'verify', '--config', config])).toMatchObject({
+    status: 2,
+    stderr: expect.stringContaining('audit: is missing: there is no audit log to look at'),
+  });
+});
+
+test('check reads the key of the audit log, and says what is wrong with it', async () => {
+  const { config, key } = await place();
+  const environment = { U: 'me', P: 'p' };
+  expect((await gateway(['check', '--config', config], environment)).status).toBe(0);
+  await chmod(key, 0o644);
+  const open = await gateway(['check', '--config', config], environment);
+  expect(open).toMatchObject({
+    status: 2,
+    stdout: expect.stringMatching(/:3:\d+ audit\.keyFile: .*run chmod 600 on it/),
+  });
+  await chmod(key, 0o600);
+  await writeFile(key, 'hunter2');
+  const wrong = await gateway(['check', '--config', config], environment);
+  expect(wrong.stdout).toContain(`${key} does not hold a key: make one with openssl rand -hex 32 > ${key}`);
+  expect(wrong.stdout).not.toContain('hunter2');
+});

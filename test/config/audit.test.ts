@@ -1,0 +1,112 @@
+import { describe, expect, test } from '@jest/globals';
+import { changesBetween } from '../../src/config/changes.ts';
+import { parseConfig } from '../../src/config/load.ts';
+import { type Case, faultLines } from './fault-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
+
+const withAudit = (section: string) => `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: ${section}`;
+
+describe('audit', () => {
+  test('has every default', () => {
+    expect(parseConfig(withAudit('{ directory: a, keyFile: k }'), '/srv/c.yaml').audit).toEqual({
+      directory: '/srv/a',
+      keyFile: '/srv/k',
+      durability: 'write',
+      onFailure: 'refuse',
+      parameters: [],
+      pseudonymise: [],
+      segment: { size: 2 ** 28, age: 86_400_000, keep: 365 * 86_400_000 },
+    });
+  });
+
+  test('is taken as it is written', () => {
+    const section =
+      '{ directory: /a, keyFile: /k, replica: r-1, durability: fsync, onFailure: serve, parameters: [ids], pseudonymise: [address], segment: { size: 1MiB, age: 12h, keep: 2d } }';
+    expect(parseConfig(withAudit(section), '/srv/c.yaml').audit).toEqual({
+      directory: '/a',
+      keyFile: '/k',
+      replica: 'r-1',
+      durability: 'fsync',
+      onFailure: 'serve',
+      parameters: ['ids'],
+      pseudonymise: ['address'],
+      segment: { size: 2 ** 20, age: 43_200_000, keep: 172_800_000 },
+    });
+  });
+});
+
+const with2 = (more: string) => `{ directory: a, keyFile: k, ${more} }`;
+const faults: Case[] = [
+  [
+    'without what it needs',
+    '{}',
+    [
+      '3:1 audit.directory: is missing: give the name of a file',
+      '3:1 audit.keyFile: is missing: give the name of a file',
+    ],
+  ],
+  [
+    'with a durability that does not exist',
+    with2('durability: disk'),
+    ['3:48 audit.durability: must be one of write, fsync, async'],
+  ],
+  [
+    'with another way to fail',
+    with2('onFailure: stop'),
+    ['3:47 audit.onFailure: must be one of refuse, serve'],
+  ],
+  [
+    'with a replica that is no name of a folder',
+    with2('replica: ../a'),
+    [
+      '3:45 audit.replica: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+    ],
+  ],
+  [
+    'with parameters that are no list',
+    with2('parameters: ids'),
+    ['3:48 audit.parameters: must be a list of names of query parameters'],
+  ],
+  [
+    'with a pseudonym for what has none',
+    with2('pseudonymise: [path]'),
+    ['3:51 audit.pseudonymise[0]: must be address'],
+  ],
+  [
+    'with a period of nothing',
+    with2('segment: { keep: 0d }'),
+    ['3:53 audit.segment.keep: 0d is out of range: write a period of 1ms or more'],
+  ],
+  [
+    'with a key that does not exist',
+    with2('dir: x'),
+    ['3:36 audit.dir: does not exist: the nearest key is directory'],
+  ],
+  [
+    'with a key of a later version',
+    with2('stream: { redis: true }'),
+    ['3:36 audit.stream: is not available in this version: leave it out'],
+  ],
+];
+
+describe('audit is refused', () => {
+  test.each(faults)('%s', (_title, section, lines) => {
+    expect(faultLines(withAudit(section))).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+});
+
+test('what a reload changes is told by name, never by value', () => {
+  const before = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}`, 'c.yaml');
+  const after = parseConfig(
+    'anonymous: true\ncredentials: { a: { username: { env: U }, password: { value: hunter2 } } }\n' +
+      'deployments: { e: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }',
+    'c.yaml',
+  );
+  expect(changesBetween(before, before)).toEqual([]);
+  expect(changesBetween(before, after).sort()).toEqual([
+    'anonymous',
+    'credentials.a',
+    'deployments.d',
+    'deployments.e',
+  ]);
+});

@@ -1,0 +1,155 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { auditKeys } from '../../../src/audit/keys.ts';
+import { verify } from '../../../src/audit/verify.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
+import { injectFault } from '../../support/strace.ts';
+import { until } from '../../support/until.ts';
+
+const run = promisify(execFile);
+const folder = useFolders();
+let pair: Pair;
+
+beforeAll(async () => {
+  pair = await openPair();
+});
+afterAll(() => pair.close());
+
+async function serve(directory: string, change: Record<string, unknown>): Promise<ServedGateway> {
+  const keyFile = join(directory, 'key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const upstream = { origin: pair.simulator.deployments.submissions.origin, ca: pair.simulator.ca };
+  return serveGateway(upstream, { audit: { directory, keyFile, replica: REPLICA, ...change } });
+}
+
+const ask = async (gateway: ServedGateway, id: string): Promise<{ status: number; text: string }> => {
+  const answer = await fetch(`${gateway.origin}${authors}`, { headers: { 'x-request-id': id } });
+  return { status: answer.status, text: await answer.text() };
+};
+
+async function bad(gateway: ServedGateway): Promise<boolean> {
+  return (await ask(gateway, 'probe')).status === 503;
+}
+
+/** The fault begins; resolves to what ends it. */
+type Fault = (gateway: ServedGateway, directory: string) => Promise<() => Promise<unknown>>;
+
+const limited: Fault = async ({ pid }, directory) => {
+  const { size } = await stat(join(directory, REPLICA, '000000000001.jsonl'));
+  // Room for a part of the next batch, as on a disk that fills up.
+  await run('prlimit', ['--pid', String(pid), `--fsize=${size + 50}:unlimited`]);
+  return () => run('prlimit', ['--pid', String(pid), '--fsize=unlimited']);
+};
+const failing =
+  (error: string): Fault =>
+  ({ pid }) =>
+    injectFault(pid, `fdatasync:error=${error}`);
+const slow: Fault = ({ pid }) => injectFault(pid, 'fdatasync:delay_enter=4000000');
+
+const faults: [string, string, Fault, RegExp][] = [
+  ['a file that may not grow', 'write', limited, /EFBIG/],
+  ['an I/O error', 'fsync', failing('EIO'), /EIO/],
+  ['no space left', 'fsync', failing('ENOSPC'), /ENOSPC/],
+  ['a file system that became read-only', 'fsync', failing('EROFS'), /EROFS/],
+  ['a disk that does not answer', 'fsync', slow, /did not answer within 1000 ms/],
+];
+
+test.each(faults)(
+  '%s (durability %s): 503, and service comes back by itself',
+  async (_title, durability, begin, reason) => {
+    const directory = await folder();
+    const gateway = await serve(directory, { durability });
+    try {
+      expect((await ask(gateway, 'before')).status).toBe(200);
+      const end = await begin(gateway, directory);
+      const began = performance.now();
+      const refused = await ask(gateway, 'during');
+      expect(refused).toMatchObject({ status: 503, text: expect.stringContaining('audit-unavailable') });
+      expect(refused.text).not.toContain('Lindqvist');
+      expect(performance.now() - began).toBeLessThan(3000);
+      await until(() => bad(gateway));
+      const ready = (await fetch(`${gateway.control}/readyz`)) as Response;
+      expect([ready.status, ((await ready.json()) as { status: string }).status]).toEqual([503, 'unready']);
+      expect(await gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(
+        0,
+      );
+      await end();
+      await until(async () => !(await bad(gateway)), 10_000);
+      expect((await ask(gateway, 'after')).status).toBe(200);
+    } finally {
+      await gateway.close();
+    }
+    const records = await recordsIn(directory);
+    const of = (id: string) => records.filter(({ kind, requestId }) => kind === 'access' && requestId === id);
+    expect([of('before').length, of('after').length]).toEqual([1, 1]);
+    const resumed = records.filter(({ event }) => event === 'audit-resumed');
+    expect(resumed[0]).toMatchObject({ reason: expect.stringMatching(reason) });
+    expect(resumed.reduce((sum, { refused }) => sum + Number(refused), 0)).toBeGreaterThan(0);
+    const keys = [auditKeys(new Secret(AUDIT_KEY))];
+    expect((await verify({ directory, keys, heads: [], onBytes: () => undefined })).alterations).toEqual([]);
+  },
+  30_000,
+);
+
+test('with onFailure: serve everything goes on, and what is missing is counted', async () => {
+  const directory = await folder();
+  const gateway = await serve(directory, { onFailure: 'serve' });
+  try {
+    const end = await limited(gateway, directory);
+    for (const id of ['a', 'b']) expect((await ask(gateway, id)).status).toBe(200);
+    await until(async () => (await gateway.metric('digest_gateway_audit_failures_total')) > 0);
+    expect((await (await fetch(`${gateway.control}/readyz`)).json()) as object).toMatchObject({
+      status: 'degraded',
+    });
+    await end();
+    await until(() => gateway.logged.some(({ msg }) => msg === 'the audit log can be written again'));
+  } finally {
+    await gateway.close();
+  }
+  // What could not be written in time was written afterwards.
+  const ids = (await recordsIn(directory))
+    .filter(({ kind }) => kind === 'access')
+    .map(({ requestId }) => requestId);
+  expect(ids).toEqual(['a', 'b']);
+}, 20_000);
+
+test('with fsync the record is durable before the answer leaves', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'audit-'));
+  const trace = join(directory, 'trace');
+  const keyFile = join(directory, 'key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const upstream = { origin: pair.simulator.deployments.submissions.origin, ca: pair.simulator.ca };
+  const calls = 'trace=write,writev,sendto,sendmsg,fdatasync,fsync';
+  const runner = ['strace', '-D', '-f', '-q', '-y', '-s', '1000', '-e', calls, '-o', trace];
+  const audit = { directory, keyFile, replica: REPLICA, durability: 'fsync' };
+  const gateway = await serveGateway(upstream, { audit }, runner);
+  expect((await ask(gateway, 'traced')).status).toBe(200);
+  await gateway.close();
+  const lines = (await readFile(trace, 'utf8')).split('\n');
+  const after = (from: number, what: RegExp): number => {
+    const index = lines.findIndex((line, at) => at > from && what.test(line));
+    expect([what.source, index]).not.toEqual([what.source, -1]);
+    return index;
+  };
+  const directorySynced = ended(lines, after(-1, new RegExp(` fsync\\(\\d+<${directory}/${REPLICA}>`)));
+  const written = after(directorySynced, /write\(\d+<[^>]*\.jsonl>, .*access/);
+  const synced = ended(lines, after(ended(lines, written), /fdatasync\(\d+<[^>]*\.jsonl>/));
+  const answered = after(-1, /(writev|write)\(\d+<socket:[^>]*>.*"HTTP\/1\.1 200/);
+  expect([directorySynced < written, written < synced, synced < answered]).toEqual([true, true, true]);
+  await rm(directory, { recursive: true });
+}, 30_000);
+
+/** The line where the call of this line returned: the same, or where its thread goes on with it. */
+function ended(lines: readonly string[], start: number): number {
+  const line = lines[start] ?? '';
+  if (!line.includes('<unfinished ...>')) return start;
+  const [thread = ''] = line.split(' ');
+  return lines.findIndex((other, at) => at > start && other.startsWith(thread) && other.includes('resumed>'));
+}

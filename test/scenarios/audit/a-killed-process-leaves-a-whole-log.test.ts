@@ -1,0 +1,131 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from '@jest/globals';
+import { Pool } from 'undici';
+import { auditKeys } from '../../../src/audit/keys.ts';
+import { parseHead } from '../../../src/audit/seal.ts';
+import { readLines } from '../../../src/audit/segment-reader.ts';
+import { verify } from '../../../src/audit/verify.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
+import { serveGateway } from '../../support/served-gateway.ts';
+import { authors, startPair } from '../../support/simulated-pair.ts';
+
+const folder = useFolders();
+const SERVER = fileURLToPath(new URL('../../support/audited-server.ts', import.meta.url));
+const CLIENTS = 8;
+
+interface Victim {
+  readonly origin: string;
+  readonly logged: Record<string, unknown>[];
+  kill(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Asks until the process is gone; resolves to the ids of the answers that came whole. */
+async function load(origin: string, prefix: string, onAnswer: () => void): Promise<string[]> {
+  const pool = new Pool(origin, { connections: CLIENTS });
+  const whole: string[] = [];
+  const client = async (name: number): Promise<void> => {
+    for (let index = 0; ; index += 1) {
+      const id = `${prefix}-${name}-${index}`;
+      const headers = { 'x-request-id': id };
+      const { statusCode, body } = await pool.request({ path: authors, method: 'GET', headers });
+      if (!(await body.text()).includes('</response>') || statusCode !== 200)
+        throw new Error(`${statusCode}`);
+      whole.push(id);
+      onAnswer();
+    }
+  };
+  await Promise.allSettled(Array.from({ length: CLIENTS }, (_, name) => client(name)));
+  await pool.destroy();
+  return whole;
+}
+
+/** Starts a process and kills it while it answers, again and again; a last one ends as it should. */
+async function killAgainAndAgain(kills: number, start: () => Promise<Victim>) {
+  const answered: string[] = [];
+  const logged: Record<string, unknown>[] = [];
+  for (let kill = 0; kill < kills; kill += 1) {
+    const victim = await start();
+    const first = Promise.withResolvers<void>();
+    const loading = load(victim.origin, String(kill), first.resolve);
+    await first.promise;
+    await delay(Math.random() * 60);
+    await victim.kill();
+    answered.push(...(await loading));
+    logged.push(...victim.logged);
+  }
+  const last = await start();
+  await last.close();
+  return { answered, logged: [...logged, ...last.logged] };
+}
+
+async function expectWhole(
+  directory: string,
+  replica: string,
+  { answered, logged }: Awaited<ReturnType<typeof killAgainAndAgain>>,
+): Promise<void> {
+  const recorded = new Set<unknown>();
+  let recoveries = 0;
+  for (const name of (await readdir(join(directory, replica))).filter((file) =>
+    /\.jsonl(\.zst)?$/.test(file),
+  )) {
+    for await (const line of readLines(join(directory, replica, name))) {
+      const { kind, requestId, event } = JSON.parse(line) as Record<string, unknown>;
+      if (kind === 'access') recorded.add(requestId);
+      if (event === 'recovered') recoveries += 1;
+    }
+  }
+  expect(answered.length).toBeGreaterThan(CLIENTS);
+  expect(answered.filter((id) => !recorded.has(id))).toEqual([]);
+  // Each end that left something without a seal is told twice: in the log and in the process's own.
+  expect(logged.filter(({ unsealed }) => unsealed !== undefined)).toHaveLength(recoveries);
+  const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));
+  expect(heads).not.toEqual([]);
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const { alterations } = await verify({ directory, keys, heads, onBytes: () => undefined });
+  expect(alterations).toEqual([]);
+}
+
+test('kill -9 of the gateway under load, ten times: no answer without its record, and the chain holds', async () => {
+  const directory = await folder();
+  const keyFile = join(directory, 'key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const { simulator } = await startPair();
+  const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
+  const audit = { directory, keyFile, replica: 'a' };
+  const seen = await killAgainAndAgain(10, () => serveGateway(upstream, { audit }));
+  await expectWhole(directory, 'a', seen);
+}, 60_000);
+
+test('kill -9 of the journal under load, forty times', async () => {
+  const directory = await folder();
+  const start = async (): Promise<Victim> => {
+    const child = spawn(process.execPath, [SERVER, directory, 'b', AUDIT_KEY], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = once(child, 'close');
+    const logged: Record<string, unknown>[] = [];
+    const origin = await new Promise<string>((resolve, reject) => {
+      createInterface(child.stdout)
+        .on('line', (line) => {
+          const entry = JSON.parse(line);
+          logged.push(entry);
+          if (typeof entry.listen === 'string') resolve(entry.listen);
+        })
+        .on('close', () => reject(new Error('it did not start')));
+    });
+    const end = (signal: NodeJS.Signals) => async (): Promise<void> => {
+      child.kill(signal);
+      await ended;
+    };
+    return { origin, logged, kill: end('SIGKILL'), close: end('SIGTERM') };
+  };
+  await expectWhole(directory, 'b', await killAgainAndAgain(40, start));
+}, 60_000);
