@@ -1,6 +1,7 @@
 import { chmod, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
+import { served } from '../config/fault-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { gateway } from './gateway-process.ts';
@@ -11,7 +12,10 @@ async function place(): Promise<{ directory: string; config: string; key: string
   const directory = await folder();
   const [config, key] = [join(directory, 'gateway.yaml'), join(directory, 'key')];
   await writeFile(key, `${AUDIT_KEY}\n`, { mode: 0o600 });
-  await writeFile(config, `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: log, keyFile: key }\n`);
+  await writeFile(
+    config,
+    served(`${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: log, keyFile: key }\n`),
+  );
   return { directory, config, key };
 }
 
