@@ -62,7 +62,7 @@ test('audit verify fails where there is no log, and where the configuration name
     stdout: `${join(directory, 'log')}: there is no audit log here\n`,
     stderr: '',
   });
-  await writeFile(config, `${CREDENTIALS}\n${DEPLOYMENTS}\n`);
+  await writeFile(config, served(`${CREDENTIALS}\n${DEPLOYMENTS}`));
   expect(await gateway(['audit', 'verify', '--config', config])).toMatchObject({
     status: 2,
     stderr: expect.stringContaining('audit: is missing: there is no audit log to look at'),
