@@ -100,14 +100,13 @@ export class CredentialExamination {
 
   /** Whether the credential is good, so that more can be asked with it. */
   #judge(answer: Answer, place: Place): boolean {
-    const afterwards = this.#access(answer, place);
     if (answer.kind === 'answered' && isUnavailable(answer.status)) {
-      this.#tell({ ...afterwards, check: 'credential' });
+      this.#tell(wrong('credential', 'upstream-unavailable', `HTTP ${answer.status}`));
       return false;
     }
     if (answer.kind === 'answered' || !offersScheme(answer.lines, 'digest')) {
       this.#tell(fine('credential', 'accepted'));
-      this.#findings.push(afterwards);
+      this.#findings.push(this.#access(answer, place));
       return true;
     }
     if (this.#choose(answer)?.stale === true) {

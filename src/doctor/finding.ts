@@ -32,19 +32,28 @@ export interface Finding {
 }
 
 export function fine(check: Check, saw: string, facts?: Facts): Finding {
-  return { check, mark: 'ok', saw: printable(saw), ...(facts !== undefined && { facts }) };
+  return { check, mark: 'ok', ...seen(saw, facts) };
 }
 
 export function wrong(check: Check, problem: keyof typeof problems, saw: string, facts?: Facts): Finding {
   const { mark, advice } = problems[problem];
-  return { check, mark, problem, saw: printable(saw), advice, ...(facts !== undefined && { facts }) };
+  return { check, mark, problem, advice, ...seen(saw, facts) };
 }
 
 export function about(subject: string, { check, ...rest }: Finding): Finding {
   return { check, subject, ...rest };
 }
 
+function seen(saw: string, facts: Facts | undefined): Pick<Finding, 'saw' | 'facts'> {
+  if (facts === undefined) return { saw: printable(saw) };
+  const clean = Object.entries(facts).map(([name, value]) => [
+    name,
+    typeof value === 'string' ? printable(value) : value,
+  ]);
+  return { saw: printable(saw), facts: Object.fromEntries(clean) };
+}
+
 /** An upstream chooses its realm and issuer: what a terminal would obey must not reach it. */
-export function printable(text: string): string {
+function printable(text: string): string {
   return text.replace(/\p{C}/gu, '?');
 }
