@@ -68,7 +68,8 @@ export function gatewayOptions(
   return { identification, routes: new Routes(routes) };
 }
 
-function credentialSets({ config, credentials }: AppSetup, name: string): CredentialSet[] {
+/** The credentials that a deployment's requests use. */
+export function credentialSets({ config, credentials }: AppSetup, name: string): CredentialSet[] {
   return credentialsOf(config.deployments[name] ?? {}).map((credential) => {
     const set = credentials.get(credential);
     if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
@@ -76,7 +77,8 @@ function credentialSets({ config, credentials }: AppSetup, name: string): Creden
   });
 }
 
-function upstreamOptions(
+/** What a deployment's upstream is made from. */
+export function upstreamOptions(
   setup: AppSetup,
   name: string,
   deployment: Config['deployments'][string],

@@ -7,6 +7,7 @@ import { registerClient } from './client.ts';
 import { CommandError } from './command-error.ts';
 import { registerCredential } from './credential.ts';
 import { registerDemo } from './demo.ts';
+import { registerDoctor } from './doctor.ts';
 import { registerPolicy } from './policy.ts';
 import { registerServe } from './serve.ts';
 import { registerSimulate } from './simulate.ts';
@@ -16,6 +17,7 @@ import { packageVersion } from './version.ts';
 const COMMANDS: readonly ((program: Command) => void)[] = [
   registerServe,
   registerCheck,
+  registerDoctor,
   registerCredential,
   registerPolicy,
   registerSimulate,

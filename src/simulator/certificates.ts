@@ -52,7 +52,7 @@ export async function createCertificates(): Promise<Certificates> {
   ] as const;
   // An hour back, for a client whose clock is behind.
   const server = { subject: 'CN=Simulator', names, usage: 'serverAuth' } as const;
-  const good = { ...server, issuer, notBefore: now - hourMs, notAfter: now + 30 * dayMs };
+  const good = { ...server, issuer, notBefore: now - hourMs, notAfter: now + 90 * dayMs };
   const [plain, expired, foreign, wrongHost] = await Promise.all([
     issue(x509, good),
     issue(x509, { ...good, notBefore: now - 2 * dayMs, notAfter: now - dayMs }),
@@ -77,7 +77,7 @@ export async function createAuthority(x509: X509, name: string, now: number): Pr
     serialNumber: createSerialNumber(),
     name,
     notBefore: new Date(now - 3 * dayMs),
-    notAfter: new Date(now + 30 * dayMs),
+    notAfter: new Date(now + 90 * dayMs),
     signingAlgorithm: algorithm,
     keys,
     extensions: [

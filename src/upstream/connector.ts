@@ -2,11 +2,10 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
-import { GatewayError } from '../base/errors.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
 import { errorCode } from './error-code.ts';
-import { showsPin } from './pins.ts';
+import { PinMissing, showsPin } from './pins.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
 import { secureContextFor, type TlsSeen, tlsSeenOn, type UpstreamTls } from './upstream-tls.ts';
 
@@ -91,7 +90,7 @@ function checkIdentity(
     return;
   }
   socket.destroy();
-  callback(pinMissing(), null);
+  callback(new PinMissing(), null);
 }
 
 /**
@@ -107,11 +106,4 @@ function surfaceAlerts(socket: TLSSocket): void {
 function explained(error: Error, { localAddress }: Egress): Error {
   const missing = 'code' in error && error.code === 'EADDRNOTAVAIL' && localAddress !== undefined;
   return missing ? addressMissing(error) : error;
-}
-
-function pinMissing(): GatewayError {
-  return new GatewayError(
-    'upstream-tls',
-    'No TLS connection to the upstream that can be trusted: no key in its certificate chain is among tls.pinSha256. Either its key has changed, then ask its operator for the new pin; or somebody answers in its place.',
-  );
 }

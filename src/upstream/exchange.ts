@@ -38,6 +38,8 @@ export type ExchangeResult =
       readonly kind: 'challenged';
       readonly challenges: readonly string[];
       readonly setCookies: readonly string[];
+      /** When it was made, as its Date says; undefined: it says nothing. */
+      readonly date: string | undefined;
     }
   /** The connection broke before any answer came. Nothing reached the sink. */
   | { readonly kind: 'lost'; readonly error: GatewayError };
@@ -111,6 +113,7 @@ class Exchange implements Dispatcher.DispatchHandler {
         kind: 'challenged',
         challenges: fieldLines(headers['www-authenticate']),
         setCookies: fieldLines(headers['set-cookie']),
+        date: headers.date,
       };
       return;
     }

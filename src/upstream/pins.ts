@@ -1,8 +1,19 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import type { DetailedPeerCertificate } from 'node:tls';
+import { GatewayError } from '../base/errors.ts';
 
 /** Longer chains than that are nobody's. */
 const MAX_CHAIN = 16;
+
+/** No key of the peer's chain is pinned. */
+export class PinMissing extends GatewayError {
+  constructor() {
+    super(
+      'upstream-tls',
+      'No TLS connection to the upstream that can be trusted: no key in its certificate chain is among tls.pinSha256. Either its key has changed, then ask its operator for the new pin; or somebody answers in its place.',
+    );
+  }
+}
 
 /** Base64 of the SHA-256 of a certificate's SubjectPublicKeyInfo, as RFC 7469 §2.4 has it. */
 export function pinOf(certificate: X509Certificate): string {

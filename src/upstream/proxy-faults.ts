@@ -3,6 +3,9 @@ import { addressMissing } from './egress.ts';
 import { errorCode } from './error-code.ts';
 import { whyNoTls } from './tls-faults.ts';
 
+/** The proxy is what failed, and not the upstream. */
+export class ProxyFault extends GatewayError {}
+
 const known: ReadonlyMap<string, string> = new Map([
   ['ENOTFOUND', 'DNS does not know the name of the proxy (egress.proxy.url).'],
   ['EAI_AGAIN', 'DNS did not answer for the name of the proxy (egress.proxy.url).'],
@@ -89,6 +92,6 @@ export function proxyProofInvalid(): GatewayError {
   );
 }
 
-function unreachable(detail: string, cause?: unknown): GatewayError {
-  return new GatewayError('upstream-unreachable', detail, cause);
+function unreachable(detail: string, cause?: unknown): ProxyFault {
+  return new ProxyFault('upstream-unreachable', detail, cause);
 }

@@ -19,6 +19,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   upstream: 3,
   gateway: 4,
   control: 4,
+  doctor: 4,
   app: 5,
   cli: 6,
 };

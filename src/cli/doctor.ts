@@ -1,0 +1,48 @@
+import { styleText } from 'node:util';
+import type { Command } from 'commander';
+import { examinedOf } from '../app/examined.ts';
+import { monotonicClock } from '../base/clock.ts';
+import { examine, type Report } from '../doctor/doctor.ts';
+import { reportLines } from '../doctor/table.ts';
+import { CommandError } from './command-error.ts';
+import { readSetup } from './setup.ts';
+import { surroundings } from './surroundings.ts';
+
+interface Options {
+  readonly config: string;
+  readonly deployment?: string;
+  readonly json?: boolean;
+}
+
+const COLORS = { ok: 'green', warn: 'yellow', fail: 'red' } as const;
+
+/** `doctor`: asks every upstream, Redis and the disk, and says what to do. Exit status 1: something is wrong. */
+export function registerDoctor(program: Command): void {
+  program
+    .command('doctor')
+    .description('ask each upstream for a challenge, answer it, and say what is wrong and what to do')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--deployment <name>', 'this deployment only')
+    .option('--json', 'as JSON')
+    .action(async ({ config: file, deployment, json = false }: Options) => {
+      const setup = await readSetup(file, surroundings());
+      const names = Object.keys(setup.config.deployments);
+      if (deployment !== undefined && !names.includes(deployment)) {
+        throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
+      }
+      const externals = { clock: monotonicClock, wallTime: Date.now };
+      const report = await examine(examinedOf(setup, deployment), externals);
+      await print(json ? JSON.stringify(report, undefined, 2) : painted(report));
+      // A name server that does not answer would hold the process long after its question was given up.
+      process.exit(report.failures > 0 ? 1 : 0);
+    });
+}
+
+function painted(report: Report): string {
+  const stream = process.stdout;
+  return reportLines(report, (mark, text) => styleText(COLORS[mark], text, { stream })).join('\n');
+}
+
+function print(text: string): Promise<void> {
+  return new Promise((resolve) => process.stdout.write(`${text}\n`, () => resolve()));
+}

@@ -1,0 +1,48 @@
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { type Challenge, chooseChallenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
+import type { Answer } from './contact.ts';
+import { type Finding, fine, wrong } from './finding.ts';
+
+/** Says nothing of authentication: a lock-out, throttling or a proxy in between can answer so. */
+const UNAVAILABLE = new Set([429, 502, 503, 504]);
+
+export function isUnavailable(status: number): boolean {
+  return UNAVAILABLE.has(status);
+}
+
+/** What the answer to a request without authentication shows. */
+export function challengeFinding(answer: Answer, allowed: readonly AlgorithmName[]): Finding {
+  if (answer.kind === 'answered') return unchallenged(answer.status);
+  const { lines } = answer;
+  const usable = parseChallenges(lines);
+  const chosen = chooseChallenge(usable, allowed);
+  if (chosen !== undefined) return described(chosen, usable.length);
+  if (!offersScheme(lines, 'digest')) {
+    return wrong('challenge', 'no-digest', 'HTTP 401 without a Digest challenge');
+  }
+  if (usable.length === 0) {
+    const saw = 'a Digest challenge that is broken, or asks for an algorithm or qop that nobody knows';
+    return wrong('challenge', 'challenge-unusable', saw);
+  }
+  const offered = usable.map(({ algorithm }) => algorithm.token).join(', ');
+  return wrong('challenge', 'algorithm-not-allowed', `it offers ${offered}, and digest.algorithms has none`);
+}
+
+function unchallenged(status: number): Finding {
+  const facts = { status };
+  if (isUnavailable(status)) return wrong('challenge', 'upstream-unavailable', `HTTP ${status}`, facts);
+  const saw = `HTTP ${status} to a request without authentication`;
+  if (status === 403) return wrong('challenge', 'refused-unasked', saw, facts);
+  return wrong('challenge', status >= 500 ? 'upstream-error' : 'no-challenge', saw, facts);
+}
+
+function described({ realm, algorithm, qop, stale }: Challenge, offered: number): Finding {
+  const qops = qop.length === 0 ? 'no qop' : `qop ${qop.join(' and ')}`;
+  const others = offered > 1 ? `, the strongest of ${offered}` : '';
+  return fine('challenge', `realm "${realm}", ${algorithm.token}, ${qops}, stale ${stale}${others}`, {
+    realm,
+    algorithm: algorithm.token,
+    qop: qop.join(','),
+    stale,
+  });
+}

@@ -1,0 +1,100 @@
+import type { Dispatcher } from 'undici';
+import type { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import { type ConnectionOptions, Connections } from '../upstream/connections.ts';
+import { type ExchangeRequest, exchange } from '../upstream/exchange.ts';
+import type { Message } from '../upstream/signing.ts';
+import { nowhere } from '../upstream/sink.ts';
+import type { TlsSeen } from '../upstream/upstream-tls.ts';
+
+/** The longest waits, in milliseconds: the whole run is to end within 10 s. */
+const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
+/** Credentials that are examined at the same time. */
+const CONNECTIONS = 4;
+
+/** What came back. */
+export type Answer =
+  | { readonly kind: 'answered'; readonly status: number }
+  | {
+      readonly kind: 'challenged';
+      readonly lines: readonly string[];
+      readonly setCookies: readonly string[];
+    };
+
+export interface ContactExternals {
+  readonly clock: Clock;
+  /** Unix time in milliseconds. */
+  readonly wallTime: () => number;
+}
+
+/** Connections to one upstream, and what was noticed on them. */
+export class Contact {
+  readonly #connections: Connections;
+  readonly #wallTime: () => number;
+  #clockDifferenceMs: number | undefined;
+
+  constructor(options: ConnectionOptions, proxy: CredentialSet | undefined, externals: ContactExternals) {
+    const { connect, response, idle } = options.timeouts;
+    const timeouts = {
+      connect: Math.min(connect, LONGEST.connect),
+      response: Math.min(response, LONGEST.response),
+      idle: Math.min(idle, LONGEST.idle),
+    };
+    this.#wallTime = externals.wallTime;
+    this.#connections = new Connections({ ...options, timeouts, connections: CONNECTIONS }, externals.clock);
+    if (proxy !== undefined) this.#connections.offer(proxy);
+  }
+
+  get tlsSeen(): TlsSeen | undefined {
+    return this.#connections.tlsSeen;
+  }
+
+  /** How far the upstream's clock is ahead of this host's, in milliseconds; undefined: it did not tell. */
+  get clockDifferenceMs(): number | undefined {
+    return this.#clockDifferenceMs;
+  }
+
+  hasEgressAddress(): Promise<boolean | undefined> {
+    return this.#connections.hasEgressAddress();
+  }
+
+  /**
+   * One request and its answer.
+   * @throws GatewayError when there is none
+   */
+  async ask(
+    message: Message,
+    cancellation: Cancellation,
+    onHead: ExchangeRequest['onHead'] = () => undefined,
+  ): Promise<Answer> {
+    const noteDate = (date: string | undefined): void => this.#noteDate(date);
+    const sink = {
+      ...nowhere,
+      head: (_status: number, _reason: string, headers: readonly string[]) => noteDate(dateIn(headers)),
+    };
+    const { dispatcher }: { dispatcher: Dispatcher } = this.#connections;
+    const result = await exchange(dispatcher, { ...message, cancellation, onHead }, sink);
+    if (result.kind === 'lost') throw result.error;
+    if (result.kind === 'answered') return result;
+    noteDate(result.date);
+    return { kind: 'challenged', lines: result.challenges, setCookies: result.setCookies };
+  }
+
+  /** Ends every connection at once. */
+  close(): Promise<void> {
+    return this.#connections.dispatcher.destroy();
+  }
+
+  #noteDate(date: string | undefined): void {
+    const told = Date.parse(date ?? '');
+    if (Number.isNaN(told)) return;
+    // It is told in whole seconds, rounded down.
+    this.#clockDifferenceMs = told - Math.floor(this.#wallTime() / 1000) * 1000;
+  }
+}
+
+function dateIn(headers: readonly string[]): string | undefined {
+  const at = headers.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'date');
+  return at === -1 ? undefined : headers[at + 1];
+}

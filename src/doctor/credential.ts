@@ -1,0 +1,196 @@
+import { randomBytes } from 'node:crypto';
+import type { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import { Nonce } from '../challenges/nonce.ts';
+import type { Credential } from '../credentials/credentials.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
+import { chooseFor } from '../digest/authorization.ts';
+import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
+import { NO_BODY } from '../upstream/body.ts';
+import { cookiePairs } from '../upstream/cookies.ts';
+import type { BodyProof } from '../upstream/exchange.ts';
+import { verifyProof } from '../upstream/proof.ts';
+import { signed, type UpstreamRequest, unsigned } from '../upstream/signing.ts';
+import { accessFinding } from './access.ts';
+import { challengeFinding, isUnavailable } from './challenge.ts';
+import type { Answer, Contact } from './contact.ts';
+import { about, type Finding, fine, wrong } from './finding.ts';
+import { lineProblem } from './line-problem.ts';
+import type { Probe } from './probe.ts';
+
+/**
+ * Authenticated attempts with one credential, whatever comes of them: an upstream may lock the address out of
+ * whoever fails more often, and the gateway with it.
+ */
+const MAX_ATTEMPTS = 3;
+
+export interface ExaminedCredential {
+  /** As findings call it. */
+  readonly label: string;
+  readonly credential: Credential;
+  /** A request of each site that it is for, or the only one; never empty. */
+  readonly places: readonly Place[];
+}
+
+export interface Place {
+  /** undefined: the deployment has no sites. */
+  readonly site: string | undefined;
+  readonly probe: Probe;
+}
+
+export interface CredentialCircumstances {
+  readonly contact: Contact;
+  readonly algorithms: readonly AlgorithmName[];
+  /** The address that the upstream is expected to see. */
+  readonly address: string | undefined;
+  readonly cancellation: Cancellation;
+  readonly clock: Clock;
+}
+
+/** An answer to a request that was authenticated. */
+interface Attempt {
+  readonly answer: Answer;
+  readonly nextnonce: boolean;
+}
+
+/** Examines one credential: never rejects. */
+export class CredentialExamination {
+  readonly #examined: ExaminedCredential;
+  readonly #circumstances: CredentialCircumstances;
+  readonly #findings: Finding[] = [];
+  #attempts = 0;
+
+  constructor(examined: ExaminedCredential, circumstances: CredentialCircumstances) {
+    this.#examined = examined;
+    this.#circumstances = circumstances;
+  }
+
+  async run(): Promise<Finding[]> {
+    try {
+      await this.#walk();
+    } catch (error) {
+      this.#tell({ ...lineProblem(error), check: 'credential' });
+    }
+    return this.#findings;
+  }
+
+  async #walk(): Promise<void> {
+    const [first, ...others] = this.#examined.places;
+    if (first === undefined) throw new TypeError('a credential is for one place at least');
+    const { contact, algorithms, cancellation } = this.#circumstances;
+    const asked = await contact.ask(unsigned(requestOf(first)), cancellation);
+    const challenge = this.#choose(asked);
+    if (challenge === undefined) {
+      this.#tell({ ...challengeFinding(asked, algorithms), check: 'credential' });
+      return;
+    }
+    const { nonce, attempt } = await this.#authenticate(this.#nonceFor(challenge, asked), first);
+    if (this.#judge(attempt.answer, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
+  }
+
+  /** A nonce that was stale on arrival gets a second chance, as the gateway would give it. */
+  async #authenticate(nonce: Nonce, place: Place): Promise<{ nonce: Nonce; attempt: Attempt }> {
+    const attempt = await this.#attempt(nonce, place);
+    const again = this.#choose(attempt.answer);
+    if (again?.stale !== true) return { nonce, attempt };
+    const fresh = this.#nonceFor(again, attempt.answer);
+    return { nonce: fresh, attempt: await this.#attempt(fresh, place) };
+  }
+
+  /** Whether the credential is good, so that more can be asked with it. */
+  #judge(answer: Answer, place: Place): boolean {
+    if (answer.kind === 'answered' && isUnavailable(answer.status)) {
+      this.#tell(wrong('credential', 'upstream-unavailable', `HTTP ${answer.status}`));
+      return false;
+    }
+    if (answer.kind === 'answered' || !offersScheme(answer.lines, 'digest')) {
+      this.#tell(fine('credential', 'accepted'));
+      this.#findings.push(this.#access(answer, place));
+      return true;
+    }
+    if (this.#choose(answer)?.stale === true) {
+      this.#tell(wrong('nonce', 'nonce-always-stale', 'stale, though it was new'));
+    } else {
+      this.#tell(wrong('credential', 'credential-refused', 'HTTP 401 to a right answer to its challenge'));
+    }
+    return false;
+  }
+
+  /** The same nonce again, for the next site if there is one; then the sites that are left, as far as it goes. */
+  async #useAgain(nonce: Nonce, nextnonce: boolean, first: Place, others: readonly Place[]): Promise<void> {
+    const left = [...others];
+    const { answer } = await this.#attempt(nonce, left[0] ?? first);
+    const reusable = answer.kind === 'answered';
+    this.#tell(nonceFinding(reusable, nextnonce));
+    if (reusable) this.#tellOfNext(left, answer);
+    if (reusable && left.length > 0 && this.#attempts < MAX_ATTEMPTS) {
+      const third = await this.#attempt(nonce, left[0] ?? first);
+      if (third.answer.kind === 'answered') this.#tellOfNext(left, third.answer);
+    }
+    const saw = `not asked: ${MAX_ATTEMPTS} attempts with one credential are the most`;
+    for (const { site = '' } of left) {
+      this.#findings.push(about(site, wrong('access', 'not-examined', saw)));
+    }
+  }
+
+  /** Takes the site that was asked for off the list. */
+  #tellOfNext(left: Place[], answer: Answer): void {
+    const place = left.shift();
+    if (place !== undefined) this.#findings.push(this.#access(answer, place));
+  }
+
+  async #attempt(nonce: Nonce, place: Place): Promise<Attempt> {
+    if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
+    this.#attempts += 1;
+    const { contact, cancellation } = this.#circumstances;
+    const request = requestOf(place);
+    const nc = nonce.count();
+    let nextnonce = false;
+    const onHead = (_status: number, lines: readonly string[]): BodyProof | undefined => {
+      const info = parseAuthenticationInfo(lines);
+      nextnonce = info.nextnonce !== undefined;
+      return verifyProof(info, nonce, { uri: request.target, nc }, () => undefined);
+    };
+    const answer = await contact.ask(signed(request, nonce, nc), cancellation, onHead);
+    return { answer, nextnonce };
+  }
+
+  #access(answer: Answer, { site }: Place): Finding {
+    const finding = accessFinding(answer, site !== undefined, this.#circumstances.address);
+    return about(site ?? this.#examined.label, finding);
+  }
+
+  #choose(answer: Answer): Challenge | undefined {
+    if (answer.kind === 'answered') return undefined;
+    const { credential } = this.#examined;
+    return chooseFor(credential, parseChallenges(answer.lines), this.#circumstances.algorithms);
+  }
+
+  #nonceFor(challenge: Challenge, answer: Answer): Nonce {
+    const cookies = answer.kind === 'challenged' ? cookiePairs(answer.setCookies) : [];
+    return new Nonce({ challenge, cookies }, this.#examined.credential, {
+      cnonce: randomBytes(16).toString('hex'),
+      obtainedAt: this.#circumstances.clock.now(),
+      hintMs: undefined,
+    });
+  }
+
+  #tell(finding: Finding): void {
+    this.#findings.push(about(this.#examined.label, finding));
+  }
+}
+
+function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
+  const facts = { reusable, nextnonce };
+  if (reusable) {
+    const next = nextnonce ? 'nextnonce is offered' : 'no nextnonce';
+    return fine('nonce', `accepted a second time, ${next}`, facts);
+  }
+  if (nextnonce) return fine('nonce', 'serves once, and nextnonce names the next one', facts);
+  return wrong('nonce', 'nonce-not-reusable', 'refused the second time, no nextnonce', facts);
+}
+
+function requestOf({ probe }: Place): UpstreamRequest {
+  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY };
+}

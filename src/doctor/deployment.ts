@@ -1,0 +1,187 @@
+import { Cancellation } from '../base/cancellation.ts';
+import { GatewayError } from '../base/errors.ts';
+import type { Config } from '../config/schema.ts';
+import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import { NO_BODY } from '../upstream/body.ts';
+import type { ConnectionOptions } from '../upstream/connections.ts';
+import type { Egress } from '../upstream/egress.ts';
+import { unsigned } from '../upstream/signing.ts';
+import { challengeFinding } from './challenge.ts';
+import { Contact, type ContactExternals } from './contact.ts';
+import { CredentialExamination, type ExaminedCredential } from './credential.ts';
+import { type Finding, fine, wrong } from './finding.ts';
+import { lineProblem } from './line-problem.ts';
+import { type Probe, probeOf } from './probe.ts';
+import { sourceAddressTo } from './source-address.ts';
+import { clockFinding, tlsFinding } from './time-findings.ts';
+
+/** Milliseconds for everything that is asked of one deployment. */
+const DEADLINE_MS = 8_000;
+
+export interface ExaminedDeployment {
+  readonly name: string;
+  readonly settings: Config['deployments'][string];
+  readonly connection: ConnectionOptions;
+  /** The credentials that its requests use. */
+  readonly credentials: readonly CredentialSet[];
+  /** The credential of its proxy. */
+  readonly proxyCredential: CredentialSet | undefined;
+}
+
+export interface DeploymentReport {
+  readonly name: string;
+  readonly origin: string;
+  /** Method and target of the first request. */
+  readonly probe: string;
+  readonly findings: readonly Finding[];
+}
+
+/** Asks a deployment for a challenge, and answers it with each of its credentials. Ends within 8 s. */
+export async function examineDeployment(
+  deployment: ExaminedDeployment,
+  externals: ContactExternals,
+): Promise<DeploymentReport> {
+  const { name, settings, connection } = deployment;
+  const [firstSite] = Object.keys(settings.sites ?? {});
+  const probe = probeOf(settings, firstSite);
+  const contact = new Contact(connection, deployment.proxyCredential, externals);
+  const examination = new Examination(deployment, contact, externals);
+  try {
+    const findings = await examination.run(probe);
+    return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
+  } finally {
+    examination.end();
+    await contact.close();
+  }
+}
+
+class Examination {
+  readonly #deployment: ExaminedDeployment;
+  readonly #contact: Contact;
+  readonly #externals: ContactExternals;
+  readonly #underWay: Cancellation[] = [];
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(deployment: ExaminedDeployment, contact: Contact, externals: ContactExternals) {
+    this.#deployment = deployment;
+    this.#contact = contact;
+    this.#externals = externals;
+    this.#timer = setTimeout(() => {
+      for (const cancellation of this.#underWay) cancellation.cancel(tooSlow());
+    }, DEADLINE_MS);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+
+  async run(probe: Probe): Promise<Finding[]> {
+    const { egress } = this.#deployment.connection;
+    if ((await this.#contact.hasEgressAddress()) === false) {
+      return [wrong('egress', 'address-not-here', `${egress.localAddress} is not an address of this host`)];
+    }
+    try {
+      return await this.#ask(probe);
+    } catch (error) {
+      return [egressFinding(egress, undefined), await this.#whyNoAnswer(error)];
+    }
+  }
+
+  async #ask(probe: Probe): Promise<Finding[]> {
+    const { settings, connection } = this.#deployment;
+    const { algorithms } = settings.digest;
+    const request = { ...probe, headers: [], body: NO_BODY };
+    const answer = await this.#contact.ask(unsigned(request), this.#cancellation());
+    const address = await addressSeen(connection);
+    const challenge = challengeFinding(answer, algorithms);
+    const seen = [
+      egressFinding(connection.egress, address),
+      tlsFinding(this.#contact.tlsSeen, this.#externals.wallTime()),
+      challenge,
+      ...clockFinding(this.#contact.clockDifferenceMs),
+    ];
+    if (challenge.mark !== 'ok') return seen;
+    const circumstances = { contact: this.#contact, algorithms, address, clock: this.#externals.clock };
+    const ofCredentials = await Promise.all(
+      credentialsIn(this.#deployment).map((examined) =>
+        new CredentialExamination(examined, {
+          ...circumstances,
+          cancellation: this.#cancellation(),
+        }).run(),
+      ),
+    );
+    return [...seen, ...ofCredentials.flat()];
+  }
+
+  async #whyNoAnswer(error: unknown): Promise<Finding> {
+    const problem = lineProblem(error);
+    if (problem.problem !== 'tls-not-tls') return problem;
+    return (await this.#answersInClear())
+      ? wrong('tls', 'not-https', 'plain HTTP answers on that port')
+      : problem;
+  }
+
+  /** Asks for nothing, and shows nothing: the request has no path, site or credential. */
+  async #answersInClear(): Promise<boolean> {
+    const { connection, proxyCredential } = this.#deployment;
+    const origin = connection.origin.replace(/^https:/, 'http:');
+    const inClear = new Contact({ ...connection, origin }, proxyCredential, this.#externals);
+    try {
+      const request = { method: 'HEAD', target: '/', headers: [], body: null };
+      await inClear.ask(request, this.#cancellation());
+      return true;
+    } catch {
+      return false;
+    } finally {
+      await inClear.close();
+    }
+  }
+
+  /** One for each request at a time. */
+  #cancellation(): Cancellation {
+    const cancellation = new Cancellation();
+    this.#underWay.push(cancellation);
+    return cancellation;
+  }
+}
+
+function credentialsIn({ settings, credentials }: ExaminedDeployment): ExaminedCredential[] {
+  return credentials.flatMap(({ name, current, next }) => {
+    const sites = Object.entries(settings.sites ?? {}).flatMap(([site, { credential }]) =>
+      credential === name ? [site] : [],
+    );
+    const places =
+      sites.length === 0
+        ? [{ site: undefined, probe: probeOf(settings, undefined) }]
+        : sites.map((site) => ({ site, probe: probeOf(settings, site) }));
+    const examined = (label: string, credential: Credential): ExaminedCredential => ({
+      label,
+      credential,
+      places,
+    });
+    return [examined(name, current), ...(next === undefined ? [] : [examined(`${name} (next)`, next)])];
+  });
+}
+
+function egressFinding({ localAddress, proxy }: Egress, address: string | undefined): Finding {
+  const chosen =
+    address === undefined ? 'the address that the system chooses' : `${address}, chosen by the system`;
+  const from = `from ${localAddress ?? chosen}`;
+  const through = proxy === undefined ? '' : `, through the proxy ${proxy.origin}`;
+  return fine('egress', `${from}${through}`, {
+    address: localAddress ?? address ?? null,
+    proxy: proxy?.origin ?? null,
+  });
+}
+
+/** Through a proxy the upstream sees the proxy's. */
+async function addressSeen({ origin, egress }: ConnectionOptions): Promise<string | undefined> {
+  const { localAddress, proxy } = egress;
+  if (localAddress !== undefined) return localAddress;
+  const { hostname } = new URL(proxy?.origin ?? origin);
+  return sourceAddressTo(hostname.replace(/^\[|\]$/g, ''));
+}
+
+function tooSlow(): GatewayError {
+  return new GatewayError('upstream-timeout', `The upstream took longer than ${DEADLINE_MS} ms in all.`);
+}

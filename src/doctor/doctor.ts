@@ -1,0 +1,41 @@
+import type { RedisOptions } from '../challenges/redis-connection.ts';
+import { examineAudit } from './audit.ts';
+import type { ContactExternals } from './contact.ts';
+import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
+import type { Finding, Mark } from './finding.ts';
+import { examineRedis } from './redis.ts';
+
+/** What a configuration depends on. */
+export interface Examined {
+  readonly deployments: readonly ExaminedDeployment[];
+  /** undefined: without Redis. */
+  readonly redis: RedisOptions | undefined;
+  /** undefined: without an audit log. */
+  readonly auditDirectory: string | undefined;
+}
+
+export interface Report {
+  /** The worst of all findings. */
+  readonly mark: Mark;
+  readonly failures: number;
+  readonly warnings: number;
+  readonly deployments: readonly DeploymentReport[];
+  /** null: the configuration has none. */
+  readonly redis: Finding | null;
+  readonly audit: Finding | null;
+}
+
+/** Examines everything at the same time; ends within 10 s. */
+export async function examine(examined: Examined, externals: ContactExternals): Promise<Report> {
+  const { redis: redisOptions, auditDirectory } = examined;
+  const [redis, audit, deployments] = await Promise.all([
+    redisOptions === undefined ? null : examineRedis(redisOptions, externals.clock),
+    auditDirectory === undefined ? null : examineAudit(auditDirectory),
+    Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, externals))),
+  ]);
+  const all = [redis, audit, ...deployments.flatMap(({ findings }) => findings)];
+  const failures = all.filter((finding) => finding?.mark === 'fail').length;
+  const warnings = all.filter((finding) => finding?.mark === 'warn').length;
+  const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
+  return { mark, failures, warnings, deployments, redis, audit };
+}

@@ -1,0 +1,59 @@
+import { type ProblemName, problems } from './problems.ts';
+
+export type Mark = 'ok' | 'warn' | 'fail';
+
+export type Check =
+  | 'egress'
+  | 'connection'
+  | 'tls'
+  | 'challenge'
+  | 'clock'
+  | 'credential'
+  | 'nonce'
+  | 'access'
+  | 'redis'
+  | 'audit';
+
+/** What was seen, for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
+export type Facts = Readonly<Record<string, string | number | boolean | null>>;
+
+/** What one check showed. Never holds a secret, a nonce or an Authorization. */
+export interface Finding {
+  readonly check: Check;
+  /** The credential or site that it is about. */
+  readonly subject?: string;
+  readonly mark: Mark;
+  /** Of what is not ok. */
+  readonly problem?: ProblemName;
+  readonly saw: string;
+  /** One sentence: what to do about the problem. */
+  readonly advice?: string;
+  readonly facts?: Facts;
+}
+
+export function fine(check: Check, saw: string, facts?: Facts): Finding {
+  return { check, mark: 'ok', ...seen(saw, facts) };
+}
+
+export function wrong(check: Check, problem: keyof typeof problems, saw: string, facts?: Facts): Finding {
+  const { mark, advice } = problems[problem];
+  return { check, mark, problem, advice, ...seen(saw, facts) };
+}
+
+export function about(subject: string, { check, ...rest }: Finding): Finding {
+  return { check, subject, ...rest };
+}
+
+function seen(saw: string, facts: Facts | undefined): Pick<Finding, 'saw' | 'facts'> {
+  if (facts === undefined) return { saw: printable(saw) };
+  const clean = Object.entries(facts).map(([name, value]) => [
+    name,
+    typeof value === 'string' ? printable(value) : value,
+  ]);
+  return { saw: printable(saw), facts: Object.fromEntries(clean) };
+}
+
+/** An upstream chooses its realm and issuer: what a terminal would obey must not reach it. */
+function printable(text: string): string {
+  return text.replace(/\p{C}/gu, '?');
+}

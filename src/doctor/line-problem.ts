@@ -1,0 +1,54 @@
+import { errorCode } from '../upstream/error-code.ts';
+import { asGatewayError } from '../upstream/faults.ts';
+import { PinMissing } from '../upstream/pins.ts';
+import { ProxyFault } from '../upstream/proxy-faults.ts';
+import { tlsFault } from '../upstream/tls-faults.ts';
+import { type Finding, wrong } from './finding.ts';
+
+type Known = readonly [Parameters<typeof wrong>[1], string];
+
+/** Codes of Node and undici: what they are called here, and what was seen. */
+const byCode: ReadonlyMap<string, Known> = new Map([
+  ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
+  ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
+  ['ECONNREFUSED', ['connection-refused', 'nothing listens there: the connection was refused']],
+  ['UND_ERR_CONNECT_TIMEOUT', ['connection-timeout', 'no connection stood in time']],
+  ['ETIMEDOUT', ['connection-timeout', 'no connection stood in time']],
+  ['EHOSTUNREACH', ['no-route', 'the network has no way there']],
+  ['ENETUNREACH', ['no-route', 'the network has no way there']],
+]);
+
+/** The gateway's own codes, likewise. */
+const byGatewayCode: ReadonlyMap<string, Known> = new Map([
+  ['upstream-timeout', ['answer-timeout', 'no answer came in time']],
+  ['upstream-protocol', ['not-http', 'what it answers is not HTTP/1.1']],
+  ['upstream-unreachable', ['connection-broken', 'the connection broke']],
+  ['upstream-proof-invalid', ['proof-invalid', 'it does not know the credential (rspauth is wrong)']],
+  ['credential-unavailable', ['credential-unsuitable', 'ha1 is not for what the upstream asks']],
+]);
+
+/** What it means that a request got no answer. */
+export function lineProblem(error: unknown): Finding {
+  const failure = asGatewayError(error);
+  if (failure instanceof PinMissing) {
+    return wrong('tls', 'tls-pin-mismatch', 'no key in its certificate chain is pinned');
+  }
+  if (failure instanceof ProxyFault) return proxyProblem(failure);
+  const code = errorCode(failure.cause);
+  const fault = tlsFault(code);
+  if (fault !== undefined) {
+    const { name, what, advice } = fault;
+    return { check: 'tls', mark: 'fail', problem: `tls-${name}`, saw: what, advice: `${advice}.` };
+  }
+  const known = byCode.get(code) ?? byGatewayCode.get(failure.code);
+  return known === undefined
+    ? wrong('connection', 'unknown', failure.detail)
+    : wrong('connection', known[0], known[1]);
+}
+
+/** What it says ends with what to do, if there is anything to do but to check the proxy. */
+function proxyProblem({ detail }: ProxyFault): Finding {
+  const [what = '', ...rest] = detail.split(/\.\s+/);
+  const problem = wrong('connection', 'proxy', what.replace(/\.$/, ''));
+  return rest.length === 0 ? problem : { ...problem, advice: rest.join('. ') };
+}

@@ -1,0 +1,167 @@
+import type { TlsFaultName } from '../upstream/tls-faults.ts';
+
+/** `warn`: it works, and should not stay as it is. */
+type Severity = 'warn' | 'fail';
+
+interface Problem {
+  readonly mark: Severity;
+  /** One sentence: what to do. */
+  readonly advice: string;
+}
+
+/** What can be wrong with a set-up, but for TLS, whose faults have their advice with them. */
+export const problems = {
+  'address-not-here': {
+    mark: 'fail',
+    advice: 'Add the address to an interface of this host, or correct egress.localAddress.',
+  },
+  'name-not-found': {
+    mark: 'fail',
+    advice:
+      'Check the host in baseUrl for misspelling, and whether the DNS of this host knows outside names.',
+  },
+  'name-not-answered': {
+    mark: 'fail',
+    advice:
+      'Check the name servers of this host (/etc/resolv.conf), and whether a firewall lets DNS through.',
+  },
+  'connection-refused': {
+    mark: 'fail',
+    advice: 'Check host and port in baseUrl, and ask the operator of the upstream whether it runs.',
+  },
+  'connection-timeout': {
+    mark: 'fail',
+    advice:
+      'Check host and port in baseUrl, and ask who runs the firewalls in between to let this host through.',
+  },
+  'no-route': {
+    mark: 'fail',
+    advice: 'Check the network of this host: it has no way to the address of the upstream.',
+  },
+  'connection-broken': {
+    mark: 'fail',
+    advice:
+      'Try again; if it stays so, ask the operator of the upstream whether this address is locked out, and who runs the firewalls in between.',
+  },
+  'answer-timeout': {
+    mark: 'fail',
+    advice: 'Try again later; if it stays so, ask the operator of the upstream.',
+  },
+  proxy: { mark: 'fail', advice: 'Check egress.proxy, or ask the operator of the proxy.' },
+  'not-https': { mark: 'fail', advice: 'Write the port in baseUrl on which the upstream speaks HTTPS.' },
+  'not-http': { mark: 'fail', advice: 'Check host and port in baseUrl: something else listens there.' },
+  plaintext: {
+    mark: 'warn',
+    advice: 'Write https:// in baseUrl: everybody on the way can read what is asked and answered.',
+  },
+  'tls-pin-mismatch': {
+    mark: 'fail',
+    advice:
+      'Ask the operator of the upstream whether its key has changed and what the new pin is (tls.pinSha256); if not, somebody answers in its place.',
+  },
+  'certificate-expires-soon': {
+    mark: 'warn',
+    advice: 'Ask the operator of the upstream when the certificate will be renewed.',
+  },
+  'no-challenge': {
+    mark: 'fail',
+    advice:
+      'Check baseUrl, and name a request that wants authentication in digest.renewAhead.path or under operations.',
+  },
+  'no-digest': {
+    mark: 'fail',
+    advice:
+      'Check baseUrl; if this is the upstream, ask its operator for HTTP Digest, since it is all that the gateway answers.',
+  },
+  'challenge-unusable': {
+    mark: 'fail',
+    advice: 'Ask the operator of the upstream for a challenge with MD5, SHA-256 or SHA-512-256.',
+  },
+  'algorithm-not-allowed': {
+    mark: 'fail',
+    advice: 'Add the algorithm that it offers to digest.algorithms, if you accept it.',
+  },
+  'clock-difference': {
+    mark: 'warn',
+    advice: 'Set the clock of this host by NTP, or tell the operator of the upstream that theirs is off.',
+  },
+  'credential-refused': {
+    mark: 'fail',
+    advice:
+      'Check user name and password of this credential, or ask the operator of the upstream; each further attempt may get this address locked out.',
+  },
+  'credential-unsuitable': {
+    mark: 'fail',
+    advice: 'Give the password instead of ha1, or the hash for the realm and the algorithm that it asks for.',
+  },
+  'proof-invalid': {
+    mark: 'fail',
+    advice: 'Trust no answer of it until its operator has explained this: somebody may answer in its place.',
+  },
+  'nonce-always-stale': {
+    mark: 'fail',
+    advice: 'Ask the operator of the upstream: it calls a nonce stale that it has just issued.',
+  },
+  'nonce-not-reusable': {
+    mark: 'warn',
+    advice:
+      'Write digest.noncePolicy: single-use, or leave auto to learn it: each request costs two here, unless the operator of the upstream lets nonces live longer.',
+  },
+  'refused-afterwards': {
+    mark: 'fail',
+    advice:
+      'Ask the operator of the upstream whether this address is registered; behind NAT or a proxy it is the outer address that counts.',
+  },
+  'refused-unasked': {
+    mark: 'fail',
+    advice:
+      'Ask the operator of the upstream whether this address is registered, and wait some minutes if it failed too often lately.',
+  },
+  'site-refused': {
+    mark: 'fail',
+    advice:
+      'Check the name of this site under sites with the operator of the upstream: it may be wrong, or not belong to this credential.',
+  },
+  'probe-not-served': {
+    mark: 'warn',
+    advice:
+      'Name a path that exists in digest.renewAhead.path or under operations, so that access to it can be seen.',
+  },
+  'upstream-unavailable': {
+    mark: 'fail',
+    advice: 'Try again later: the upstream is overloaded, under maintenance, or limits the rate.',
+  },
+  'upstream-error': {
+    mark: 'fail',
+    advice: 'Ask the operator of the upstream, or name a request that succeeds in digest.renewAhead.path.',
+  },
+  'not-examined': {
+    mark: 'warn',
+    advice: 'Give the site a credential of its own, or try one of its requests through the gateway.',
+  },
+  'redis-unreachable': {
+    mark: 'fail',
+    advice: 'Check the address and TLS settings under redis, and whether Redis runs.',
+  },
+  'redis-refused': {
+    mark: 'fail',
+    advice: 'Check username and password under redis, and what the ACL of Redis lets this user do.',
+  },
+  'redis-not-writable': {
+    mark: 'fail',
+    advice: 'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
+  },
+  'audit-missing': { mark: 'fail', advice: 'Create the directory of audit.directory, or correct its name.' },
+  'audit-not-writable': {
+    mark: 'fail',
+    advice: 'Let the user of the gateway write to audit.directory, and see that the disk is not read-only.',
+  },
+  'audit-disk-full': {
+    mark: 'warn',
+    advice: 'Free space on the disk of audit.directory, or shorten audit.segment.keep.',
+  },
+  unknown: { mark: 'fail', advice: 'Report this to the maintainers of digest-gateway, with what was seen.' },
+} as const satisfies Record<string, Problem>;
+
+/** Stable: scripts tell failures apart by it. */
+export type ProblemName = keyof typeof problems | `tls-${TlsFaultName}`;

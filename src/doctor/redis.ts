@@ -1,0 +1,49 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Clock } from '../base/clock.ts';
+import type { RedisOptions } from '../challenges/redis-connection.ts';
+import { RedisLink } from '../challenges/redis-link.ts';
+import { type Finding, fine, wrong } from './finding.ts';
+
+/** How long Redis may take to be there, in milliseconds; the first attempt to connect may fail. */
+const GRACE_MS = 2_000;
+
+/** Whether Redis is there, takes writes and passes messages on, as the gateway's own pulse finds it. */
+export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<Finding> {
+  const prefix = `${redis.keyPrefix}:doctor`;
+  const up = Promise.withResolvers<true>();
+  let problem = `nothing was heard within ${GRACE_MS} ms`;
+  const link = new RedisLink({
+    redis,
+    channel: prefix,
+    ownChannel: `${prefix}:echo:${randomUUID()}`,
+    pulseKeys: () => [`${prefix}:pulse`],
+    onUp: (isUp, reason) => {
+      if (isUp) up.resolve(true);
+      else problem = reason ?? problem;
+    },
+    onMessage: () => undefined,
+    onRejoin: () => undefined,
+  });
+  const over = new AbortController();
+  try {
+    const late = pause(GRACE_MS, false, { signal: over.signal }).catch(() => false);
+    if (!(await Promise.race([up.promise, late]))) return unusable(problem);
+    const begun = clock.now();
+    await link.call((commands) => commands.ping());
+    const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
+    return fine('redis', `reachable, writable, answers in ${latencyMs} ms`, { latencyMs });
+  } catch (error) {
+    return unusable(error instanceof Error ? error.message : problem);
+  } finally {
+    over.abort();
+    await link.close();
+  }
+}
+
+/** By the words that Redis itself begins its errors with. */
+function unusable(problem: string): Finding {
+  if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
+  if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);
+  return wrong('redis', 'redis-unreachable', problem);
+}

@@ -1,0 +1,134 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { stringify } from 'yaml';
+import { startSubmissions, withSites } from '../support/doctored.ts';
+import { gateway } from './gateway-process.ts';
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'doctor-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+/** A configuration with the simulator as `d`, and beside it what nobody answers for. */
+async function configFile(more: Record<string, unknown> = {}): Promise<string> {
+  const simulator = await startSubmissions();
+  const { origin } = simulator.deployments.submissions;
+  await writeFile(join(folder, 'ca.pem'), simulator.ca);
+  const deployment = {
+    baseUrl: origin,
+    match: { host: 'd.internal' },
+    tls: { caFile: 'ca.pem' },
+    ...withSites('demo'),
+  };
+  const unreachable = { baseUrl: 'https://127.0.0.1:1', match: { host: 'e.internal' }, credential: 'd' };
+  const file = join(folder, 'gateway.yaml');
+  const config = {
+    credentials: { d: { username: { value: 'demo-user' }, password: { env: 'PASSWORD' } } },
+    deployments: { d: deployment, e: unreachable },
+    ...more,
+  };
+  // YAML has no undefined.
+  await writeFile(file, stringify(JSON.parse(JSON.stringify(config))));
+  return file;
+}
+
+const environment = { PASSWORD: 'demo-api-key' };
+
+test('all well: exit status 0, and no colours where there is no terminal', async () => {
+  const file = await configFile();
+  const { status, stdout, stderr } = await gateway(
+    ['doctor', '--config', file, '--deployment', 'd'],
+    environment,
+  );
+  expect([status, stderr]).toEqual([0, '']);
+  expect(stdout.replace(/127\.0\.0\.1:\d+|expires .* left/g, '…').split('\n')).toEqual([
+    'd  https://…  HEAD /api/manuscripts/v2/submissions/full/contributors/authors/submissionids?site_name=demo',
+    '  ok    egress        from 127.0.0.1, chosen by the system',
+    '  ok    tls           TLSv1.3, issued by CN=Simulator CA, …',
+    '  ok    challenge     realm "ExampleApiService", MD5, no qop, stale false',
+    expect.stringMatching(/^ {2}ok {4}clock/),
+    '  ok    credential d  accepted',
+    '  ok    access demo   HTTP 400, not refused',
+    '  ok    nonce d       accepted a second time, no nextnonce',
+    '',
+    'All is well.',
+    '',
+  ]);
+});
+
+test('colours are for who asks for them', async () => {
+  const file = await configFile();
+  const args = ['doctor', '--config', file, '--deployment', 'd'];
+  const coloured = await gateway(args, { ...environment, FORCE_COLOR: '1' });
+  expect(coloured.stdout).toContain('  \u001b[32mok  \u001b[39m  egress ');
+  const plain = await gateway(args, { ...environment, NO_COLOR: '1' });
+  expect(plain.stdout).not.toContain('\u001b');
+});
+
+test('something wrong: exit status 1, and one deployment does not hide another', async () => {
+  const file = await configFile();
+  const { status, stdout, stderr } = await gateway(['doctor', '--config', file], environment);
+  expect([status, stderr]).toEqual([1, '']);
+  expect(stdout).toContain('  fail  connection    nothing listens there');
+  expect(stdout).toContain('[connection-refused]\n');
+  expect(stdout).toContain('  ok    credential d  accepted\n');
+  expect(stdout).toMatch(/\n1 failure\.\n$/);
+});
+
+test('--json is one document with the same content', async () => {
+  const redis = { url: 'redis://127.0.0.1:1' };
+  const file = await configFile({ redis });
+  const { status, stdout } = await gateway(['doctor', '--config', file, '--json'], {
+    ...environment,
+    PASSWORD: 'mistyped',
+  });
+  expect(status).toBe(1);
+  const report = JSON.parse(stdout);
+  expect(report).toMatchObject({ mark: 'fail', failures: 3, warnings: 0, audit: null });
+  expect(report.redis).toMatchObject({ check: 'redis', problem: 'redis-unreachable' });
+  expect(report.deployments[0].findings.at(-1)).toEqual({
+    check: 'credential',
+    subject: 'd',
+    mark: 'fail',
+    problem: 'credential-refused',
+    saw: expect.any(String),
+    advice: expect.any(String),
+  });
+  expect(stdout).not.toContain('mistyped');
+});
+
+test('warnings alone: exit status 0', async () => {
+  const simulator = await startSubmissions();
+  const { origin } = simulator.deployments.submissions;
+  await writeFile(join(folder, 'ca.pem'), simulator.ca);
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(
+    file,
+    `credentials: { d: { username: { value: demo-user }, password: { env: PASSWORD } } }
+deployments: { d: { baseUrl: "${origin}", match: { pathPrefix: /none/ }, credential: d, tls: { caFile: ca.pem } } }
+`,
+  );
+  const { status, stdout } = await gateway(['doctor', '--config', file], environment);
+  expect(status).toBe(0);
+  expect(stdout).toContain('[probe-not-served]');
+  expect(stdout).toMatch(/\n1 warning\.\n$/);
+});
+
+test('a deployment that does not exist is wrong usage', async () => {
+  const file = await configFile();
+  expect(await gateway(['doctor', '--config', file, '--deployment', 'x'], environment)).toEqual({
+    status: 2,
+    stdout: '',
+    stderr: 'Name a deployment of the configuration: d, e\n',
+  });
+});
+
+test('a configuration that is wrong is exit status 2, and nothing is asked', async () => {
+  const file = await configFile({ lisen: {} });
+  const { status, stdout, stderr } = await gateway(['doctor', '--config', file], environment);
+  expect([status, stdout]).toEqual([2, '']);
+  expect(stderr).toContain('lisen: does not exist: the nearest key is listen');
+});

@@ -1,0 +1,441 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { describe, expect, test } from '@jest/globals';
+import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import { startApache } from '../support/apache.ts';
+import {
+  examined,
+  findingOf,
+  simulated,
+  startSubmissions,
+  verdicts,
+  withSites,
+} from '../support/doctored.ts';
+import { startRawUpstream } from '../support/raw-upstream.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
+import { startSquid } from '../support/squid.ts';
+
+const HEALTHY = [
+  'egress  ok',
+  'tls  ok',
+  'challenge  ok',
+  'clock  ok',
+  'credential d ok',
+  'access demo ok',
+  'nonce d ok',
+];
+const CLEAR = { tls: { allowPlaintext: true } };
+const DAY_MS = 86_400_000;
+
+describe('a healthy upstream', () => {
+  test('is told as it is', async () => {
+    const simulator = await startSubmissions({ qop: 'auth', algorithms: ['MD5', 'SHA-256'] });
+    const report = await examined(simulated(simulator));
+    expect(verdicts(report)).toEqual(HEALTHY);
+    expect(report).toMatchObject({ mark: 'ok', failures: 0, warnings: 0, redis: null, audit: null });
+    const [deployment] = report.deployments;
+    expect(deployment?.probe).toBe(
+      'HEAD /api/manuscripts/v2/submissions/full/contributors/authors/submissionids?site_name=demo',
+    );
+    expect(deployment?.findings.map(({ saw }) => saw)).toEqual([
+      'from 127.0.0.1, chosen by the system',
+      expect.stringMatching(
+        /^TLSv1\.3, issued by CN=Simulator CA, expires \d{4}-\d\d-\d\d, (89|90) days left$/,
+      ),
+      'realm "ExampleApiService", SHA-256, qop auth, stale false, the strongest of 2',
+      expect.any(String),
+      'accepted',
+      'HTTP 400, not refused',
+      'accepted a second time, no nextnonce',
+    ]);
+  });
+
+  test('Apache is one, through Squid, too', async () => {
+    const [apache, squid] = await Promise.all([startApache(), startSquid()]);
+    const { deployment } = apache;
+    const direct = await examined(deployment);
+    const proxied = await examined({ ...deployment, settings: { egress: { proxy: { url: squid.url } } } });
+    const requests = await apache.stop();
+    await Promise.all([apache.close(), squid.close()]);
+    const wanted = HEALTHY.map((verdict) => verdict.replace('demo', 'd'));
+    expect([verdicts(direct), verdicts(proxied)]).toEqual([wanted, wanted]);
+    expect(proxied.deployments[0]?.findings[0]?.saw).toBe(
+      `from 127.0.0.1, chosen by the system, through the proxy ${squid.url}`,
+    );
+    expect(requests.map(({ method, status }) => `${method} ${status}`)).toEqual([
+      ...Array(2).fill(['HEAD 401', 'HEAD 401', 'HEAD 200', 'HEAD 200']).flat(),
+    ]);
+  });
+
+  test('a nonce that serves once is no fault where nextnonce names the next', async () => {
+    const report = await examined(
+      simulated(await startSubmissions({ oneTimeNonces: true, nextnonce: 'always' })),
+    );
+    expect(verdicts(report)).toEqual(HEALTHY);
+  });
+
+  test('cookies of a challenge go back with its answer', async () => {
+    expect(verdicts(await examined(simulated(await startSubmissions({ requireCookie: true }))))).toEqual(
+      HEALTHY,
+    );
+  });
+});
+
+interface Row {
+  readonly problem: string;
+  readonly behaviour: BehaviourChange;
+  readonly settings?: Record<string, unknown>;
+  /** What was found, or the part of it that tells. */
+  readonly found: readonly string[];
+  readonly saw?: string;
+  /** Authenticated attempts that reached the upstream. */
+  readonly attempts?: number;
+}
+
+const rows: Row[] = [
+  { problem: 'tls-expired', behaviour: { tls: 'expired' }, found: ['egress  ok', 'tls  tls-expired'] },
+  {
+    problem: 'tls-unknown-authority',
+    behaviour: { tls: 'foreign' },
+    found: ['egress  ok', 'tls  tls-unknown-authority'],
+  },
+  {
+    problem: 'tls-wrong-host',
+    behaviour: { tls: 'wrong-host' },
+    found: ['egress  ok', 'tls  tls-wrong-host'],
+  },
+  {
+    problem: 'tls-too-old',
+    behaviour: { tlsMaxVersion: 'TLSv1.2' },
+    settings: { tls: { minVersion: 'TLSv1.3' } },
+    found: ['egress  ok', 'tls  tls-too-old'],
+  },
+  {
+    problem: 'tls-pin-mismatch',
+    behaviour: {},
+    settings: { tls: { pinSha256: [`${'A'.repeat(43)}=`] } },
+    found: ['egress  ok', 'tls  tls-pin-mismatch'],
+  },
+  {
+    problem: 'answer-timeout',
+    behaviour: { faults: [{ kind: 'hang' }] },
+    settings: { timeouts: { response: '100ms' } },
+    found: ['egress  ok', 'connection  answer-timeout'],
+  },
+  {
+    problem: 'not-http',
+    behaviour: { faults: [{ kind: 'garbage' }] },
+    found: ['egress  ok', 'connection  not-http'],
+  },
+  {
+    problem: 'connection-broken',
+    behaviour: { faults: [{ kind: 'reset-before-head' }] },
+    found: ['egress  ok', 'connection  connection-broken'],
+  },
+  {
+    problem: 'no-digest',
+    behaviour: { faults: [{ kind: 'no-digest', offer: 'basic' }] },
+    found: [...HEALTHY.slice(0, 2), 'challenge  no-digest', 'clock  ok'],
+  },
+  {
+    problem: 'algorithm-not-allowed',
+    behaviour: { algorithms: ['MD5'] },
+    settings: { digest: { algorithms: ['SHA-256'] } },
+    found: [...HEALTHY.slice(0, 2), 'challenge  algorithm-not-allowed', 'clock  ok'],
+    saw: 'it offers MD5, and digest.algorithms has none',
+  },
+  {
+    problem: 'upstream-unavailable',
+    behaviour: { faults: [{ kind: 'status', status: 503 }] },
+    found: [...HEALTHY.slice(0, 2), 'challenge  upstream-unavailable', 'clock  ok'],
+  },
+  {
+    problem: 'upstream-unavailable',
+    behaviour: { faults: [{ kind: 'throttle', status: 429, when: 'authenticated' }] },
+    found: [...HEALTHY.slice(0, 4), 'credential d upstream-unavailable'],
+    saw: 'HTTP 429',
+    attempts: 1,
+  },
+  {
+    problem: 'credential-refused',
+    behaviour: { accounts: [{ username: 'demo-user', password: 'another', sites: ['demo'] }] },
+    found: [...HEALTHY.slice(0, 4), 'credential d credential-refused'],
+    attempts: 1,
+  },
+  {
+    problem: 'proof-invalid',
+    behaviour: { qop: 'auth', rspauth: 'wrong' },
+    found: [...HEALTHY.slice(0, 4), 'credential d proof-invalid'],
+    attempts: 1,
+  },
+  {
+    problem: 'nonce-always-stale',
+    behaviour: { faults: [{ kind: 'endless-401', stale: true, when: 'authenticated' }] },
+    found: [...HEALTHY.slice(0, 4), 'nonce d nonce-always-stale'],
+    attempts: 2,
+  },
+  {
+    problem: 'nonce-not-reusable',
+    behaviour: { oneTimeNonces: true },
+    found: [...HEALTHY.slice(0, 6), 'nonce d nonce-not-reusable'],
+    attempts: 2,
+  },
+  {
+    problem: 'refused-afterwards',
+    behaviour: { allowedAddresses: ['127.0.0.2'] },
+    found: [...HEALTHY.slice(0, 5), 'access demo refused-afterwards', 'nonce d ok'],
+    saw: 'HTTP 403 after Digest had succeeded, from 127.0.0.1',
+  },
+  {
+    problem: 'refused-afterwards',
+    behaviour: { allowedAddresses: ['127.0.0.2'], addressRefusalStatus: 401 },
+    found: [...HEALTHY.slice(0, 5), 'access demo refused-afterwards', 'nonce d nonce-not-reusable'],
+    saw: 'HTTP 401 after Digest had succeeded, from 127.0.0.1',
+  },
+  {
+    problem: 'site-refused',
+    behaviour: {},
+    settings: withSites('journal-a'),
+    found: [...HEALTHY.slice(0, 5), 'access journal-a site-refused', 'nonce d ok'],
+    saw: 'HTTP 500 after Digest had succeeded',
+  },
+  {
+    problem: 'probe-not-served',
+    behaviour: {},
+    settings: { operations: {} },
+    found: [...HEALTHY.slice(0, 5), 'access demo probe-not-served', 'nonce d ok'],
+  },
+];
+
+describe('each problem has its name, and one sentence of advice', () => {
+  test.each(rows)('$problem', async ({ behaviour, settings, found, saw, problem, attempts }) => {
+    const simulator = await startSubmissions(behaviour);
+    const report = await examined(simulated(simulator, { ...withSites('demo'), ...settings }));
+    expect(verdicts(report)).toEqual(found);
+    const finding = findingOf(report, problem);
+    expect(finding.advice).toMatch(/^[A-Z][^.]+(\.\w[^.]*)*\.$/);
+    if (saw !== undefined) expect(finding.saw).toBe(saw);
+    const { requests, unauthenticated } = simulator.counts('submissions');
+    if (attempts !== undefined) expect(requests - unauthenticated).toBe(attempts);
+  });
+});
+
+describe('where the connection goes', () => {
+  test('a name that DNS does not know', async () => {
+    const report = await examined({ origin: 'https://upstream.invalid' });
+    // A resolver may be unable to ask anybody: both say that it is the name.
+    expect(verdicts(report)[1]).toMatch(/^connection {2}name-not-(found|answered)$/);
+  });
+
+  test('a port where nobody listens', async () => {
+    const upstream = await startUpstream(() => {});
+    await upstream.close();
+    const report = await examined({ origin: upstream.origin.replace('http:', 'https:') });
+    expect(findingOf(report, 'connection-refused').check).toBe('connection');
+  });
+
+  test('plain HTTP on the port', async () => {
+    const asked: (string | undefined)[] = [];
+    const upstream = await startUpstream((request, response) => {
+      asked.push(`${request.method} ${request.url}`);
+      response.end();
+    });
+    const report = await examined({ origin: upstream.origin.replace('http:', 'https:') });
+    await upstream.close();
+    expect(findingOf(report, 'not-https').saw).toBe('plain HTTP answers on that port');
+    expect(asked).toEqual(['HEAD /']);
+  });
+
+  test('something else than TLS and HTTP on the port', async () => {
+    const upstream = await startServer((socket) => socket.end('220 mail.example.org ESMTP\r\n'));
+    const report = await examined({ origin: upstream.origin });
+    await upstream.close();
+    expect(findingOf(report, 'tls-not-tls').advice).toBe('Check scheme and port.');
+  });
+
+  test('a port that accepts and never answers ends within the time for all', async () => {
+    const upstream = await startServer(() => undefined);
+    const begun = performance.now();
+    const report = await examined({ origin: upstream.origin });
+    const took = performance.now() - begun;
+    await upstream.close();
+    expect(findingOf(report, 'connection-timeout').saw).toBe('no connection stood in time');
+    expect(took).toBeLessThan(10_000);
+  });
+
+  test('an address that this host does not have, before anything is sent', async () => {
+    const simulator = await startSubmissions();
+    const settings = { ...withSites('demo'), egress: { localAddress: '203.0.113.7' } };
+    const report = await examined(simulated(simulator, settings));
+    expect(verdicts(report)).toEqual(['egress  address-not-here']);
+    expect(simulator.counts('submissions').connections).toBe(0);
+  });
+
+  test('the address that is registered', async () => {
+    const simulator = await startSubmissions({ allowedAddresses: ['127.0.0.2'] });
+    const settings = { ...withSites('demo'), egress: { localAddress: '127.0.0.2' } };
+    const report = await examined(simulated(simulator, settings));
+    expect(verdicts(report)).toEqual(HEALTHY);
+    expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.2');
+  });
+
+  test('a proxy that is not there is not taken for the upstream', async () => {
+    const simulator = await startSubmissions();
+    const proxy = await startUpstream(() => {});
+    await proxy.close();
+    const settings = { ...withSites('demo'), egress: { proxy: { url: proxy.origin } } };
+    const { saw, advice } = findingOf(await examined(simulated(simulator, settings)), 'proxy');
+    expect([saw, advice]).toEqual([
+      'The proxy refused the connection (egress.proxy.url)',
+      'Check host and port, and whether it runs.',
+    ]);
+  });
+});
+
+describe('an answer to a request without authentication', () => {
+  const asked = async (status: number, headers: Record<string, string> = {}) => {
+    const upstream = await startUpstream((_request, response) => response.writeHead(status, headers).end());
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    return verdicts(report).slice(1, 3);
+  };
+
+  test.each([
+    [200, 'no-challenge'],
+    [404, 'no-challenge'],
+    [403, 'refused-unasked'],
+    [500, 'upstream-error'],
+  ])('HTTP %i: %s', async (status, problem) => {
+    expect(await asked(status)).toEqual(['tls  plaintext', `challenge  ${problem}`]);
+  });
+
+  test('a challenge with an algorithm that nobody knows', async () => {
+    const challenge = { 'www-authenticate': 'Digest realm="r", nonce="n", algorithm=SHA-1' };
+    expect(await asked(401, challenge)).toEqual(['tls  plaintext', 'challenge  challenge-unusable']);
+  });
+
+  test('a realm cannot write to the terminal', async () => {
+    const upstream = await startRawUpstream(
+      () =>
+        'HTTP/1.1 401 No\r\ncontent-length: 0\r\nwww-authenticate: Digest realm="a\x9b31mb", nonce="n"\r\n\r\n',
+    );
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    const challenge = report.deployments[0]?.findings.find(({ check }) => check === 'challenge');
+    expect(challenge?.saw).toContain('realm "a?31mb"');
+    expect(challenge?.facts?.['realm']).toBe('a?31mb');
+  });
+});
+
+describe('credentials and sites', () => {
+  test('three attempts with one credential are the most, however many sites it has', async () => {
+    const sites = ['demo', 'b', 'c', 'e'];
+    const accounts = [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo', 'b', 'c', 'e'] }];
+    const simulator = await startSubmissions({ accounts });
+    const report = await examined(simulated(simulator, withSites(...sites)));
+    expect(verdicts(report).slice(4)).toEqual([
+      'credential d ok',
+      'access demo ok',
+      'nonce d ok',
+      'access b ok',
+      'access c ok',
+      'access e not-examined',
+    ]);
+    expect(simulator.counts('submissions').accepted).toBe(3);
+    expect(report).toMatchObject({ mark: 'warn', failures: 0, warnings: 1 });
+  });
+
+  test('each credential is examined, and what is to take its place', async () => {
+    const accounts = [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo'] }];
+    const simulator = await startSubmissions({ accounts });
+    const username = { value: 'demo-user' };
+    const credentials = {
+      d: { username, password: { value: 'demo-api-key' }, next: { password: { value: 'mistyped' } } },
+      other: { username: { value: 'nobody' }, password: { value: 'x' } },
+    };
+    const settings = withSites('demo');
+    const sites = { demo: { credential: 'd' }, else: { credential: 'other' } };
+    const report = await examined(simulated(simulator, { ...settings, sites }), { top: { credentials } });
+    expect(verdicts(report).slice(4)).toEqual([
+      'credential d ok',
+      'access demo ok',
+      'nonce d ok',
+      'credential d (next) credential-refused',
+      'credential other credential-refused',
+    ]);
+  });
+
+  test('a hash of another realm', async () => {
+    const md5 = { value: '0'.repeat(32) };
+    const credentials = { d: { username: { value: 'demo-user' }, ha1: { realm: 'Other', md5 } } };
+    const simulator = await startSubmissions();
+    const report = await examined(simulated(simulator), { top: { credentials } });
+    expect(findingOf(report, 'credential-unsuitable').subject).toBe('d');
+    expect(simulator.counts('submissions').accepted).toBe(0);
+  });
+
+  test.each(['accepted', 'refused'])('no secret, nonce or answer is in the report: %s', async (outcome) => {
+    const sent: string[] = [];
+    const challenge = {
+      'www-authenticate': 'Digest realm="r", nonce="marked-nonce", opaque="marked-opaque"',
+    };
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      if (authorization !== undefined)
+        sent.push(...authorization.split('"').filter((part) => part.length > 20));
+      const good = authorization !== undefined && outcome === 'accepted';
+      response.writeHead(
+        good ? 200 : 401,
+        good ? { 'authentication-info': 'nextnonce="marked-next"' } : challenge,
+      );
+      response.end();
+    });
+    const { origin } = upstream;
+    const report = await examined({
+      origin,
+      settings: CLEAR,
+      username: 'marked-user',
+      password: 'marked-secret',
+    });
+    await upstream.close();
+    expect(sent.length).toBe(outcome === 'accepted' ? 2 : 1);
+    const text = JSON.stringify(report);
+    for (const secret of ['marked-', ...sent]) expect(text).not.toContain(secret);
+  });
+});
+
+describe('time', () => {
+  test('a clock that is off is a warning with the direction', async () => {
+    const simulator = await startSubmissions();
+    const report = await examined(simulated(simulator), { clockOffMs: 90_000 });
+    const { saw, mark } = findingOf(report, 'clock-difference');
+    expect(mark).toBe('warn');
+    expect(saw).toMatch(/^the upstream is (89|90) seconds behind this host$/);
+  });
+
+  test('a certificate that expires within 30 days is a warning', async () => {
+    const simulator = await startSubmissions();
+    const report = await examined(simulated(simulator), { clockOffMs: 70 * DAY_MS });
+    expect(findingOf(report, 'certificate-expires-soon')).toMatchObject({
+      mark: 'warn',
+      saw: expect.stringMatching(/, (19|20) days left$/),
+    });
+  });
+});
+
+/** A TCP server under the name of an HTTPS one. */
+async function startServer(onSocket: (socket: Socket) => void) {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => undefined));
+    onSocket(socket);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    origin: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}

@@ -1,0 +1,77 @@
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { Secret } from '../../src/base/secret.ts';
+import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
+import { examineRedis } from '../../src/doctor/redis.ts';
+import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
+
+const open: RedisServer[] = [];
+
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close();
+});
+
+async function start(setup: RedisSetup = {}): Promise<RedisServer> {
+  const server = await startRedis(setup);
+  open.push(server);
+  return server;
+}
+
+function examine({ port }: { port: number }, more: Partial<RedisOptions> = {}) {
+  const redis: RedisOptions = {
+    servers: { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 },
+    username: undefined,
+    password: undefined,
+    sentinelUsername: undefined,
+    sentinelPassword: undefined,
+    keyPrefix: 'test',
+    tls: undefined,
+    ...more,
+  };
+  return examineRedis(redis, monotonicClock);
+}
+
+describe('Redis', () => {
+  test('that is there takes a write that does not stay', async () => {
+    const server = await start();
+    const finding = await examine(server);
+    expect(finding).toEqual({
+      check: 'redis',
+      mark: 'ok',
+      saw: expect.stringMatching(/^reachable, writable, answers in [\d.]+ ms$/),
+      facts: { latencyMs: expect.any(Number) },
+    });
+    const keys = (await server.command('KEYS', '*')) as string[];
+    for (const key of keys) expect(await server.command('PTTL', key)).toBeGreaterThan(0);
+  });
+
+  test('that is not there', async () => {
+    const server = await start();
+    await server.kill();
+    expect(await examine(server)).toMatchObject({
+      problem: 'redis-unreachable',
+      saw: expect.stringContaining('ECONNREFUSED'),
+    });
+  });
+
+  test('that hangs', async () => {
+    const server = await start();
+    await server.hang();
+    const finding = await examine(server);
+    await server.goOn();
+    expect(finding.problem).toBe('redis-unreachable');
+  });
+
+  test('that refuses the password, which is not told', async () => {
+    const server = await start({ settings: ['requirepass right'] });
+    const without = await examine(server);
+    const wrong = await examine(server, { password: new Secret('marked-secret') });
+    expect([without.problem, wrong.problem]).toEqual(['redis-refused', 'redis-refused']);
+    expect(JSON.stringify([without, wrong])).not.toContain('marked-secret');
+  });
+
+  test('that takes no writes', async () => {
+    const server = await start({ settings: ['replicaof 127.0.0.1 1', 'replica-serve-stale-data yes'] });
+    expect((await examine(server)).problem).toBe('redis-not-writable');
+  });
+});
