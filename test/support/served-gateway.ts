@@ -20,7 +20,9 @@ export interface ServedGateway {
   /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
   readonly pid: number;
-  /** Every line logged so far, parsed. */
+  /** Every line on stderr so far. */
+  readonly printed: readonly string[];
+  /** Those of them that are the gateway's, parsed. */
   readonly logged: Record<string, unknown>[];
   /** Ends the process without a chance to leave anything behind (SIGKILL). */
   kill(): Promise<void>;
@@ -85,6 +87,8 @@ export async function serveGateway(
     createInterface(child.stderr)
       .on('line', (line) => {
         printed.push(line);
+        // Node.js itself says things, too.
+        if (!line.startsWith('{')) return;
         const entry = JSON.parse(line);
         logged.push(entry);
         const { listen, control } = entry;
@@ -106,6 +110,7 @@ export async function serveGateway(
       return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
     },
     pid: child.pid ?? 0,
+    printed,
     logged,
     kill: () => end('SIGKILL'),
     close,
