@@ -12,5 +12,5 @@ export function examinedOf(setup: AppSetup, only?: string): Examined {
       credentials: credentialSets(setup, name),
       proxyCredential: setup.credentials.get(settings.egress.proxy?.credential ?? ''),
     }));
-  return { deployments, redis: setup.redis, auditDirectory: undefined };
+  return { deployments, redis: setup.redis, auditDirectory: setup.config.audit?.directory };
 }

@@ -1,5 +1,6 @@
-import { mkdtemp, rmdir, stat, statfs } from 'node:fs/promises';
-import { join } from 'node:path';
+import { randomUUID } from 'node:crypto';
+import { rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import { type Finding, fine, wrong } from './finding.ts';
 
@@ -7,23 +8,38 @@ const MEBIBYTE = 2 ** 20;
 /** Less free space than that, in bytes, is gone before somebody looks. */
 const SCARCE = 1024 * MEBIBYTE;
 
-/** Whether the directory of the audit log is there, takes files, and has room. */
+/** Whether the directory of the audit log is there, or can be made; takes files; and has room. */
 export async function examineAudit(directory: string): Promise<Finding> {
-  const isDirectory = await stat(directory).then(
-    (found) => found.isDirectory(),
-    () => false,
-  );
-  if (!isDirectory) return wrong('audit', 'audit-missing', `${directory} is not a directory that exists`);
-  try {
-    // Permissions alone would not tell: root passes them, and a mount can be read-only.
-    await rmdir(await mkdtemp(join(directory, '.doctor-')));
-  } catch (error) {
-    const code = isNativeError(error) && 'code' in error ? String(error.code) : 'unknown';
-    return wrong('audit', 'audit-not-writable', `${directory} takes no file (${code})`);
+  const existing = await nearestExisting(directory);
+  const obstacle = await whyUnwritable(existing);
+  if (obstacle !== undefined) {
+    return wrong('audit', 'audit-not-writable', `${existing} takes no file (${obstacle})`);
   }
+  if (existing !== directory) return wrong('audit', 'audit-missing', `${directory} does not exist`);
   const { bavail, bsize } = await statfs(directory);
   const freeBytes = bavail * bsize;
   const saw = `${directory} is writable, ${Math.floor(freeBytes / MEBIBYTE)} MiB free`;
   const facts = { freeBytes };
   return freeBytes < SCARCE ? wrong('audit', 'audit-disk-full', saw, facts) : fine('audit', saw, facts);
+}
+
+async function nearestExisting(path: string): Promise<string> {
+  const code = await stat(path).then(() => '', codeOf);
+  return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
+}
+
+/** By writing one: permissions alone would not tell, since root passes them, and a mount can be read-only. */
+async function whyUnwritable(directory: string): Promise<string | undefined> {
+  const file = join(directory, `.doctor-${randomUUID()}`);
+  try {
+    await writeFile(file, '', { flag: 'wx' });
+    await rm(file);
+    return undefined;
+  } catch (error) {
+    return codeOf(error);
+  }
+}
+
+function codeOf(error: unknown): string {
+  return isNativeError(error) && 'code' in error ? String(error.code) : 'unknown';
 }

@@ -151,7 +151,10 @@ export const problems = {
     mark: 'fail',
     advice: 'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
   },
-  'audit-missing': { mark: 'fail', advice: 'Create the directory of audit.directory, or correct its name.' },
+  'audit-missing': {
+    mark: 'warn',
+    advice: 'Correct audit.directory if this is not what you mean: the gateway makes it at its start.',
+  },
   'audit-not-writable': {
     mark: 'fail',
     advice: 'Let the user of the gateway write to audit.directory, and see that the disk is not read-only.',

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,6 +27,7 @@ async function configFile(more: Record<string, unknown> = {}): Promise<string> {
   const unreachable = { baseUrl: 'https://127.0.0.1:1', match: { host: 'e.internal' }, credential: 'd' };
   const file = join(folder, 'gateway.yaml');
   const config = {
+    anonymous: true,
     credentials: { d: { username: { value: 'demo-user' }, password: { env: 'PASSWORD' } } },
     deployments: { d: deployment, e: unreachable },
     ...more,
@@ -80,14 +82,19 @@ test('something wrong: exit status 1, and one deployment does not hide another',
 
 test('--json is one document with the same content', async () => {
   const redis = { url: 'redis://127.0.0.1:1' };
-  const file = await configFile({ redis });
+  await writeFile(join(folder, 'audit.key'), randomBytes(32).toString('hex'), { mode: 0o600 });
+  const file = await configFile({ redis, audit: { directory: folder, keyFile: 'audit.key' } });
   const { status, stdout } = await gateway(['doctor', '--config', file, '--json'], {
     ...environment,
     PASSWORD: 'mistyped',
   });
   expect(status).toBe(1);
   const report = JSON.parse(stdout);
-  expect(report).toMatchObject({ mark: 'fail', failures: 3, warnings: 0, audit: null });
+  expect(report).toMatchObject({
+    mark: 'fail',
+    failures: 3,
+    audit: { check: 'audit', saw: expect.stringContaining(`${folder} is writable`) },
+  });
   expect(report.redis).toMatchObject({ check: 'redis', problem: 'redis-unreachable' });
   expect(report.deployments[0].findings.at(-1)).toEqual({
     check: 'credential',
@@ -107,7 +114,8 @@ test('warnings alone: exit status 0', async () => {
   const file = join(folder, 'gateway.yaml');
   await writeFile(
     file,
-    `credentials: { d: { username: { value: demo-user }, password: { env: PASSWORD } } }
+    `anonymous: true
+credentials: { d: { username: { value: demo-user }, password: { env: PASSWORD } } }
 deployments: { d: { baseUrl: "${origin}", match: { pathPrefix: /none/ }, credential: d, tls: { caFile: ca.pem } } }
 `,
   );

@@ -18,18 +18,26 @@ test('a directory that takes files is told with its free space, and left as it w
   expect(await readdir(folder)).toEqual([]);
 });
 
-test('one that does not exist, or is a file', async () => {
-  await writeFile(join(folder, 'file'), '');
-  for (const name of ['none', 'file']) {
-    expect((await examineAudit(join(folder, name))).problem).toBe('audit-missing');
-  }
+test('one that does not exist is a warning: the gateway can make it', async () => {
+  const directory = join(folder, 'audit', 'log');
+  expect(await examineAudit(directory)).toMatchObject({
+    problem: 'audit-missing',
+    mark: 'warn',
+    saw: `${directory} does not exist`,
+  });
+  expect(await readdir(folder)).toEqual([]);
 });
 
-test('one that takes no files', async () => {
+test.each([
   // Not even root makes files there.
-  expect(await examineAudit('/proc')).toMatchObject({
+  ['a directory that takes no files', () => '/proc', () => '/proc'],
+  ['one that cannot be made', () => '/proc/digest-gateway/audit', () => '/proc'],
+  ['a file', () => join(folder, 'file'), () => join(folder, 'file')],
+])('%s is a failure', async (_title, directory, obstacle) => {
+  await writeFile(join(folder, 'file'), '');
+  expect(await examineAudit(directory())).toMatchObject({
     problem: 'audit-not-writable',
     mark: 'fail',
-    saw: expect.stringMatching(/^\/proc takes no file \(E[A-Z]+\)$/),
+    saw: expect.stringMatching(new RegExp(`^${obstacle()} takes no file \\(E[A-Z]+\\)$`)),
   });
 });
