@@ -112,7 +112,9 @@ export class CredentialExamination {
     if (this.#choose(answer)?.stale === true) {
       this.#tell(wrong('nonce', 'nonce-always-stale', 'stale, though it was new'));
     } else {
-      this.#tell(wrong('credential', 'credential-refused', 'HTTP 401 to a right answer to its challenge'));
+      this.#tell(
+        wrong('credential', 'credential-refused', 'refused with HTTP 401, though the nonce was new'),
+      );
     }
     return false;
   }
