@@ -3,6 +3,8 @@ export default {
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
+  // Ends what hangs. A busy machine may need long for what is right.
+  testTimeout: 60_000,
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
   // The build's output holds a second copy of package names and modules.
   modulePathIgnorePatterns: ['<rootDir>/dist/'],

@@ -70,7 +70,7 @@ test('secrets are sealed, listed, rotated and promoted, and none is ever printed
   expect(JSON.stringify(ended)).not.toMatch(/hunter|SECRET-KEY/);
   expect((await readdir(folder)).toSorted()).toEqual(['gateway.yaml', 'id.txt', 'next', 's.age']);
   expect(((await stat(sealed)).mode | (await stat(join(folder, 'id.txt'))).mode) & 0o777).toBe(0o600);
-}, 30_000);
+});
 
 describe('what cannot be done is told in one sentence', () => {
   test.each<[string, string[], string, 1 | 2, RegExp]>([
@@ -130,7 +130,7 @@ test('check tells of a sealed file that cannot be opened once, and of each entry
     expect.stringMatching(/:1:34 sealed\.identity: .*id\.txt does not exist/),
     '',
   ]);
-}, 30_000);
+});
 
 describe('on a terminal', () => {
   /** The command in a pseudo-terminal of its own; what it showed, and its exit status. */

@@ -168,4 +168,4 @@ test('secrets reach no log, answer, metric, page, audit record, report or Redis'
     const found = formsOf(secret).filter((form) => everything.includes(form.toLowerCase()));
     expect({ name, found }).toEqual({ name, found: [] });
   }
-}, 60_000);
+});

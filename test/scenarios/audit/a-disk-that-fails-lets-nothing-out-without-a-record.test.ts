@@ -118,7 +118,7 @@ test('with onFailure: serve everything goes on, and what is missing is counted',
     .filter(({ kind }) => kind === 'access')
     .map(({ requestId }) => requestId);
   expect(ids).toEqual(['a', 'b']);
-}, 20_000);
+});
 
 test('with fsync the record is durable before the answer leaves', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'audit-'));
@@ -144,7 +144,7 @@ test('with fsync the record is durable before the answer leaves', async () => {
   const answered = after(-1, /(writev|write)\(\d+<socket:[^>]*>.*"HTTP\/1\.1 200/);
   expect([directorySynced < written, written < synced, synced < answered]).toEqual([true, true, true]);
   await rm(directory, { recursive: true });
-}, 30_000);
+});
 
 /** The line where the call of this line returned: the same, or where its thread goes on with it. */
 function ended(lines: readonly string[], start: number): number {

@@ -102,7 +102,7 @@ test('kill -9 of the gateway under load, ten times: no answer without its record
   const audit = { directory, keyFile, replica: 'a' };
   const seen = await killAgainAndAgain(10, () => serveGateway(upstream, { audit }));
   await expectWhole(directory, 'a', seen);
-}, 60_000);
+});
 
 test('kill -9 of the journal under load, forty times', async () => {
   const directory = await folder();
@@ -128,4 +128,4 @@ test('kill -9 of the journal under load, forty times', async () => {
     return { origin, logged, kill: end('SIGKILL'), close: end('SIGTERM') };
   };
   await expectWhole(directory, 'b', await killAgainAndAgain(40, start));
-}, 60_000);
+});

@@ -48,7 +48,7 @@ test('drained by SIGTERM after some use, it leaves the nonce: the next process g
   expect(counts()).toMatchObject({ challenges, accepted: accepted + 1, ncViolations: 0 });
   expect(counts().nonces.map(({ highestNc }) => highestNc)).toEqual([accepted + 1]);
   expect(await heir.metric('digest_gateway_challenges_total')).toBe(0);
-}, 20_000);
+});
 
 test('killed by SIGKILL, it takes the nonce along: the next process starts cold, without harm', async () => {
   const owner = await serve();
@@ -65,4 +65,4 @@ test('killed by SIGKILL, it takes the nonce along: the next process starts cold,
   expect(await next.metric('digest_gateway_challenges_total', { reason: 'cold' })).toBe(1);
   expect(await next.metric('digest_gateway_upstream_attempts_total', { result: 'refused' })).toBe(0);
   expect(await next.metric('digest_gateway_store_errors_total')).toBe(0);
-}, 20_000);
+});

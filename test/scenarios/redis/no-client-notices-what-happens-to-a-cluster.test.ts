@@ -16,7 +16,7 @@ const { closing, setScene } = useReplicas();
 let cluster: RedisCluster;
 beforeAll(async () => {
   cluster = await startRedisCluster(3);
-}, 20_000);
+});
 afterAll(() => cluster.close());
 beforeEach(async () => {
   for (const node of cluster.nodes) await node.command('FLUSHALL');
@@ -67,7 +67,7 @@ test('the node that holds what is shared is lost', async () => {
     end: () => back(),
     failing: ['replace', 'lead'],
   });
-}, 20_000);
+});
 
 /** Two replicas under load, while something happens that they have to get over: nobody else notices. */
 async function expectNobodyToNotice(happens: (shared: Shared) => Promise<unknown>): Promise<void> {
@@ -89,14 +89,14 @@ async function expectNobodyToNotice(happens: (shared: Shared) => Promise<unknown
 
 test('a node that holds nothing of it is lost: once that is known nothing is degraded', async () => {
   await expectNobodyToNotice(({ other }) => lose(other));
-}, 20_000);
+});
 
 test('what is shared moves to another node', async () => {
   await expectNobodyToNotice(async ({ slot, owner, other }) => {
     await moveSlot(slot, owner, other);
     expect((await whatIsShared()).owner).toBe(other);
   });
-}, 20_000);
+});
 
 test('it is taken for one server, and what is shared moves away and back', async () => {
   const scene = await setScene();
@@ -118,7 +118,7 @@ test('it is taken for one server, and what is shared moves away and back', async
     },
     failing: ['replace', 'lead'],
   });
-}, 20_000);
+});
 
 /** Whether the slot of this key is the node's. */
 function serves(node: RedisServer, key: string): Promise<boolean> {

@@ -139,7 +139,7 @@ test('its master lost to a Sentinel', async () => {
     end: () => redis.promoted(),
     failing: EVERY,
   });
-}, 20_000);
+});
 
 test('restarted empty: it gets back the nonce in use, which costs no challenge', async () => {
   const redis = await openRedis();

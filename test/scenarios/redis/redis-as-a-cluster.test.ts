@@ -18,7 +18,7 @@ let other: WatchedStore;
 // A master that has just started serves nothing for 2 s: one Cluster for all.
 beforeAll(async () => {
   cluster = await startRedisCluster(3);
-}, 20_000);
+});
 afterAll(() => cluster.close());
 beforeEach(async () => {
   for (const node of cluster.nodes) await node.command('FLUSHALL');
@@ -136,4 +136,4 @@ test('with TLS, to each node', async () => {
   expect(stranger.states.at(-1)).toMatch(/certificate/);
   await Promise.all([store.store.close(), stranger.store.close()]);
   await guarded.close();
-}, 10_000);
+});

@@ -68,7 +68,7 @@ test('a replica that becomes the master goes on with what was shared', async () 
   await watched.store.replace('k', '1', aged('2'), LONG_MS);
   await until(() => other.changes.includes('k'));
   expect((await other.store.load('k'))?.challenge.nonce).toBe('2');
-}, 20_000);
+});
 
 describe('who ask for a password', () => {
   const settings = ['requirepass hunter2', 'user gateway on >hunter3 ~* &* +@all'];
