@@ -37,8 +37,11 @@ export interface Order {
   readonly notAfter: number;
 }
 
-/** Makes an authority and one server certificate of every kind; keys exist in this process only. */
-export async function createCertificates(): Promise<Certificates> {
+/**
+ * Makes an authority and one server certificate of every kind, for loopback and for `serverNames`; keys exist in
+ * this process only.
+ */
+export async function createCertificates(serverNames: readonly string[] = []): Promise<Certificates> {
   const x509 = await loadX509();
   const now = Date.now();
   const [issuer, stranger] = await Promise.all([
@@ -48,7 +51,7 @@ export async function createCertificates(): Promise<Certificates> {
   const names = [
     { type: 'ip', value: '127.0.0.1' },
     { type: 'ip', value: '::1' },
-    { type: 'dns', value: 'localhost' },
+    ...['localhost', ...serverNames].map((value) => ({ type: 'dns', value }) as const),
   ] as const;
   // An hour back, for a client whose clock is behind.
   const server = { subject: 'CN=Simulator', names, usage: 'serverAuth' } as const;

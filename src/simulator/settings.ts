@@ -154,6 +154,10 @@ const deployment = z.strictObject({
 const simulator = z.strictObject({
   host: z.string().default('127.0.0.1'),
   sidePort: port,
+  /** Names that the servers' certificates have besides localhost. */
+  serverNames: z.array(z.string().min(1)).default([]),
+  /** Where the authority's certificate is written before a port opens, for clients in other processes. */
+  caFile: z.string().min(1).optional(),
   deployments: z.record(z.string().regex(/^[\w.~-]+$/), deployment),
 });
 
@@ -170,6 +174,8 @@ export type CheckedDeployment = z.output<typeof deployment>;
 export interface SimulatorSettings<Name extends string = string> {
   host?: string;
   sidePort?: number;
+  serverNames?: string[];
+  caFile?: string;
   deployments: Record<Name, DeploymentSettings>;
 }
 

@@ -1,3 +1,4 @@
+import { writeFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { createCertificates } from './certificates.ts';
 import type { Counts } from './counts.ts';
@@ -37,14 +38,15 @@ export interface SimulatorExternals {
 
 /**
  * Starts the upstream service: a CA, its deployments, and the side port.
- * @throws ZodError for settings that do not exist; an error of `listen` when a port is taken.
+ * @throws ZodError for settings that do not exist; an error of `listen` when a port is taken, or of writing `caFile`.
  */
 export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
   { now = Date.now }: SimulatorExternals = {},
 ): Promise<Simulator<Name>> {
-  const { host, sidePort, deployments: wanted } = simulatorSettings.parse(settings);
-  const certificates = await createCertificates();
+  const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
+  const certificates = await createCertificates(serverNames);
+  if (caFile !== undefined) await writeFile(caFile, certificates.ca);
   const deployments = new Map(
     Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now)]),
   );
