@@ -49,17 +49,16 @@ export async function observe(
   const addresses = await Promise.all(
     deployments.map(({ upstream }) => upstream.connections.hasEgressAddress()),
   );
-  const { credentialState, upstreamConnections, upstreamCertificateExpiry, egressAddressPresent } = metrics;
-  credentialState.reset();
-  upstreamConnections.reset();
-  upstreamCertificateExpiry.reset();
-  egressAddressPresent.reset();
+  const { credentialState, circuitState, egressAddressPresent } = metrics;
+  forgetAll(metrics);
   for (const [index, { name: deployment, upstream }] of deployments.entries()) {
     observeNonces(metrics, deployment, upstream);
     observeConnections(metrics, deployment, upstream);
-    for (const { credential, version, state } of upstream.credentials) {
+    const { credentials } = upstream;
+    for (const { credential, version, state } of credentials) {
       credentialState.set({ deployment, credential, version }, STATE_VALUES[state]);
     }
+    circuitState.set({ deployment }, credentials.some((each) => each.inUse && !isServing(each)) ? 1 : 0);
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
@@ -73,10 +72,26 @@ function observeAudit({ auditRecords, auditFailures }: Metrics, { counts }: Audi
   auditFailures.inc({ sink: 'file' }, counts.failures);
 }
 
+/** A deployment, a version or a state that is gone must not stand there as it was last. */
+function forgetAll(metrics: Metrics): void {
+  const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState } = metrics;
+  const { upstreamConnections, upstreamCertificateExpiry, egressAddressPresent } = metrics;
+  for (const gauge of [
+    nonceAge,
+    nonceLifetime,
+    noncePolicy,
+    credentialState,
+    circuitState,
+    upstreamConnections,
+    upstreamCertificateExpiry,
+    egressAddressPresent,
+  ]) {
+    gauge.reset();
+  }
+}
+
 function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream): void {
   const { nonceAge, nonceLifetime, noncePolicy } = metrics;
-  nonceAge.remove({ deployment });
-  nonceLifetime.remove({ deployment });
   for (const policy of NONCE_POLICIES) {
     noncePolicy.set({ deployment, policy }, policy === upstream.noncePolicy ? 1 : 0);
   }

@@ -157,7 +157,7 @@ const simulator = z.strictObject({
   /** Names that the servers' certificates have besides localhost. */
   serverNames: z.array(z.string().min(1)).default([]),
   /** Where the authority's certificate is written before a port opens, for clients in other processes. */
-  caFile: z.string().min(1).optional(),
+  caFile: z.string().min(1).exactOptional(),
   deployments: z.record(z.string().regex(/^[\w.~-]+$/), deployment),
 });
 

@@ -28,13 +28,16 @@ test('one trial each half minute reaches the upstream, however many ask', async 
 });
 
 test('a password that was put right at the upstream is found by the next trial', async () => {
-  const { simulator, get, advance } = await startRefused();
+  const { simulator, gateway, get, advance } = await startRefused();
   simulator.set('submissions', { accounts: [{ username: 'demo-user', password: 'wrong', sites: ['demo'] }] });
   expect((await get(authors)).status).toBe(502);
+  const circuit = { deployment: 'submissions' };
+  expect(await gateway.metric('digest_gateway_circuit_state', circuit)).toBe(1);
   advance();
   const answers = await Promise.all(Array.from({ length: 20 }, () => get(authors)));
   expect(answers.filter(({ status }) => status === 200).length).toBeGreaterThan(0);
   expect((await get(authors)).status).toBe(200);
+  expect(await gateway.metric('digest_gateway_circuit_state', circuit)).toBe(0);
 });
 
 test('an answer that says nothing of the credential does not count as accepted', async () => {

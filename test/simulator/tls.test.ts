@@ -1,3 +1,8 @@
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
 import { Agent, request } from 'undici';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
@@ -67,4 +72,17 @@ test('plaintext is http', async () => {
   await simulator.close();
   expect(origin).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
   expect(seen.statusCode).toBe(401);
+});
+
+test('the authority is in a file before a port opens, and the certificate has further names', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'simulator-'));
+  const caFile = join(folder, 'ca.pem');
+  const { deployments } = defaultSettings();
+  const simulator = await startSimulator({ serverNames: ['upstream.internal'], caFile, deployments });
+  const { port } = simulator.deployments.submissions;
+  const socket = connectTls({ port, ca: await readFile(caFile), servername: 'upstream.internal' });
+  await once(socket, 'secureConnect');
+  socket.destroy();
+  await simulator.close();
+  await rm(folder, { recursive: true });
 });

@@ -18,6 +18,9 @@ need age age
 need squid squid
 need strace strace
 need prlimit util-linux
+need prometheus prometheus
+need docker-compose docker-compose
+need systemd-analyze systemd
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -46,12 +49,8 @@ if [ ! -e "$policy" ]; then
 fi
 # shellcheck disable=SC2086 # one word for each package
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-case "$missing " in
-*' lighttpd '*) $as_root update-rc.d lighttpd disable ;;
-esac
-case "$missing " in
-*' redis-server '*) $as_root update-rc.d redis-server disable ;;
-esac
-case "$missing " in
-*' squid '*) $as_root update-rc.d squid disable ;;
-esac
+for service in lighttpd redis-server squid prometheus; do
+  case "$missing " in
+  *" $service "*) $as_root update-rc.d "$service" disable ;;
+  esac
+done

@@ -1,0 +1,27 @@
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { runCommand } from '../support/command.ts';
+import { repository } from '../support/repository.ts';
+
+test('systemd takes the unit, and finds little to expose', async () => {
+  const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');
+  // The program is not installed here, and systemd looks whether it can be run.
+  const here = unit.replace('/usr/bin/digest-gateway', process.execPath);
+  expect(here).not.toBe(unit);
+  const file = join(tmpdir(), `digest-gateway-${process.pid}.service`);
+  await writeFile(file, here);
+  try {
+    expect(await runCommand('systemd-analyze', ['verify', file])).toEqual({ status: 0, printed: '' });
+    const { status } = await runCommand('systemd-analyze', [
+      'security',
+      '--offline=true',
+      '--threshold=20',
+      file,
+    ]);
+    expect(status).toBe(0);
+  } finally {
+    await rm(file);
+  }
+});
