@@ -22,6 +22,7 @@ import type { CredentialSet } from './credentials/credentials.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
+import type { Tracing } from './tracing/tracing.ts';
 import type { CredentialNews } from './upstream/credential-version.ts';
 import type { DeploymentRotation } from './upstream/upstream.ts';
 
@@ -37,6 +38,8 @@ export interface AppExternals {
   readonly spent: SpentBuffers;
   /** Where it is recorded who got what; the app closes it. Left out: nothing is recorded. */
   readonly audit?: Audit;
+  /** Undefined: nothing is traced. */
+  readonly tracing: Tracing | undefined;
 }
 
 export interface App {
@@ -52,7 +55,8 @@ export interface App {
 
 /** The composition root: builds every part and hands each what it needs. */
 export function createApp(setup: AppSetup, externals: AppExternals): App {
-  const { clock, log, audit = noAudit } = externals;
+  const { clock, log, tracing, audit = noAudit } = externals;
+  log.level = setup.config.log.level;
   const metrics = new Metrics(externals.build);
   let storeUp = setup.redis === undefined;
   const store = openStore(setup.redis, metrics, log, (up) => {
@@ -78,7 +82,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   };
   const onStanding = ({ refused, ...which }: CredentialNews): void =>
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
-  const upstreamExternals = { store, clock, metrics, onPolicyStep, onNoncesApart, onRotation, onStanding };
+  const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
+  const upstreamExternals = { store, clock, metrics, tracing, ...told };
   let deployments = buildDeployments(setup, upstreamExternals, []);
   store.onChange((key) => {
     for (const { upstream } of deployments) upstream.adopt(key);
@@ -96,6 +101,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     clock,
     log,
     metrics,
+    tracing,
     spent: externals.spent,
     limits,
   });
@@ -155,6 +161,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         limits.configure(limitsOptions(next.config));
         for (const each of built) if (!added.includes(each)) offerCredentials(next, each);
         await limits.restore();
+        log.level = next.config.log.level;
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         await warnOfMissingAddresses(log, built);

@@ -65,7 +65,7 @@ export function gatewayOptions(
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  return { identification, routes: new Routes(routes) };
+  return { identification, routes: new Routes(routes), logRequests: config.log.requests };
 }
 
 /** The credentials that a deployment's requests use. */
@@ -94,5 +94,6 @@ export function upstreamOptions(
     body: deployment.body,
     tls: upstreamTlsOf(setup, name, deployment),
     egress: egressOf(setup, name, deployment),
+    forwardTrace: deployment.forwardTrace,
   };
 }

@@ -1,7 +1,8 @@
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import pretty from 'pino-pretty';
 
-export type Log = Pick<Logger, 'debug' | 'info' | 'warn' | 'error'>;
+/** `level` can be set while it runs. */
+export type Log = Pick<Logger, 'debug' | 'info' | 'warn' | 'error' | 'level'>;
 
 /**
  * The process's log on stderr: JSON lines, or readable ones when stderr is a terminal. Written

@@ -4,11 +4,15 @@ import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import { SpentBuffers } from '../base/spent-buffers.ts';
+import { openTracing } from '../tracing/tracing.ts';
+import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
 export interface GatewayProcess {
   readonly app: App;
   readonly log: Log;
+  /** Sends the last traces; for the end. */
+  readonly stopTracing: () => Promise<void>;
 }
 
 /** The gateway as this process runs it: logs to stderr, names its version. */
@@ -18,9 +22,12 @@ export async function gatewayProcess(
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
   // There with --expose-gc, as in the program's first line; without it memory grows, and nothing else.
+  const stopTracing = await startTracing(process.env, log);
+  const tracing = openTracing(build.version);
   const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
   const audit = await auditFor(setup.audit, log);
-  return { app: createApp(setup, { clock: monotonicClock, log, build, spent, audit }), log };
+  const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing });
+  return { app, log, stopTracing };
 }
 
 async function auditFor(options: AuditOptions | undefined, log: Log): Promise<Audit> {

@@ -19,7 +19,7 @@ export function registerServe(program: Command): void {
 async function serve(file: string): Promise<void> {
   const versions = new CredentialVersions();
   const setup = await readSetup(file, surroundings(), versions);
-  const { app, log } = await gatewayProcess(setup);
+  const { app, log, stopTracing } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatFault(warning));
   const { listen, control } = await app.start();
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
@@ -63,5 +63,6 @@ async function serve(file: string): Promise<void> {
   log.info({ signal }, 'draining: no new requests, those under way are finished');
   await watch.close();
   await app.close();
+  await stopTracing();
   log.info('stopped');
 }

@@ -85,6 +85,7 @@ export const deploymentSchema = (folder: string) =>
         z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
       ).exactOptional(),
       injectSite: flag().default(false),
+      forwardTrace: flag().default(false),
       operations: operationsSchema().prefault({}),
       unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
       digest: digest().prefault({}),

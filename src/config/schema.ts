@@ -5,7 +5,7 @@ import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
-import { flag, record, SECTION, text } from './values.ts';
+import { flag, oneOf, record, SECTION, text } from './values.ts';
 
 /**
  * What a configuration may say. Rules between its parts are in `rules.ts`. `folder` is where
@@ -22,6 +22,15 @@ export const configSchema = (folder: string) =>
             tokenSha256: text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/)
               .transform((hex) => hex.toLowerCase())
               .exactOptional(),
+          },
+          { error: SECTION },
+        )
+        .prefault({}),
+      log: z
+        .strictObject(
+          {
+            level: oneOf(['debug', 'info', 'warn', 'error']).default('info'),
+            requests: flag().default(false),
           },
           { error: SECTION },
         )

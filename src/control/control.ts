@@ -47,9 +47,11 @@ export class ControlPlane {
         .type('text/plain')
         .send(options.live() ? 'ok\n' : 'not live\n');
     });
-    app.get('/readyz', async (_req, res) => {
+    app.get('/readyz', async (req, res) => {
       const readiness = await options.readiness();
-      res.status(readiness.status === 'unready' ? 503 : 200).json(readiness);
+      res.status(readiness.status === 'unready' ? 503 : 200);
+      if ('verbose' in req.query) res.type('text/plain').send(readable(readiness));
+      else res.json(readiness);
     });
     const guard = requireToken(options.tokenSha256);
     app.get('/openapi.json', guard, (_req, res) => {
@@ -82,6 +84,12 @@ export class ControlPlane {
     this.#server.closeAllConnections();
     await closed;
   }
+}
+
+/** For people: a line for each check, then what follows from all of them. */
+function readable({ status, checks }: Readiness): string {
+  const lines = checks.map(({ name, ok, detail }) => (ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`));
+  return `${[...lines, status].join('\n')}\n`;
 }
 
 function requireToken(tokenSha256: string | undefined) {

@@ -7,7 +7,7 @@ import type { Log } from '../base/log.ts';
 const QUIET_MS = 10_000;
 
 /**
- * Says which failures an operator can do something about. Each at most once per interval: an upstream
+ * Says which failures an operator can do something about, and to who debugs what clients did wrong. Each at most once per interval: an upstream
  * that is down must not fill the log.
  */
 export class FaultLog {
@@ -25,7 +25,11 @@ export class FaultLog {
       this.#log.error({ deployment, requestId, cause: stackOf(error.cause) }, error.detail);
       return;
     }
-    if (error.kind.status <= 500) return;
+    if (error.kind.status <= 500) {
+      const { code, detail } = error;
+      this.#log.debug({ deployment, code, requestId }, detail);
+      return;
+    }
     const key = `${deployment} ${error.code}`;
     const now = this.#clock.now();
     const last = this.#told.get(key);

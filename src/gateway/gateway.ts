@@ -9,6 +9,7 @@ import type { Permit } from '../limits/permit.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
+import type { Tracing } from '../tracing/tracing.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
@@ -19,6 +20,7 @@ import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
+import { logRequest, type RequestEnd } from './request-log.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';
 import { type Arrival, Trail } from './trail.ts';
@@ -36,6 +38,8 @@ export interface Deployment {
 export interface GatewayOptions {
   readonly identification: Identification;
   readonly routes: Routes<Deployment>;
+  /** Whether each request gets a line in the log. */
+  readonly logRequests: boolean;
 }
 
 export interface GatewayExternals {
@@ -44,6 +48,8 @@ export interface GatewayExternals {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly spent: SpentBuffers;
+  /** Undefined: nothing is traced. */
+  readonly tracing: Tracing | undefined;
   readonly limits: Limits;
 }
 
@@ -53,19 +59,24 @@ const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the c
 export class Gateway {
   readonly #audit: Audit;
   readonly #clock: Clock;
+  readonly #log: Log;
   readonly #metrics: Metrics;
   readonly #limits: Limits;
+  readonly #tracing: Tracing | undefined;
   readonly #faults: FaultLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #draining = false;
 
-  constructor(options: GatewayOptions, { audit, clock, log, metrics, spent, limits }: GatewayExternals) {
+  constructor(options: GatewayOptions, externals: GatewayExternals) {
+    const { audit, clock, log, metrics, spent, limits, tracing } = externals;
     this.#audit = audit;
     this.#options = options;
     this.#clock = clock;
+    this.#log = log;
     this.#metrics = metrics;
     this.#limits = limits;
+    this.#tracing = tracing;
     this.#faults = new FaultLog(log, clock);
     this.#plane = { spent, audited: audit !== noAudit, isDraining: () => this.#draining };
   }
@@ -86,7 +97,8 @@ export class Gateway {
     const requestId = requestIdOf(req.headers['x-request-id']);
     const { method = '', socket, rawHeaders: headers } = req;
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trail = new Trail(this.#audit, this.#clock, arrival);
+    const trace = this.#tracing?.request(req.headers, { 'digest_gateway.request_id': requestId });
+    const trail = new Trail(this.#audit, this.#clock, arrival, trace);
     const answer = new ClientAnswer(visit, trail, this.#plane);
     let code = '';
     try {
@@ -117,7 +129,9 @@ export class Gateway {
     } finally {
       answer.permit?.release();
       linger(req);
-      this.#count(trail, code, res.statusCode, answer.bytes);
+      const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : res.statusCode;
+      const durationMs = this.#clock.now() - trail.begun;
+      this.#end(trail, req.url ?? '', { status, code, durationMs, bytes: answer.bytes });
     }
   }
 
@@ -151,10 +165,12 @@ export class Gateway {
       trail.bytesIn += count;
       this.#metrics.requestBytes.inc(labels, count);
     });
-    const headers = outboundHeaders(req.rawHeaders, req.httpVersion);
+    const { trace } = trail;
+    const keepTrace = trace === undefined && upstream.options.forwardTrace;
+    const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
     this.#metrics.requestsInFlight.inc(labels);
     try {
-      const request = { method: req.method ?? '', target, headers, body };
+      const request = { method: req.method ?? '', target, headers, body, trace };
       await upstream.send(request, credential, answer, cancellation);
     } finally {
       this.#metrics.requestsInFlight.dec(labels);
@@ -176,14 +192,16 @@ export class Gateway {
     this.#metrics.requests.inc(labels);
   }
 
-  #count(trail: Trail, code: string, answered: number, bytes: number): void {
+  /** Counts, records, traces and logs how a request ended. */
+  #end(trail: Trail, target: string, end: RequestEnd): void {
     const { deployment, client, operation } = trail;
+    const { status, code, durationMs, bytes } = end;
     const { requests, requestDuration, responseBytes } = this.#metrics;
-    const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
     requests.inc({ deployment, operation, client, status: String(status), code });
-    requestDuration.observe({ deployment, operation }, (this.#clock.now() - trail.begun) / 1000);
+    requestDuration.observe({ deployment, operation }, durationMs / 1000);
     responseBytes.inc({ deployment }, bytes);
     trail.ended(status, code, bytes);
+    if (this.#options.logRequests) logRequest(this.#log, trail, target, end);
   }
 }
 

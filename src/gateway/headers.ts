@@ -1,3 +1,5 @@
+import { TRACE_HEADERS } from '../tracing/tracing.ts';
+
 /** Fields about one connection only (RFC 9110 §7.6.1), which end here in both directions. */
 const HOP_BY_HOP = [
   'connection',
@@ -28,6 +30,8 @@ const NOT_OUTBOUND: ReadonlySet<string> = new Set([
   'x-real-ip',
 ]);
 
+const NOT_OUTBOUND_NOR_TRACE: ReadonlySet<string> = new Set([...NOT_OUTBOUND, ...TRACE_HEADERS]);
+
 /** What the upstream says to the gateway; X-Request-Id is the gateway's own. */
 const NOT_INBOUND: ReadonlySet<string> = new Set([
   ...HOP_BY_HOP,
@@ -42,10 +46,10 @@ const VIA = '1.1 digest-gateway';
 
 /**
  * The headers that go upstream: a client's, less those for the gateway alone, and Via. Flat lists:
- * name, value, name, value …
+ * name, value, name, value … `keepTrace`: what the client says of its trace goes, too.
  */
-export function outboundHeaders(raw: readonly string[], httpVersion: string): string[] {
-  const headers = without(raw, NOT_OUTBOUND);
+export function outboundHeaders(raw: readonly string[], httpVersion: string, keepTrace = false): string[] {
+  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE);
   headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
   return headers;
 }

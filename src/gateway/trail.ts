@@ -1,6 +1,7 @@
-import type { Audit, Waiter } from '../audit/audit.ts';
+import { type Audit, noAudit, type Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
 import type { CredentialUsed } from '../upstream/sink.ts';
 
 /** A request as it came. */
@@ -16,6 +17,8 @@ export class Trail {
   readonly #clock: Clock;
   readonly #arrival: Arrival;
   readonly #begun: number;
+  /** Undefined: nothing is traced. */
+  readonly trace: TracedWork | undefined;
   /** Each is empty as long as it is not known, or there is none. */
   client = '';
   deployment = '';
@@ -34,17 +37,22 @@ export class Trail {
   /** Body bytes received from the client. */
   bytesIn = 0;
 
-  constructor(audit: Audit, clock: Clock, arrival: Arrival) {
+  constructor(audit: Audit, clock: Clock, arrival: Arrival, trace?: TracedWork) {
     this.#audit = audit;
     this.#clock = clock;
     this.#arrival = arrival;
     this.#address = arrival.address;
     this.#begun = clock.now();
+    this.trace = trace;
   }
 
   /** When the request came, on the gateway's clock. */
   get begun(): number {
     return this.#begun;
+  }
+
+  get method(): string {
+    return this.#arrival.method;
   }
 
   get requestId(): string {
@@ -102,8 +110,9 @@ export class Trail {
     });
   }
 
-  /** Records how it ended, if there is a record of the answer. */
+  /** Records how it ended, if there is a record of the answer, and ends its trace. */
   ended(status: number, code: string, bytesOut: number): void {
+    if (this.trace !== undefined) this.#endTrace(this.trace, status, code);
     if (this.#access === 0) return;
     this.#audit.outcome({
       access: this.#access,
@@ -115,7 +124,20 @@ export class Trail {
     });
   }
 
-  #record(status: number, code: string, waiter: Waiter): void {
+  #endTrace(trace: TracedWork, status: number, code: string): void {
+    trace.describe({
+      'http.request.method': this.#arrival.method,
+      'http.response.status_code': status,
+      'digest_gateway.client': this.client,
+      'digest_gateway.deployment': this.deployment,
+      'digest_gateway.operation': this.operation,
+    });
+    trace.end(code);
+  }
+
+  #record(status: number, code: string, told: Waiter): void {
+    const traced = this.trace !== undefined && this.#audit !== noAudit;
+    const waiter = traced ? tracedWaiter(told, this.trace.child('audit')) : told;
     const reached = this.#attempts > 0;
     const facts = {
       requestId: this.#arrival.requestId,
@@ -142,4 +164,18 @@ export class Trail {
     this.#recorded = true;
     this.#access = reached ? this.#audit.access(facts, waiter) : this.#audit.refusal(facts, waiter);
   }
+}
+
+/** The wait for a record as a span. */
+function tracedWaiter(waiter: Waiter, span: TracedWork): Waiter {
+  return {
+    recorded() {
+      span.end();
+      waiter.recorded();
+    },
+    unrecorded() {
+      span.end('audit-unavailable');
+      waiter.unrecorded();
+    },
+  };
 }

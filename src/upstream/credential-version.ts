@@ -10,6 +10,7 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { Tracing } from '../tracing/tracing.ts';
 import { NO_BODY } from './body.ts';
 import { type Egress, egressAddress } from './egress.ts';
 import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
@@ -18,6 +19,7 @@ import type { HandshakeParts } from './handshake-parts.ts';
 import type { UpstreamRequest } from './signing.ts';
 import { type AnswerSink, nowhere } from './sink.ts';
 import { Standing } from './standing.ts';
+import { enterTraced } from './traced-exchange.ts';
 import { VerdictGate } from './verdict-gate.ts';
 
 /** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
@@ -38,6 +40,7 @@ export interface VersionExternals {
   readonly store: ChallengeStore;
   readonly clock: Clock;
   readonly metrics: Metrics;
+  readonly tracing: Tracing | undefined;
   /** Told of a step of the nonce policy. */
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
   /** Told that nonces serve only the process that obtained them. */
@@ -75,6 +78,7 @@ export class CredentialVersion {
   readonly #options: VersionOptions;
   readonly #owner: VersionOwner;
   readonly #parts: HandshakeParts;
+  readonly #tracing: Tracing | undefined;
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
   #refusalTold = false;
@@ -110,6 +114,7 @@ export class CredentialVersion {
       onApart: () => externals.onNoncesApart(deployment),
       renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
+    this.#tracing = externals.tracing;
     this.#parts = this.#partsFor(credential, externals);
   }
 
@@ -143,6 +148,7 @@ export class CredentialVersion {
     };
     return {
       pool: this.pool,
+      enter: (cancellation, trace) => enterTraced(this.pool, cancellation, trace),
       standing: this.standing,
       gate: new VerdictGate(),
       clock,
@@ -160,7 +166,10 @@ export class CredentialVersion {
         }
       },
       onAttempt,
-      onChallenge: (reason) => metrics.challenges.inc({ deployment, reason }),
+      onChallenge: (reason, trace) => {
+        metrics.challenges.inc({ deployment, reason });
+        trace?.event('challenge', { 'digest_gateway.reason': reason });
+      },
       onSuccess: (target) => {
         this.#lastPath = target;
       },
@@ -180,11 +189,15 @@ export class CredentialVersion {
     const chosen = typeof renewAhead === 'object' ? renewAhead : { method: 'HEAD', path: this.#lastPath };
     if (chosen.path === undefined || !this.#owner.isInUse(this)) return;
     const [target = ''] = chosen.path.split('?');
-    const request = { method: chosen.method, target, headers: [], body: NO_BODY };
+    const { deployment } = this.#options;
+    const trace = this.#tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
+    const request = { method: chosen.method, target, headers: [], body: NO_BODY, trace };
     try {
       await this.handshake(request, nowhere, new Cancellation()).renew(replaced);
     } catch {
       // Counted as an attempt that failed; the nonce in use serves until the upstream refuses it.
+    } finally {
+      trace?.end();
     }
   }
 }

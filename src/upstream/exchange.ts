@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
 import { asGatewayError, isConnectionLost } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
 
@@ -23,6 +24,8 @@ export interface ExchangeRequest {
   readonly headers: readonly string[];
   readonly body: Buffer | AsyncIterable<Buffer> | null;
   readonly cancellation: Cancellation;
+  /** What it is part of; undefined: nothing is traced. */
+  readonly trace: TracedWork | undefined;
   /**
    * Sees the status and the Authentication-Info of an answer that is no 401, before the sink does.
    * @throws GatewayError when the answer must not go further

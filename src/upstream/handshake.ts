@@ -65,7 +65,7 @@ export class Handshake {
    */
   async run(): Promise<void> {
     const { pool } = this.#parts;
-    const entry = pool.reserve() ?? (await pool.enter(this.#cancellation));
+    const entry = pool.reserve() ?? (await this.#parts.enter(this.#cancellation, this.#request.trace));
     if (entry instanceof Nonce) await this.#walk(entry, undefined);
     else await this.#walk(undefined, entry);
   }
@@ -212,7 +212,7 @@ export class Handshake {
     this.#opening ??= pool.open();
     const contested = nonce !== undefined && (this.#contested || pool.isContested(nonce));
     if (contested && nonce.sharesStateWith(challenge)) return undefined;
-    this.#parts.onChallenge(this.#reason(this.#opening));
+    this.#parts.onChallenge(this.#reason(this.#opening), this.#request.trace);
     return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
   }
 

@@ -31,3 +31,24 @@ export function cannotRepeat(): GatewayError {
     'The upstream asked for authentication again after the body was sent, and the body is larger than body.replayUpTo. Send the request again.',
   );
 }
+
+export function overloaded(): GatewayError {
+  return new GatewayError(
+    'overloaded',
+    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
+  );
+}
+
+export function clientTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'request-timeout',
+    `The request's body was not there after ${totalTimeout} ms (timeouts.total).`,
+  );
+}
+
+export function upstreamTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'upstream-timeout',
+    `The request took longer than ${totalTimeout} ms in all (timeouts.total).`,
+  );
+}

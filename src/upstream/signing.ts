@@ -1,6 +1,7 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { hash } from '../digest/algorithms.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
 import type { RequestBody } from './body.ts';
 import type { ExchangeRequest } from './exchange.ts';
 
@@ -15,14 +16,16 @@ export interface UpstreamRequest {
   /** Flat list: name, value, name, value … */
   readonly headers: readonly string[];
   readonly body: RequestBody;
+  /** What it is part of; undefined: nothing is traced. */
+  readonly trace: TracedWork | undefined;
 }
 
 /** What goes over the wire. */
-export type Message = Pick<ExchangeRequest, 'method' | 'target' | 'headers' | 'body'>;
+export type Message = Pick<ExchangeRequest, 'method' | 'target' | 'headers' | 'body' | 'trace'>;
 
 /** The request as it is: the upstream will ask for authentication if it wants any. */
-export function unsigned({ method, target, headers, body }: UpstreamRequest): Message {
-  return { method, target, headers, body: payload(body) };
+export function unsigned({ method, target, headers, body, trace }: UpstreamRequest): Message {
+  return { method, target, headers, body: payload(body), trace };
 }
 
 /**
@@ -30,17 +33,17 @@ export function unsigned({ method, target, headers, body }: UpstreamRequest): Me
  * @throws GatewayError `body-too-large` when the answer needs a body that is not in memory
  */
 export function signed(request: UpstreamRequest, nonce: Nonce, nc: number): Message {
-  const { method, target, body } = request;
+  const { method, target, body, trace } = request;
   const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
   const authorization = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
   const headers = [...request.headers, 'authorization', authorization];
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-  return { method, target, headers, body: payload(body) };
+  return { method, target, headers, body: payload(body), trace };
 }
 
 /** A request that does nothing but make the upstream ask for authentication. */
-export function question({ target, headers }: UpstreamRequest): Message {
-  return { method: 'HEAD', target, headers: withoutLength(headers), body: null };
+export function question({ target, headers, trace }: UpstreamRequest): Message {
+  return { method: 'HEAD', target, headers: withoutLength(headers), body: null, trace };
 }
 
 function payload(body: RequestBody): Message['body'] {

@@ -1,13 +1,14 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import { GatewayError } from '../base/errors.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
 import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
 import { type ConnectionOptions, Connections } from './connections.ts';
 import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
-import { exchange } from './exchange.ts';
 import { Profile, type ProfileOptions, type Rotation, type VersionState } from './profile.ts';
+import { clientTooSlow, overloaded, upstreamTooSlow } from './refusals.ts';
 import type { AnswerSink } from './sink.ts';
+import { exchangeThrough } from './traced-exchange.ts';
 
 /** Requests that may wait for each connection before the gateway says that it is overloaded. */
 const QUEUE_PER_CONNECTION = 16;
@@ -19,6 +20,8 @@ export interface UpstreamOptions extends ConnectionOptions, VersionOptions {
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
+  /** Whether the upstream is told of the trace that a request is part of. */
+  readonly forwardTrace: boolean;
 }
 
 /** A client's request as it is to reach the upstream. */
@@ -30,6 +33,8 @@ export interface ClientRequest {
   readonly headers: readonly string[];
   /** Undefined: the request has no body. */
   readonly body: BodySource | undefined;
+  /** What it is part of; undefined: nothing is traced. */
+  readonly trace: TracedWork | undefined;
 }
 
 export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {
@@ -203,7 +208,7 @@ export class Upstream {
     const { clock, onRotation } = this.#externals;
     const externals: VersionExternals = {
       ...this.#externals,
-      exchange: (request, sink) => exchange(this.connections.dispatcher, request, sink),
+      exchange: exchangeThrough(this.connections, this.options),
     };
     const open: ProfileOptions['open'] = (credential, owner) =>
       new CredentialVersion(credential, this.options, externals, owner);
@@ -214,25 +219,4 @@ export class Upstream {
       onRotation: (rotation) => onRotation({ deployment, ...rotation }),
     });
   }
-}
-
-function overloaded(): GatewayError {
-  return new GatewayError(
-    'overloaded',
-    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
-  );
-}
-
-function clientTooSlow(totalTimeout: number): GatewayError {
-  return new GatewayError(
-    'request-timeout',
-    `The request's body was not there after ${totalTimeout} ms (timeouts.total).`,
-  );
-}
-
-function upstreamTooSlow(totalTimeout: number): GatewayError {
-  return new GatewayError(
-    'upstream-timeout',
-    `The request took longer than ${totalTimeout} ms in all (timeouts.total).`,
-  );
 }

@@ -39,6 +39,7 @@ describe('a configuration that is right', () => {
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
       control: { address: '127.0.0.1', port: 8081 },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
+      log: { level: 'info', requests: false },
       anonymous: false,
       credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
       deployments: {
@@ -47,6 +48,7 @@ describe('a configuration that is right', () => {
           match: { pathPrefix: '/a/' },
           credential: 'a',
           injectSite: false,
+          forwardTrace: false,
           operations: {},
           unlistedOperations: 'allow',
           digest: {
@@ -77,6 +79,7 @@ describe('a configuration that is right', () => {
       '      - { deployment: d }',
       '  - { id: nobody, identify: { addresses: [10.0.0.2] } }',
       'anonymous: true',
+      'log: { level: warn, requests: true }',
       'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
       'deployments:',
       '  d:',
@@ -85,6 +88,7 @@ describe('a configuration that is right', () => {
       '    siteParameter: site_name',
       '    sites: { x: { credential: a } }',
       '    injectSite: true',
+      '    forwardTrace: true',
       '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
       '    unlistedOperations: deny',
       '    digest: { algorithms: [MD5] }',
@@ -123,6 +127,7 @@ describe('a configuration that is right', () => {
         },
         { id: 'nobody', identify: { addresses: [expect.any(Network)] }, allow: [] },
       ],
+      log: { level: 'warn', requests: true },
       anonymous: true,
       credentials: {
         a: { username: { value: expect.any(Secret) }, password: { file: '/srv/gateway/sub/key' } },
@@ -134,6 +139,7 @@ describe('a configuration that is right', () => {
           siteParameter: 'site_name',
           sites: { x: { credential: 'a' } },
           injectSite: true,
+          forwardTrace: true,
           operations: {
             o: { method: 'GET', path: '/a/{id}', parameters: { s: 'text?' } },
             p: { method: 'POST', path: '/b/', parameters: {} },

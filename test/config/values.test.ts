@@ -18,6 +18,21 @@ const withMatch = (match: string) =>
 
 const listeners: Case[] = [
   [
+    'a level of the log that does not exist',
+    `${RIGHT}\nlog: { level: verbose }`,
+    ['3:15 log.level: must be one of debug, info, warn, error'],
+  ],
+  [
+    'lines of requests as text',
+    `${RIGHT}\nlog: { requests: all }`,
+    ['3:18 log.requests: must be true or false'],
+  ],
+  [
+    'traces to forward as text',
+    withMore('forwardTrace: all'),
+    ['7:19 deployments.d.forwardTrace: must be true or false'],
+  ],
+  [
     'a port as text',
     `${RIGHT}\nlisten: { port: "80" }`,
     ['3:17 listen.port: must be a whole number from 0 to 65535'],

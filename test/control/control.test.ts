@@ -36,6 +36,17 @@ describe('health', () => {
     expect([answer.status, await answer.json()]).toEqual([wanted, readiness]);
   });
 
+  test('readiness tells people a line for each check', async () => {
+    const broken = { name: 'store', ok: false, detail: 'Redis is not there' };
+    const origin = await start({ status: 'degraded', checks: [...ready.checks, broken] });
+    const answer = await fetch(`${origin}/readyz?verbose`);
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/plain; charset=utf-8']);
+    expect(await answer.text()).toBe('ok     data-plane\nwrong  store: Redis is not there\ndegraded\n');
+    await close?.();
+    const unready = await start({ status: 'unready', checks: [broken] });
+    expect((await fetch(`${unready}/readyz?verbose`)).status).toBe(503);
+  });
+
   test('liveness follows the planes', async () => {
     expect((await fetch(`${await start(ready)}/livez`)).status).toBe(200);
     await close?.();

@@ -26,6 +26,11 @@ describe('upstream goes', () => {
     expect(outboundHeaders(raw, '1.1')).toEqual([...raw, ...VIA]);
   });
 
+  test('the context of a trace, where it is wanted', () => {
+    const raw = ['traceparent', '00-1', 'Tracestate', 'a=1', 'baggage', 'b=2'];
+    expect(outboundHeaders([...raw, 'X-Api-Key', 'k'], '1.1', true)).toEqual([...raw, ...VIA]);
+  });
+
   test('a Via that is there already, before our own', () => {
     expect(outboundHeaders(['Via', '1.0 first'], '1.1')).toEqual(['Via', '1.0 first', ...VIA]);
     expect(outboundHeaders([], '1.0')).toEqual(['via', '1.0 digest-gateway']);
@@ -45,6 +50,9 @@ describe('upstream goes', () => {
     'X-Forwarded-Port',
     'X-Forwarded-Proto',
     'X-Real-IP',
+    'Traceparent',
+    'Tracestate',
+    'Baggage',
   ])('no %s, in whatever case', (name) => {
     for (const written of [name, name.toLowerCase(), name.toUpperCase()]) {
       expect(outboundHeaders(['A', '1', written, 'x', 'B', '2'], '1.1')).toEqual([

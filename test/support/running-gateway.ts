@@ -10,6 +10,7 @@ import { parseConfig } from '../../src/config/load.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
+import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/upstream/upstream-tls.ts';
 import { metricOf } from './metric.ts';
 
@@ -50,13 +51,14 @@ export interface StartOptions {
   readonly clock?: Clock;
   readonly redis?: RedisOptions;
   readonly audit?: AuditOptions;
+  readonly tracing?: Tracing;
 }
 
 /** A gateway as `serve` runs it, on free ports, with one deployment for each given upstream. */
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
-  { clock = monotonicClock, redis, audit }: StartOptions = {},
+  { clock = monotonicClock, redis, audit, tracing }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
   const { setup } = await setupFor(deployments, top, versions);
@@ -70,6 +72,7 @@ export async function startGateway(
       build: { version: 'test', node: process.version },
       spent: new SpentBuffers(() => {}),
       ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
+      tracing,
     },
   );
   const { listen, control } = await app.start();

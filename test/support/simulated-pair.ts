@@ -3,6 +3,7 @@ import type { AuditOptions } from '../../src/audit/file-audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import type { Tracing } from '../../src/tracing/tracing.ts';
 import { startRelay } from './relay.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
 
@@ -30,6 +31,7 @@ export interface PairOptions {
   readonly proxyCa?: string;
   readonly clock?: Clock;
   readonly audit?: AuditOptions;
+  readonly tracing?: Tracing;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
 }
@@ -65,6 +67,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
     credential,
     credentials,
     proxyCa,
+    tracing,
   } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
@@ -83,7 +86,11 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const gateway = await startGateway(
     { submissions: deployment },
     { ...top, credentials: { ...credentials, ...(credential !== undefined && { submissions: credential }) } },
-    { ...(clock !== undefined && { clock }), ...(audit !== undefined && { audit }) },
+    {
+      ...(clock !== undefined && { clock }),
+      ...(audit !== undefined && { audit }),
+      ...(tracing !== undefined && { tracing }),
+    },
   );
   return {
     simulator,
