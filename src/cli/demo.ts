@@ -34,7 +34,7 @@ async function demo(freePorts: boolean): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'digest-gateway-demo-'));
   try {
     const audit = auditIn(folder);
-    const { app } = await gatewayProcess({ ...(await demoSetup(simulator, freePorts)), audit });
+    const { app, stopTracing } = await gatewayProcess({ ...(await demoSetup(simulator, freePorts)), audit });
     const { listen, control } = await app.start();
     try {
       print(...describe(simulator), `gateway    ${'clients'.padEnd(12)} ${urlOf(listen)}`);
@@ -45,6 +45,7 @@ async function demo(freePorts: boolean): Promise<void> {
       await shutdownSignal();
     } finally {
       await app.close();
+      await stopTracing();
     }
   } finally {
     await rm(folder, { recursive: true });
