@@ -7,15 +7,13 @@ import { sameFixtures } from './app/fixtures.ts';
 import { observe, readiness } from './app/health.ts';
 import { buildIdentification } from './app/identity.ts';
 import { limitsOptions, openLimits } from './app/limits.ts';
+import { openStore } from './app/store.ts';
 import { followListenTls } from './app/listen-tls.ts';
 import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
-import { MemoryChallengeStore } from './challenges/memory.ts';
-import { openRedisStore } from './challenges/redis.ts';
-import type { RedisOptions } from './challenges/redis-connection.ts';
-import type { ChallengeStore, NoncePolicy } from './challenges/store.ts';
+import type { NoncePolicy } from './challenges/store.ts';
 import type { ListenTls } from './config/listen-tls.ts';
 import { ControlPlane } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
@@ -217,26 +215,6 @@ async function openPlanes(
       throw error;
     }),
   };
-}
-
-/** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
-function openStore(
-  redis: RedisOptions | undefined,
-  { storeUp, storeErrors }: Metrics,
-  log: Log,
-  onUp: (up: boolean) => void,
-): ChallengeStore {
-  storeUp.set(redis === undefined ? 1 : 0);
-  if (redis === undefined) return new MemoryChallengeStore();
-  return openRedisStore(redis, {
-    onUp: (up, reason) => {
-      storeUp.set(up ? 1 : 0);
-      onUp(up);
-      if (up) log.info('Redis is there: nonces are shared');
-      else log.warn({ reason }, 'Redis is not there: nonces are not shared, and everything else goes on');
-    },
-    onError: (operation) => storeErrors.inc({ operation }),
-  });
 }
 
 function tellRotation(rotation: DeploymentRotation, metrics: Metrics, log: Log): void {
