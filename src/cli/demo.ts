@@ -41,8 +41,9 @@ async function demo(freePorts: boolean): Promise<void> {
       print(`gateway    ${'control'.padEnd(12)} ${urlOf(control)}  (/livez, /readyz, /metrics)`);
       print(`audit log  ${'until the end'.padEnd(12)} ${join(audit.directory, audit.replica)}`);
       for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
+      const ended = shutdownSignal();
       print('', 'Running. Try the lines above yourself; Ctrl-C stops.');
-      await shutdownSignal();
+      await ended;
     } finally {
       await app.close();
       await stopTracing();

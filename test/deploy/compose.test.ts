@@ -1,12 +1,18 @@
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { readFile, stat } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { parse } from 'yaml';
+import { parse, stringify } from 'yaml';
 import { loadConfig, loadSettings } from '../../src/config/load.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
+import { startSimulator } from '../../src/simulator/simulator.ts';
 import { runCommand } from '../support/command.ts';
+import { firstLine } from '../support/first-line.ts';
+import { startRedis } from '../support/redis.ts';
 import { repository } from '../support/repository.ts';
+import { until } from '../support/until.ts';
 
 const deploy = join(repository, 'deploy');
 const read = (name: string): Promise<string> => readFile(join(repository, name), 'utf8');
@@ -86,3 +92,40 @@ test('every service gives up its privileges, and images are pinned to a version'
     if (service['build'] === undefined) expect(service['image']).toMatch(/:v?\d+\.\d+\.\d+/);
   }
 });
+
+test('and together they serve: the same files, on loopback and free ports', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'compose-'));
+  const caFile = join(folder, 'ca.pem');
+  const free = Object.entries(simulator.deployments).map(([name, each]) => [name, { ...each, port: 0 }]);
+  const settings = { ...simulator, host: '127.0.0.1', sidePort: 0, caFile };
+  const upstream = await startSimulator({ ...settings, deployments: Object.fromEntries(free) });
+  const redis = await startRedis();
+  const written = parse(await read('deploy/compose/gateway.yaml'));
+  written.listen = { address: '127.0.0.1', port: 0 };
+  Object.assign(written.control, { address: '127.0.0.1', port: 0 });
+  written.redis.url = redis.url;
+  written.clients[0].identify.addresses.push('127.0.0.0/8');
+  for (const [name, deployment] of Object.entries<Record<string, unknown>>(written.deployments)) {
+    Object.assign(deployment, { baseUrl: upstream.deployments[name]?.origin, tls: { caFile } });
+  }
+  await writeFile(join(folder, 'gateway.yaml'), stringify(written));
+  const program = join(repository, 'src/cli/digest-gateway.js');
+  const child = spawn(process.execPath, [program, 'serve', '--config', join(folder, 'gateway.yaml')], {
+    env: services.gateway.environment,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  try {
+    const { listen, control: checked } = JSON.parse(
+      await firstLine(child, (line) => line.includes('"control"')),
+    );
+    const [, asked = ''] = /(\/api\/\S+?)"/.exec(await read('docker-compose.yml')) ?? [];
+    const answer = await fetch(`${listen}${asked}`);
+    expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('A-1001')]);
+    await until(async () => (await (await fetch(`${checked}/readyz?verbose`)).text()).endsWith('\nready\n'));
+  } finally {
+    child.kill('SIGKILL');
+    await redis.close();
+    await upstream.close();
+    await rm(folder, { recursive: true });
+  }
+}, 20_000);

@@ -6,6 +6,7 @@ import { basename, delimiter, dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Instruction, readDockerfile, type Stage } from '../support/dockerfile.ts';
+import { firstLine } from '../support/first-line.ts';
 import { repository } from '../support/repository.ts';
 
 /** Who runs nothing else, where root may choose. */
@@ -181,23 +182,6 @@ async function runHealthcheck(control: string): Promise<{ status: number }> {
   const child = spawn(process.execPath, ['-e', script.replace('http://127.0.0.1:8081', control)], NOBODY);
   const [status] = await once(child, 'exit');
   return { status };
-}
-
-/** The first line that passes, of those that come from now on. */
-async function firstLine(
-  child: ChildProcess,
-  passes: (line: string) => boolean,
-  of: 'stdout' | 'stderr' = 'stderr',
-): Promise<string> {
-  let printed = '';
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
-  child[of]?.setEncoding('utf8').on('data', (piece: string) => {
-    printed += piece;
-    const line = printed.split('\n').slice(0, -1).find(passes);
-    if (line !== undefined) resolve(line);
-  });
-  child.once('exit', () => reject(new Error(`It ended:\n${printed}`)));
-  return promise;
 }
 
 async function writeProtect(folder: string): Promise<void> {
