@@ -34,7 +34,7 @@ export interface ClientRequest {
   /** Undefined: the request has no body. */
   readonly body: BodySource | undefined;
   /** What it is part of; undefined: nothing is traced. */
-  readonly trace: TracedWork | undefined;
+  readonly trace?: TracedWork | undefined;
 }
 
 export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {

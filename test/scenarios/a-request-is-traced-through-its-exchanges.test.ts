@@ -1,10 +1,12 @@
 import { expect, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
+import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 import { authors, startPair } from '../support/simulated-pair.ts';
 import { echoOf } from '../support/wire.ts';
 
+const folder = useFolders();
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const TRACEPARENT = `00-${TRACE_ID}-b7ad6b7169203331-01`;
 
@@ -82,4 +84,13 @@ test('the upstream is told of a trace only where it is configured, and of the ex
   expect(await askEcho(untraced.gateway.port)).toBe(TRACEPARENT);
   const neither = await startPair();
   expect(await askEcho(neither.gateway.port)).toBeUndefined();
+});
+
+test('the wait for its record is a span where records are kept', async () => {
+  const { tracer, spans } = recordTraces();
+  const audit = auditOptions(await folder());
+  const { get } = await startPair({}, { audit, tracing: new Tracing(tracer) });
+  await (await get(authors)).text();
+  const request = spans.find(({ name }) => name === 'request');
+  expect(spans.find(({ name }) => name === 'audit')?.parent).toBe(request?.id);
 });
