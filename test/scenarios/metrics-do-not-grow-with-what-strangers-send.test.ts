@@ -4,10 +4,10 @@ import { useWire, type Wire } from '../support/wire.ts';
 
 const wire = useWire({ settings: { match: { pathPrefix: '/api/' } } });
 
-/** Every series of /metrics, without its value. */
+/** Every series of the gateway in /metrics, without its value; those of Node.js come and go with what it does. */
 async function seriesOf({ gateway }: Wire): Promise<string[]> {
   const text = await (await fetch(`${gateway.control}/metrics`)).text();
-  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  const lines = text.split('\n').filter((line) => line.startsWith('digest_gateway_'));
   return lines.map((line) => line.slice(0, line.lastIndexOf(' '))).sort();
 }
 
