@@ -20,7 +20,7 @@ const audit = await openAudit(
     pseudonymise: [],
     segment: { size: 64 * 1024, age: 86_400_000, keep: 86_400_000 },
   },
-  { log: { debug() {}, info: tell, warn: tell, error: tell } },
+  { log: { level: 'info', debug() {}, info: tell, warn: tell, error: tell } },
 );
 const server = createServer((req, res) => {
   const facts = {
