@@ -4,6 +4,7 @@ import { Routes } from '../gateway/routes.ts';
 import { parseTarget } from '../gateway/target.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
+import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
 
 /** A request as a client would send it. */
@@ -68,7 +69,7 @@ export function explain(config: Config, { client, method, target, host }: Questi
       site: grant.site,
       credential: grant.credential,
       sends: `${method} ${settings.baseUrl}${grant.target}`,
-      siteAdded: grant.target !== asked.path,
+      siteAdded: grant.target !== withoutPrefix(asked.path, rules.stripPrefix),
       parameters: Object.fromEntries(parameters),
     };
   } catch (error) {

@@ -23,6 +23,17 @@ const match = () =>
       error: 'has neither pathPrefix nor host: give at least one, or no request comes here',
     });
 
+const rewrite = () =>
+  z.strictObject(
+    {
+      stripPrefix: text(
+        'a path that starts with / and does not end with it, such as /submissions',
+        /^(?:\/[\w\-.~%!$&'()*+,;=:@]+)+$/,
+      ),
+    },
+    { error: SECTION },
+  );
+
 const digest = () =>
   z.strictObject(
     {
@@ -79,6 +90,7 @@ export const deploymentSchema = (folder: string) =>
     {
       baseUrl: origin(),
       match: match(),
+      rewrite: rewrite().exactOptional(),
       credential: text('the name of a credential').exactOptional(),
       siteParameter: text('the name of a query parameter, such as site_name', /^[\w\-.~]+$/).exactOptional(),
       sites: record(

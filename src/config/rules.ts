@@ -23,6 +23,7 @@ export function brokenRules(tree: unknown): Complaint[] {
     ...keysAt(tree, ['deployments']).flatMap((name) => [
       ...schemeFits(tree, name),
       ...credentialFits(tree, name),
+      ...rewriteFits(tree, name),
       ...operationsFit(tree, name),
       ...upstreamTlsFits(tree, name),
       ...egressFits(tree, name, (use, credential) => credentialExists(tree, use, credential)),
@@ -30,6 +31,23 @@ export function brokenRules(tree: unknown): Complaint[] {
     ...matchedTwice(tree, 'pathPrefix', (prefix) => prefix),
     ...matchedTwice(tree, 'host', (host) => host.toLowerCase()),
   ];
+}
+
+function* rewriteFits(tree: unknown, name: string): Generator<Complaint> {
+  const path = ['deployments', name, 'rewrite', 'stripPrefix'];
+  const prefix = textAt(tree, path);
+  const matched = textAt(tree, ['deployments', name, 'match', 'pathPrefix']);
+  if (prefix === undefined || (matched !== undefined && withSlash(matched).startsWith(withSlash(prefix))))
+    return;
+  yield {
+    path,
+    message:
+      'is not how match.pathPrefix begins, so no request has it: take the first segments of that prefix',
+  };
+}
+
+function withSlash(path: string): string {
+  return path.endsWith('/') ? path : `${path}/`;
 }
 
 function* exposure(tree: unknown): Generator<Complaint> {

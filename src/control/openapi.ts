@@ -38,7 +38,8 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
   const paths: Record<string, JsonObject> = {};
   for (const { rules, host } of deployments) {
     for (const operation of rules.catalogue.operations) {
-      const { path, method } = operation;
+      const { method } = operation;
+      const path = (rules.stripPrefix ?? '') + operation.path;
       const described = describeOperation(rules, operation, problems);
       paths[path] = {
         ...(host !== undefined && { servers: [serverOf(host, listen.port)] }),

@@ -1,4 +1,5 @@
 import type { Config } from '../config/schema.ts';
+import { withoutPrefix } from '../policy/rewrite.ts';
 import { withSite } from '../policy/site.ts';
 
 type DeploymentSettings = Config['deployments'][string];
@@ -21,10 +22,11 @@ export function probeOf(settings: DeploymentSettings, site: string | undefined):
   return { method, target: missing ? withSite(target, siteParameter, site) : target };
 }
 
-function withoutSite({ digest: { renewAhead }, operations, match }: DeploymentSettings): Probe {
+function withoutSite({ digest: { renewAhead }, operations, match, rewrite }: DeploymentSettings): Probe {
   if (typeof renewAhead === 'object') return { method: renewAhead.method, target: renewAhead.path };
   const readable = Object.values(operations).find(
     ({ method, path }) => method === 'GET' && !path.includes('{'),
   );
-  return { method: 'HEAD', target: readable?.path ?? match.pathPrefix ?? '/' };
+  const first = withoutPrefix(match.pathPrefix ?? '/', rewrite?.stripPrefix);
+  return { method: 'HEAD', target: readable?.path ?? first };
 }

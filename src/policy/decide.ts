@@ -13,6 +13,7 @@ import { ruleWithin } from './limit.ts';
 import { checkForm, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget } from './path.ts';
 import { decodeValue, Query } from './query.ts';
+import { withoutPrefix } from './rewrite.ts';
 import type { DeploymentRules } from './rules.ts';
 import { secondTarget } from './second-target.ts';
 import { siteOf, withSite } from './site.ts';
@@ -50,7 +51,7 @@ const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
  *   `parameter-invalid`, or `bad-request` where what a rule depends on can be read in two ways
  */
 export function decide(rules: DeploymentRules, client: Client, request: Request): Grant {
-  const { target } = request;
+  const target = withoutPrefix(request.target, rules.stripPrefix);
   const own = rulesFor(rules, client);
   const { path, query } = splitTarget(target);
   const operation = operationOf(rules, client, own, request.method, path);

@@ -1,10 +1,12 @@
 import { Catalogue, type OperationSettings } from './catalogue.ts';
+import { withoutPrefix } from './rewrite.ts';
 import { foldPath } from './spelling.ts';
 
 /** What a deployment's configuration says about who may ask for what. */
 export interface DeploymentSettings {
   readonly baseUrl: string;
   readonly match: { readonly pathPrefix?: string | undefined; readonly host?: string | undefined };
+  readonly rewrite?: { readonly stripPrefix: string } | undefined;
   readonly credential?: string | undefined;
   readonly siteParameter?: string | undefined;
   readonly sites?: Readonly<Record<string, { readonly credential: string }>> | undefined;
@@ -26,6 +28,8 @@ export interface Sites {
 /** A deployment's part of the policy, worked out once. */
 export interface DeploymentRules {
   readonly deployment: string;
+  /** What paths begin with for clients, and not for the upstream. */
+  readonly stripPrefix: string | undefined;
   /** Of a deployment without sites. */
   readonly credential: string;
   /** undefined: the query does not matter. */
@@ -44,14 +48,15 @@ export function compileRules(
 ): DeploymentRules {
   const others = Object.entries(all)
     .filter(([other, { baseUrl }]) => other !== name && sameOrigin(baseUrl, settings.baseUrl))
-    .flatMap(([, { match }]) => match.pathPrefix ?? []);
+    .flatMap(([, other]) => prefixOf(other) ?? []);
   return {
     deployment: name,
+    stripPrefix: settings.rewrite?.stripPrefix,
     credential: settings.credential ?? '',
     sites: sitesOf(settings),
     catalogue: new Catalogue(settings.operations),
     unlistedOperations: settings.unlistedOperations,
-    isOwnPath: ownPath(settings.match, others),
+    isOwnPath: ownPath(prefixOf(settings), settings.match.host, others),
   };
 }
 
@@ -66,7 +71,8 @@ function sitesOf({ siteParameter, sites, injectSite }: DeploymentSettings): Site
  * rules of /v2. One that a host name leads to has every path.
  */
 function ownPath(
-  { pathPrefix, host }: DeploymentSettings['match'],
+  pathPrefix: string | undefined,
+  host: string | undefined,
   others: readonly string[],
 ): ((path: string) => boolean) | undefined {
   if (pathPrefix === undefined || host !== undefined || others.length === 0) return undefined;
@@ -76,6 +82,11 @@ function ownPath(
     const read = folder(path);
     return read.startsWith(own) && !narrower.some((other) => read.startsWith(other));
   };
+}
+
+/** Where its paths begin at the upstream. */
+function prefixOf({ match, rewrite }: DeploymentSettings): string | undefined {
+  return match.pathPrefix && withoutPrefix(match.pathPrefix, rewrite?.stripPrefix);
 }
 
 function folder(path: string): string {

@@ -126,14 +126,6 @@ const later: Case[] = [
   ['workers', `${RIGHT}\nworkers: 1`, ['3:1 workers: is not available in this version: leave it out']],
 ];
 
-const laterInDeployments = ['rewrite'].map(
-  (key): Case => [
-    key,
-    withMore(`${key}: {}`),
-    [`7:5 deployments.d.${key}: is not available in this version: leave it out`],
-  ],
-);
-
 describe('a key that does not exist', () => {
   test.each(unknown)('%s', (_title, text, lines) => {
     expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
@@ -147,7 +139,7 @@ describe('credentials', () => {
 });
 
 describe('a key of a later version', () => {
-  test.each([...later, ...laterInDeployments])('%s', (_title, text, lines) => {
+  test.each(later)('%s', (_title, text, lines) => {
     expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });

@@ -37,6 +37,27 @@ const exposure: Case[] = [
 const plaintext = (...lines: string[]) =>
   withDeployment('baseUrl: http://a.example', 'match: { host: a }', 'credential: a', ...lines);
 
+const rewriting = (prefix: string, strip: string) =>
+  withDeployment(
+    'baseUrl: https://a.example',
+    `match: { pathPrefix: ${prefix} }`,
+    'credential: a',
+    `rewrite: { stripPrefix: ${strip} }`,
+  );
+const NOT_THE_PREFIX =
+  'is not how match.pathPrefix begins, so no request has it: take the first segments of that prefix';
+
+const rewrites: Case[] = [
+  ['all of the prefix', rewriting('/gw/a', '/gw/a'), []],
+  ['its first segment', rewriting('/gw/a/', '/gw'), []],
+  [
+    'a part of a segment',
+    rewriting('/gw/a', '/g'),
+    [`7:29 deployments.d.rewrite.stripPrefix: ${NOT_THE_PREFIX}`],
+  ],
+  ['another prefix', rewriting('/gw/a', '/b'), [`7:29 deployments.d.rewrite.stripPrefix: ${NOT_THE_PREFIX}`]],
+];
+
 const credentials: Case[] = [
   [
     'an origin without TLS',
@@ -145,9 +166,12 @@ const matches: Case[] = [
 ];
 
 describe('rules between parts', () => {
-  test.each([...exposure, ...credentials, ...sites, ...names, ...matches])('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
-  });
+  test.each([...exposure, ...rewrites, ...credentials, ...sites, ...names, ...matches])(
+    '%s',
+    (_title, text, lines) => {
+      expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    },
+  );
 
   test('all faults of all kinds are told at once, in the order of the file', () => {
     const text = [
