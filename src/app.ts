@@ -133,6 +133,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       metrics,
       build: externals.build,
       clock,
+      audit,
       setup: () => inForce,
       configuredAt: () => configuredAt,
       storeUp: () => storeUp,

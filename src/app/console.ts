@@ -1,3 +1,4 @@
+import { type Audit, noAudit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Readiness } from '../control/control.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
@@ -6,6 +7,7 @@ import type { RecentFault } from '../gateway/fault-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { CredentialState } from '../upstream/upstream.ts';
+import { auditSource } from './console-audit.ts';
 import type { AppSetup } from './deployments.ts';
 import { checkOf, isOfDeployment, isServing } from './health.ts';
 
@@ -13,6 +15,7 @@ export interface ConsoleParts {
   readonly metrics: Metrics;
   readonly build: BuildInfo;
   readonly clock: Clock;
+  readonly audit: Audit;
   /** The setup in force, and when it was taken over, in Unix milliseconds. */
   readonly setup: () => AppSetup;
   readonly configuredAt: () => number;
@@ -24,7 +27,8 @@ export interface ConsoleParts {
 
 /** What the gateway tells its console. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { metrics, build, clock, setup, configuredAt, storeUp, readiness, deployments, faults } = parts;
+  const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, faults } =
+    parts;
   return {
     metrics,
     version: build.version,
@@ -47,7 +51,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     },
     clients: () => setup().config.clients.map(({ id }) => id),
     faults: () => faults().map((fault) => faultView(fault, clock)),
-    audit: undefined,
+    audit: audit === noAudit ? undefined : auditSource(audit),
   };
 }
 

@@ -21,8 +21,8 @@ const REQUESTS = [
   '/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27',
 ];
 
-/** Of a site that the gateway has no credential for. */
-const REFUSED = '/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=elsewhere&ids=%27A-1001%27';
+/** The clients in config/demo.yaml, by their API keys; the second one may not ask for everything. */
+const KEYS = ['demo-reporting-key', 'demo-archive-key'];
 /** Short, so that there is something to see of how nonces end. */
 const NONCE_LIFETIME_MS = 60_000;
 
@@ -51,7 +51,7 @@ async function demo(freePorts: boolean): Promise<void> {
       print(`audit log  ${'until the end'.padEnd(12)} ${join(audit.directory, audit.replica)}`);
       for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
       const ended = shutdownSignal();
-      traffic = startTraffic([...REQUESTS, REFUSED].map((path) => new Request(`${urlOf(listen)}${path}`)));
+      traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, urlOf(listen))));
       print('', `Running, with some traffic: see it at ${urlOf(control)}/`);
       print('Try the lines above yourself; Ctrl-C stops.');
       await ended;
@@ -64,6 +64,10 @@ async function demo(freePorts: boolean): Promise<void> {
     await rm(folder, { recursive: true });
     await simulator.close();
   }
+}
+
+function requestsOf(apiKey: string, gateway: string): Request[] {
+  return REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': apiKey } }));
 }
 
 /** As long as the demo runs, with a key that nobody keeps. */

@@ -1,8 +1,11 @@
+import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Browser, Page } from 'playwright-core';
+import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { type BuiltConsole, buildConsole, openBrowser, openPage } from '../support/browser.ts';
 import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
 
+const folder = useFolders();
 let built: BuiltConsole;
 let browser: Browser;
 
@@ -29,6 +32,12 @@ async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Prom
   await page.close();
   expect(complaints).toEqual([]);
 }
+
+const CLIENTS = ['reporting', 'archive'].map((id) => ({
+  id,
+  identify: { apiKeySha256: createHash('sha256').update(`${id}-key`).digest('hex') },
+  allow: id === 'reporting' ? [{ deployment: 'submissions' }] : [],
+}));
 
 /** One thing that is told of the deployment. */
 function fact(page: Page, term: string, text: RegExp) {
@@ -110,14 +119,35 @@ test('a refused credential: broken, and the circuit is open', () =>
   }));
 
 test('a refused client: what was refused, and how often', () =>
-  watch({ top: { anonymous: false } }, async (pair, page) => {
-    for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(401);
+  watch({ top: { anonymous: false, clients: CLIENTS } }, async (pair, page) => {
+    const ask = (key: string) => pair.get(authors, { headers: { 'x-api-key': key } });
+    for (let count = 0; count < 3; count += 1) expect((await ask('archive-key')).status).toBe(403);
+    expect((await ask('nobody-key')).status).toBe(401);
+    await page
+      .getByRole('row', { name: /^archive/ })
+      .getByText('client-forbidden 3')
+      .waitFor();
     await page
       .getByRole('row', { name: /^unknown/ })
-      .getByText('client-unknown 3')
+      .getByText('client-unknown 1')
+      .waitFor();
+    await page
+      .getByRole('row', { name: /^reporting/ })
+      .getByText('none')
       .waitFor();
     await card(page).getByText('● ok').waitFor();
   }));
+
+test('the audit log: each answer as it leaves, and that its chain holds', async () => {
+  const audit = auditOptions(await folder());
+  await watch({ audit }, async (pair, page) => {
+    expect((await pair.get(authors)).status).toBe(200);
+    const log = page.getByRole('region', { name: 'Audit', exact: true });
+    await log.getByText(/^Chain intact: at the start its newest segment fitted its seals/).waitFor();
+    await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
+    await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200 / }).waitFor();
+  });
+});
 
 test('a reload: deployments come and go', () =>
   watch({}, async (pair, page) => {
