@@ -1,6 +1,6 @@
 import type { AuditLine, AuditView, ChainView } from '../view.ts';
 import { element, List, type Row, setText } from './dom.ts';
-import { count, counted, moment } from './format.ts';
+import { count, counted, moment, timeOfDay } from './format.ts';
 
 /** Lines that are kept to be filtered, and lines that are shown. */
 const KEPT = 1000;
@@ -31,11 +31,10 @@ export class AuditPanel {
 
   constructor(parent: HTMLElement) {
     for (const [value, label] of [
-      ['', 'everything'],
+      ['', 'answers and events'],
       ['refused', 'refused or failed'],
-      ['access', 'answers'],
-      ['outcome', 'outcomes'],
       ['admin', 'the gateway itself'],
+      ['all', 'everything, outcomes too'],
     ] as const) {
       this.#kind.append(element('option', { value }, label));
     }
@@ -101,7 +100,8 @@ export class AuditPanel {
 }
 
 function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
-  return wanted === '' || kind === wanted || (wanted === 'refused' && (code !== '' || status >= 400));
+  if (wanted === 'refused') return code !== '' || status >= 400;
+  return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
 }
 
 function holds(line: AuditLine, wanted: string): boolean {
@@ -112,10 +112,10 @@ function row(line: AuditLine): Row<AuditLine> {
   const { time, client, deployment, site, operation, method, path, status, code, requestId, kind } = line;
   const request = operation === '' ? `${method} ${path}` : `${operation} (${method} ${path})`;
   const cells = [
-    moment(Date.parse(time)),
+    timeOfDay(Date.parse(time)),
     client,
     site === '' ? deployment : `${deployment}, ${site}`,
-    kind === 'access' ? request : kind,
+    kind === 'admin' ? operation : request,
     `${status === 0 ? '' : status} ${code}`.trim(),
     requestId,
   ];
