@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import { isNativeError } from 'node:util/types';
 import { changesOf } from './app/changes.ts';
+import { consoleSource } from './app/console.ts';
 import { type AppSetup, buildDeployments, gatewayOptions, offerCredentials } from './app/deployments.ts';
 import { warnOfMissingAddresses } from './app/egress.ts';
 import { sameFixtures } from './app/fixtures.ts';
@@ -8,6 +9,7 @@ import { observe, readiness } from './app/health.ts';
 import { buildIdentification } from './app/identity.ts';
 import { limitsOptions, openLimits } from './app/limits.ts';
 import { followListenTls } from './app/listen-tls.ts';
+import { tellRotation } from './app/rotation.ts';
 import { openStore } from './app/store.ts';
 import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
@@ -15,7 +17,8 @@ import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
 import type { NoncePolicy } from './challenges/store.ts';
 import type { ListenTls } from './config/listen-tls.ts';
-import { ControlPlane } from './control/control.ts';
+import { CONSOLE_PACE, type ConsolePace } from './control/console.ts';
+import { ControlPlane, type Readiness } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
@@ -38,6 +41,9 @@ export interface AppExternals {
   readonly audit?: Audit;
   /** Undefined: nothing is traced. */
   readonly tracing: Tracing | undefined;
+  /** Where the built page of the console is. */
+  readonly consoleFolder: string;
+  readonly consolePace?: ConsolePace;
 }
 
 export interface App {
@@ -90,6 +96,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   let live = false;
   let inForce = setup;
   let closing: Promise<void> | undefined;
+  let configuredAt = Date.now();
 
   const limits = openLimits(setup, clock, metrics);
   const identityExternals = { clock, log, metrics };
@@ -115,12 +122,28 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     metrics.listenCertificateExpiry.set(tls.expires);
   };
   let stopFollowing: (() => void) | undefined;
+  const ready = (): Promise<Readiness> => readiness(live, storeUp, audit, deployments);
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
     observe: () => observe(metrics, deployments, audit),
     live: () => live,
-    readiness: () => readiness(live, storeUp, audit, deployments),
+    readiness: ready,
+    console: consoleSource({
+      metrics,
+      build: externals.build,
+      clock,
+      audit,
+      setup: () => inForce,
+      configuredAt: () => configuredAt,
+      storeUp: () => storeUp,
+      readiness: ready,
+      deployments: () => deployments,
+      faults: () => gateway.recentFaults,
+    }),
+    consoleFolder: externals.consoleFolder,
+    pace: externals.consolePace ?? CONSOLE_PACE,
+    onError: (error) => log.error({ cause: String(error) }, 'the control plane failed to answer'),
     offer: () => ({ version: externals.build.version, listen: listening, deployments }),
   });
 
@@ -156,6 +179,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         identification = buildIdentification(next.config, identityExternals);
         gateway.configure(gatewayOptions(next, built, identification));
         renew(next.listenTls);
+        configuredAt = Date.now();
         limits.configure(limitsOptions(next.config));
         for (const each of built) if (!added.includes(each)) offerCredentials(next, each);
         await limits.restore();
@@ -181,6 +205,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 
     offer(set) {
       audit.admin('credential-read', { credential: set.name });
+      const credentials = new Map(inForce.credentials).set(set.name, set);
+      inForce = { ...inForce, credentials };
       for (const { upstream } of deployments) {
         upstream.connections.offer(set);
         if (upstream.uses(set.name)) upstream.offer(set);
@@ -215,17 +241,4 @@ async function openPlanes(
       throw error;
     }),
   };
-}
-
-function tellRotation(rotation: DeploymentRotation, metrics: Metrics, log: Log): void {
-  const { deployment, credential, result } = rotation;
-  metrics.credentialRotations.inc({ deployment, credential, result });
-  if (result === 'promoted') {
-    log.info(rotation, 'the upstream accepted another version of the credential: it is in use from now on');
-  } else {
-    log.error(
-      rotation,
-      'the upstream does not accept the new version of the credential, and the old one stays: check the new one',
-    );
-  }
 }

@@ -90,6 +90,17 @@ function forgetAll(metrics: Metrics): void {
   }
 }
 
+const CHECK = 'deployment:';
+
+/** Name of a deployment's line in the readiness. */
+export function checkOf(deployment: string): string {
+  return `${CHECK}${deployment}`;
+}
+
+export function isOfDeployment(check: string): boolean {
+  return check.startsWith(CHECK);
+}
+
 function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream): void {
   const { nonceAge, nonceLifetime, noncePolicy } = metrics;
   for (const policy of NONCE_POLICIES) {
@@ -117,7 +128,7 @@ async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check
   if (!leaves) {
     problems.push('the address of egress.localAddress is not on this host: add it to an interface');
   }
-  const check = { name: `deployment:${name}`, ok: problems.length === 0, detail: problems.join('; ') };
+  const check = { name: checkOf(name), ok: problems.length === 0, detail: problems.join('; ') };
   return { check, serves: leaves && states.some(isServing) };
 }
 
@@ -134,6 +145,7 @@ function credentialProblems(states: readonly CredentialState[]): string[] {
   });
 }
 
-function isServing({ inUse, state }: CredentialState): boolean {
+/** Whether requests go out with it. */
+export function isServing({ inUse, state }: CredentialState): boolean {
   return inUse && state !== 'refused';
 }

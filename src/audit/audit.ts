@@ -1,5 +1,6 @@
 import type { Log } from '../base/log.ts';
 import type { Waiter } from './journal.ts';
+import type { RecentRecords } from './recent.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
 import type { Head } from './seal.ts';
 
@@ -13,6 +14,10 @@ export interface Audit {
   readonly refusing: boolean;
   /** Records since the start; and those that were not written in time, or at all. */
   readonly counts: { readonly records: number; readonly failures: number };
+  /** What was found changed in the newest segment at the start; undefined: nothing. */
+  readonly damage: string | undefined;
+  /** The last records, for whoever looks on. */
+  readonly recent: Pick<RecentRecords, 'since'>;
   /**
    * Records an answer that is about to leave; the waiter is told when it may, now or later. Gives the number of
    * the record, 0 when there is none.
@@ -38,6 +43,8 @@ export const noAudit: Audit = {
   failing: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },
+  damage: undefined,
+  recent: { since: () => ({ records: [], position: 0 }) },
   access: pass,
   refusal: pass,
   missed() {},

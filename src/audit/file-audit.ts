@@ -7,6 +7,7 @@ import { Journal } from './journal.ts';
 import { type AuditKeys, auditKeys } from './keys.ts';
 import { recordedTarget } from './parameters.ts';
 import { Pseudonyms } from './pseudonyms.ts';
+import { RecentRecords } from './recent.ts';
 import {
   type AccessFacts,
   type AdminDetails,
@@ -77,6 +78,8 @@ class FileAudit implements Audit {
   #outage: { readonly reason: string; readonly since: number } | undefined;
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
   readonly counts = { records: 0, failures: 0 };
+  readonly recent = new RecentRecords();
+  readonly damage: string | undefined;
 
   constructor(options: AuditOptions, { chain, recovered, folder, keys }: Parts, externals: AuditExternals) {
     this.#options = options;
@@ -103,6 +106,8 @@ class FileAudit implements Audit {
         this.counts.failures += 1;
       },
     });
+    const { damaged } = recovered;
+    this.damage = damaged && `${damaged.segment}, line ${damaged.fault.line}: ${damaged.fault.message}`;
     this.#tellOf(recovered);
     this.#upkeep.begin();
   }
@@ -167,7 +172,9 @@ class FileAudit implements Audit {
       return 0;
     }
     this.counts.records += 1;
-    return this.#journal.append(record, waiter);
+    const seq = this.#journal.append(record, waiter);
+    this.recent.add({ seq, at: Date.now(), record });
+    return seq;
   }
 
   #countUnrecorded(count: number): void {

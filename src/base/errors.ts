@@ -103,6 +103,12 @@ export function errorKinds(): [ErrorCode, ErrorKind][] {
   return Object.entries(table) as [ErrorCode, ErrorKind][];
 }
 
+/** The title of a code as metrics have it; of one that does not exist, the text itself. */
+export function titleOf(code: string): string {
+  const kinds: Readonly<Record<string, ErrorKind>> = table;
+  return kinds[code]?.title ?? code;
+}
+
 /**
  * A failure with a stable code. `detail` is for the client: what happened and what to do, never a
  * secret, a nonce or an upstream's address; `cause` is for the log.

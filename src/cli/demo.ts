@@ -9,6 +9,7 @@ import type { AuditOptions } from '../audit/file-audit.ts';
 import { Secret } from '../base/secret.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
+import { type DemoTraffic, startTraffic } from './demo-traffic.ts';
 import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
 import { readSetup } from './setup.ts';
 import { describe } from './simulate.ts';
@@ -20,6 +21,11 @@ const REQUESTS = [
   '/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27',
 ];
 
+/** The clients in config/demo.yaml, by their API keys; the second one may not ask for everything. */
+const KEYS = ['demo-reporting-key', 'demo-archive-key'];
+/** Short, so that there is something to see of how nonces end. */
+const NONCE_LIFETIME_MS = 60_000;
+
 /** `demo`: simulator and gateway together, with nothing to configure. */
 export function registerDemo(program: Command): void {
   program
@@ -30,21 +36,27 @@ export function registerDemo(program: Command): void {
 }
 
 async function demo(freePorts: boolean): Promise<void> {
-  const simulator = await startSimulator(freePorts ? defaultSettings() : defaultSettings(demoPorts));
+  const { deployments, ...settings } = freePorts ? defaultSettings() : defaultSettings(demoPorts);
+  const submissions = { ...deployments.submissions, nonceLifetimeMs: NONCE_LIFETIME_MS };
+  const simulator = await startSimulator({ ...settings, deployments: { ...deployments, submissions } });
   const folder = await mkdtemp(join(tmpdir(), 'digest-gateway-demo-'));
   try {
     const audit = auditIn(folder);
     const { app, stopTracing } = await gatewayProcess({ ...(await demoSetup(simulator, freePorts)), audit });
     const { listen, control } = await app.start();
+    let traffic: DemoTraffic | undefined;
     try {
       print(...describe(simulator), `gateway    ${'clients'.padEnd(12)} ${urlOf(listen)}`);
-      print(`gateway    ${'control'.padEnd(12)} ${urlOf(control)}  (/livez, /readyz, /metrics)`);
+      print(`gateway    ${'control'.padEnd(12)} ${urlOf(control)}  (console, /livez, /readyz, /metrics)`);
       print(`audit log  ${'until the end'.padEnd(12)} ${join(audit.directory, audit.replica)}`);
       for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
       const ended = shutdownSignal();
-      print('', 'Running. Try the lines above yourself; Ctrl-C stops.');
+      traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, urlOf(listen))));
+      print('', `Running, with some traffic: see it at ${urlOf(control)}/`);
+      print('Try the lines above yourself; Ctrl-C stops.');
       await ended;
     } finally {
+      await traffic?.stop();
       await app.close();
       await stopTracing();
     }
@@ -52,6 +64,10 @@ async function demo(freePorts: boolean): Promise<void> {
     await rm(folder, { recursive: true });
     await simulator.close();
   }
+}
+
+function requestsOf(apiKey: string, gateway: string): Request[] {
+  return REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': apiKey } }));
 }
 
 /** As long as the demo runs, with a key that nobody keeps. */

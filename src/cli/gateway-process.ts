@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url';
 import { type App, type AppSetup, createApp } from '../app.ts';
 import { type Audit, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
@@ -26,7 +27,9 @@ export async function gatewayProcess(
   const tracing = openTracing(build.version);
   const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
   const audit = await auditFor(setup.audit, log);
-  const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing });
+  // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
+  const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
+  const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing, consoleFolder });
   return { app, log, stopTracing };
 }
 

@@ -1,11 +1,14 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
 import type { Registry } from 'prom-client';
+import { admission } from './admission.ts';
+import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
+import { Pages } from './pages.ts';
+import type { ConsoleSource } from './snapshot.ts';
 
 /** One line of `/readyz`. */
 export interface Check {
@@ -22,7 +25,7 @@ export interface Readiness {
 }
 
 export interface ControlOptions {
-  /** SHA-256, in hex, of the bearer token that all but health asks for; undefined: none. */
+  /** SHA-256, in hex, of the token that everything but health asks for; undefined: none. */
   readonly tokenSha256: string | undefined;
   readonly registry: Registry;
   /** Brings the gauges that are read, not counted, up to date. */
@@ -31,16 +34,52 @@ export interface ControlOptions {
   readonly readiness: () => Promise<Readiness>;
   /** What the data plane offers now. */
   readonly offer: () => Offer;
+  readonly console: ConsoleSource;
+  /** Where the built page of the console is. */
+  readonly consoleFolder: string;
+  readonly pace: ConsolePace;
+  /** Told of what went wrong here; nobody else is. */
+  readonly onError: (error: unknown) => void;
 }
 
-/** The control plane: health for the orchestrator, metrics for Prometheus, the API's description for clients. */
+/** Nothing from elsewhere, nothing inline, in nobody's frame. */
+const SECURITY = helmet({
+  contentSecurityPolicy: {
+    useDefaults: false,
+    directives: {
+      defaultSrc: ["'none'"],
+      scriptSrc: ["'self'"],
+      styleSrc: ["'self'"],
+      imgSrc: ["'self'"],
+      connectSrc: ["'self'"],
+      formAction: ["'self'"],
+      baseUri: ["'none'"],
+      frameAncestors: ["'none'"],
+    },
+  },
+  // This plane speaks HTTP; what stands in front of it may have other pages on its host.
+  strictTransportSecurity: false,
+});
+
+/** The control plane: health for orchestrators, metrics for Prometheus, the API described for clients, the console. */
 export class ControlPlane {
   readonly #server: Server;
+  readonly #console: Console;
 
   constructor(options: ControlOptions) {
+    const { onError } = options;
+    const pages = new Pages(options.consoleFolder);
+    const guarded = admission(options.tokenSha256, pages);
+    this.#console = new Console({
+      source: options.console,
+      pages,
+      admission: guarded,
+      ...options.pace,
+      onError,
+    });
     const app = express();
     app.disable('x-powered-by');
-    app.use(helmet());
+    app.use(SECURITY);
     app.get('/livez', (_req, res) => {
       res
         .status(options.live() ? 200 : 503)
@@ -53,21 +92,33 @@ export class ControlPlane {
       if ('verbose' in req.query) res.type('text/plain').send(readable(readiness));
       else res.json(readiness);
     });
-    const guard = requireToken(options.tokenSha256);
-    app.get('/openapi.json', guard, (_req, res) => {
+    app.get('/openapi.json', guarded.reads, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
-    app.get('/metrics', guard, async (_req, res) => {
+    app.get('/metrics', guarded.reads, async (_req, res) => {
       await options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
+    app.use(this.#console.router);
     app.use((_req, res) => {
       res
         .status(404)
         .type('text/plain')
-        .send('Not found. This is the control plane: /livez, /readyz, /metrics, /openapi.json.\n');
+        .send(
+          'Not found. This is the control plane: / (console), /livez, /readyz, /metrics, /openapi.json.\n',
+        );
     });
-    app.use(hideError);
+    // express would answer with the stack. It knows an error handler by its four parameters.
+    app.use((error: { status?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
+      // A body that could not be read has one.
+      const { status } = error;
+      if (typeof status === 'number' && status < 500) {
+        res.sendStatus(status);
+        return;
+      }
+      onError(error);
+      res.sendStatus(500);
+    });
     this.#server = createServer(app);
   }
 
@@ -79,6 +130,7 @@ export class ControlPlane {
   }
 
   async close(): Promise<void> {
+    this.#console.close();
     const closed = once(this.#server, 'close');
     this.#server.close();
     this.#server.closeAllConnections();
@@ -90,21 +142,4 @@ export class ControlPlane {
 function readable({ status, checks }: Readiness): string {
   const lines = checks.map(({ name, ok, detail }) => (ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`));
   return `${[...lines, status].join('\n')}\n`;
-}
-
-function requireToken(tokenSha256: string | undefined) {
-  const expected = tokenSha256 === undefined ? undefined : Buffer.from(tokenSha256, 'hex');
-  return (req: Request, res: Response, next: NextFunction): void => {
-    const [, token = ''] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? [];
-    if (expected === undefined || timingSafeEqual(createHash('sha256').update(token).digest(), expected)) {
-      next();
-      return;
-    }
-    res.set('www-authenticate', 'Bearer realm="digest-gateway control"').sendStatus(401);
-  };
-}
-
-/** express would answer with the stack. It knows an error handler by its four parameters. */
-function hideError(_error: unknown, _req: Request, res: Response, _next: NextFunction): void {
-  res.sendStatus(500);
 }

@@ -5,14 +5,32 @@ import type { Log } from '../base/log.ts';
 
 /** Between two lines about the same failure of the same deployment, in milliseconds. */
 const QUIET_MS = 10_000;
+/** Different failures that are remembered. */
+const REMEMBERED = 50;
+
+/** All failures of one code at one deployment. */
+export interface RecentFault {
+  /** Empty: it belongs to none. */
+  readonly deployment: string;
+  readonly code: string;
+  readonly title: string;
+  /** What happened and what to do. */
+  readonly detail: string;
+  readonly count: number;
+  /** Of the last one: when, on the clock, and which request. */
+  readonly at: number;
+  readonly requestId: string;
+}
 
 /**
- * Says which failures an operator can do something about, and to who debugs what clients did wrong. Each at most once per interval: an upstream
- * that is down must not fill the log.
+ * Says which failures an operator can do something about, and to who debugs what clients did wrong. Each at
+ * most once per interval: an upstream that is down must not fill the log. Remembers the last ones.
  */
 export class FaultLog {
   readonly #log: Log;
   readonly #clock: Clock;
+  /** By deployment and code, the newest last. */
+  readonly #recent = new Map<string, RecentFault>();
   readonly #told = new Map<string, { at: number; suppressed: number }>();
 
   constructor(log: Log, clock: Clock) {
@@ -20,7 +38,13 @@ export class FaultLog {
     this.#clock = clock;
   }
 
+  /** The newest first. */
+  get recent(): readonly RecentFault[] {
+    return [...this.#recent.values()].reverse();
+  }
+
   add(deployment: string, error: GatewayError, requestId: string): void {
+    this.#remember(deployment, error, requestId);
     if (error.code === 'internal-error') {
       this.#log.error({ deployment, requestId, cause: stackOf(error.cause) }, error.detail);
       return;
@@ -41,6 +65,25 @@ export class FaultLog {
     const { code, detail, cause } = error;
     const suppressed = last?.suppressed ?? 0;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
+  }
+
+  #remember(deployment: string, error: GatewayError, requestId: string): void {
+    if (error.code === 'client-closed') return;
+    const key = `${deployment} ${error.code}`;
+    const count = (this.#recent.get(key)?.count ?? 0) + 1;
+    const { code, detail, kind } = error;
+    this.#recent.delete(key);
+    this.#recent.set(key, {
+      deployment,
+      code,
+      title: kind.title,
+      detail,
+      count,
+      at: this.#clock.now(),
+      requestId,
+    });
+    const [oldest] = this.#recent.keys();
+    if (this.#recent.size > REMEMBERED && oldest !== undefined) this.#recent.delete(oldest);
   }
 }
 

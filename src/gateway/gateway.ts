@@ -14,7 +14,7 @@ import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, onClientGone, type Visit } from './client-request.ts';
-import { FaultLog } from './fault-log.ts';
+import { FaultLog, type RecentFault } from './fault-log.ts';
 import { checkFraming } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
@@ -84,6 +84,11 @@ export class Gateway {
   /** New rules for the requests that come from now on. */
   configure(options: GatewayOptions): void {
     this.#options = options;
+  }
+
+  /** What went wrong lately, the newest first. */
+  get recentFaults(): readonly RecentFault[] {
+    return this.#faults.recent;
   }
 
   /** Refuses the requests that come from now on. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
-import { ControlPlane, type Readiness } from '../../src/control/control.ts';
-import { Metrics } from '../../src/metrics/metrics.ts';
+import type { Readiness } from '../../src/control/control.ts';
+import { startControl } from '../support/console-source.ts';
 
 const token = 'a-long-random-token';
 let close: (() => Promise<void>) | undefined;
@@ -9,18 +9,10 @@ let close: (() => Promise<void>) | undefined;
 afterEach(() => close?.());
 
 async function start(readiness: Readiness, tokenSha256?: string): Promise<string> {
-  const { registry } = new Metrics({ version: 'test', node: 'v0' });
-  const control = new ControlPlane({
-    registry,
-    observe: async () => {},
-    tokenSha256,
-    live: () => readiness.status !== 'unready',
-    readiness: async () => readiness,
-    offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
-  });
+  const live = (): boolean => readiness.status !== 'unready';
+  const control = await startControl({ tokenSha256, live, readiness: async () => readiness });
   close = () => control.close();
-  const { port } = await control.listen('127.0.0.1', 0);
-  return `http://127.0.0.1:${port}`;
+  return control.origin;
 }
 
 const ready: Readiness = { status: 'ready', checks: [{ name: 'data-plane', ok: true, detail: '' }] };
@@ -84,7 +76,7 @@ test('helmet guards every answer, and nothing names the framework', async () => 
   const { headers, status } = await fetch(`${await start(ready)}/nothing`);
   expect(status).toBe(404);
   expect(headers.get('x-powered-by')).toBeNull();
-  expect(headers.get('content-security-policy')).toContain("default-src 'self'");
+  expect(headers.get('content-security-policy')).toContain("default-src 'none'");
   expect(headers.get('x-content-type-options')).toBe('nosniff');
 });
 

@@ -21,6 +21,7 @@ need prlimit util-linux
 need prometheus prometheus
 need docker-compose docker-compose
 need systemd-analyze systemd
+need chromium chromium
 
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -1,12 +1,13 @@
 import { pino } from 'pino';
 import { stringify } from 'yaml';
-import { type App, createApp } from '../../src/app.ts';
+import { type App, type AppSetup, createApp } from '../../src/app.ts';
 import { type AuditOptions, openAudit } from '../../src/audit/file-audit.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
 import { readListenTls } from '../../src/config/listen-tls.ts';
 import { parseConfig } from '../../src/config/load.ts';
+import type { ConsolePace } from '../../src/control/console.ts';
 import { readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
@@ -16,6 +17,8 @@ import { metricOf } from './metric.ts';
 
 export interface RunningGateway {
   readonly app: App;
+  /** What it was started with. */
+  readonly setup: AppSetup;
   /** `http://127.0.0.1:PORT` of the data plane. */
   readonly origin: string;
   readonly port: number;
@@ -52,13 +55,16 @@ export interface StartOptions {
   readonly redis?: RedisOptions;
   readonly audit?: AuditOptions;
   readonly tracing?: Tracing;
+  /** Where the built console is; left out: nowhere. */
+  readonly consoleFolder?: string;
+  readonly consolePace?: ConsolePace;
 }
 
 /** A gateway as `serve` runs it, on free ports, with one deployment for each given upstream. */
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
-  { clock = monotonicClock, redis, audit, tracing }: StartOptions = {},
+  { clock = monotonicClock, redis, audit, tracing, consoleFolder = '', consolePace }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
   const { setup } = await setupFor(deployments, top, versions);
@@ -73,12 +79,15 @@ export async function startGateway(
       spent: new SpentBuffers(() => {}),
       ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
       tracing,
+      consoleFolder,
+      ...(consolePace !== undefined && { consolePace }),
     },
   );
   const { listen, control } = await app.start();
   const controlOrigin = `http://127.0.0.1:${control.port}`;
   return {
     app,
+    setup,
     origin: `${setup.listenTls === undefined ? 'http' : 'https'}://127.0.0.1:${listen.port}`,
     port: listen.port,
     control: controlOrigin,

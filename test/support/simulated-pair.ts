@@ -5,7 +5,7 @@ import { type BehaviourChange, defaultSettings } from '../../src/simulator/setti
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import { startRelay } from './relay.ts';
-import { type RunningGateway, startGateway } from './running-gateway.ts';
+import { type RunningGateway, type StartOptions, startGateway } from './running-gateway.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
 export interface Pair {
@@ -32,6 +32,8 @@ export interface PairOptions {
   readonly clock?: Clock;
   readonly audit?: AuditOptions;
   readonly tracing?: Tracing;
+  /** How the gateway is run otherwise. */
+  readonly run?: StartOptions;
   /** Between the two, connections are not equally fast. */
   readonly relay?: boolean;
 }
@@ -87,6 +89,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
     { submissions: deployment },
     { ...top, credentials: { ...credentials, ...(credential !== undefined && { submissions: credential }) } },
     {
+      ...options.run,
       ...(clock !== undefined && { clock }),
       ...(audit !== undefined && { audit }),
       ...(tracing !== undefined && { tracing }),

@@ -1,0 +1,53 @@
+import { z } from 'zod';
+import type { Audit } from '../audit/audit.ts';
+import type { RecentRecord } from '../audit/recent.ts';
+import type { AuditSource } from '../control/snapshot.ts';
+import type { AuditLine, AuditView } from '../control/view.ts';
+
+const text = z.string().default('');
+
+/** What the console shows of a record; those of the gateway itself have little of it. */
+const shown = z.object({
+  kind: text,
+  requestId: text,
+  client: text,
+  deployment: text,
+  site: text,
+  operation: text,
+  method: text,
+  path: text,
+  status: z.number().default(0),
+  code: text,
+  event: text,
+});
+
+/** The audit log as the console shows it. */
+export function auditSource(audit: Audit): AuditSource {
+  return {
+    view: () => viewOf(audit),
+    since: (from) => {
+      const { records, position } = audit.recent.since(from);
+      return { lines: records.map(lineOf), position };
+    },
+  };
+}
+
+function viewOf({ counts, failing, damage }: Audit): AuditView {
+  return {
+    ...counts,
+    ...(failing !== undefined && { failing }),
+    chain:
+      damage === undefined
+        ? {
+            state: 'intact',
+            detail:
+              'at the start its newest segment fitted its seals; digest-gateway audit verify looks at all of it.',
+          }
+        : { state: 'altered', detail: `${damage}; run digest-gateway audit verify.` },
+  };
+}
+
+function lineOf({ seq, at, record }: RecentRecord): AuditLine {
+  const { event, operation, ...line } = shown.parse(JSON.parse(record));
+  return { seq, time: new Date(at).toISOString(), ...line, operation: operation || event };
+}

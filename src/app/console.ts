@@ -1,0 +1,103 @@
+import { type Audit, noAudit } from '../audit/audit.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Readiness } from '../control/control.ts';
+import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
+import type { CredentialView, FaultView } from '../control/view.ts';
+import type { RecentFault } from '../gateway/fault-log.ts';
+import type { Deployment } from '../gateway/gateway.ts';
+import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { CredentialState } from '../upstream/upstream.ts';
+import { auditSource } from './console-audit.ts';
+import type { AppSetup } from './deployments.ts';
+import { checkOf, isOfDeployment, isServing } from './health.ts';
+
+export interface ConsoleParts {
+  readonly metrics: Metrics;
+  readonly build: BuildInfo;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  /** The setup in force, and when it was taken over, in Unix milliseconds. */
+  readonly setup: () => AppSetup;
+  readonly configuredAt: () => number;
+  readonly storeUp: () => boolean;
+  readonly readiness: () => Promise<Readiness>;
+  readonly deployments: () => readonly Deployment[];
+  readonly faults: () => readonly RecentFault[];
+}
+
+/** What the gateway tells its console. */
+export function consoleSource(parts: ConsoleParts): ConsoleSource {
+  const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, faults } =
+    parts;
+  return {
+    metrics,
+    version: build.version,
+    node: build.node,
+    tokenAsked: setup().config.control.tokenSha256 !== undefined,
+    startedAt: Date.now(),
+    configuredAt,
+    storeUp: () => (setup().redis === undefined ? null : storeUp()),
+    standing: async () => {
+      const { status, checks } = await readiness();
+      const own = checks.filter(({ name, ok }) => !ok && !isOfDeployment(name));
+      const problems = new Map(checks.map(({ name, detail }) => [name, detail]));
+      return {
+        problems: own.map(({ detail }) => detail),
+        served: status !== 'unready',
+        deployments: deployments().map((each) =>
+          deploymentFacts(each, setup(), problems.get(checkOf(each.name)) ?? ''),
+        ),
+      };
+    },
+    clients: () => setup().config.clients.map(({ id }) => id),
+    faults: () => faults().map((fault) => faultView(fault, clock)),
+    audit: audit === noAudit ? undefined : auditSource(audit),
+  };
+}
+
+function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, problem: string): DeploymentFacts {
+  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, connections } = upstream;
+  const { tlsSeen } = connections;
+  return {
+    name,
+    origin: setup.config.deployments[name]?.baseUrl ?? '',
+    problem,
+    serving: credentials.some(isServing),
+    nonce: {
+      policy: noncePolicy,
+      ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
+      ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
+    },
+    credentials: credentials.map((each) => credentialView(each, setup)),
+    ...(tlsSeen !== undefined && { certificateExpiresAt: tlsSeen.expiresAt }),
+  };
+}
+
+const STATES: Readonly<Record<CredentialState['state'], string>> = {
+  'in-use': 'in use',
+  refused: 'refused',
+  candidate: 'waits to be tried',
+  kept: 'kept for the way back',
+};
+
+function credentialView(
+  { credential, version, state, inUse, rejected }: CredentialState,
+  { credentials }: AppSetup,
+): CredentialView {
+  const set = credentials.get(credential);
+  const known = [set?.current, set?.next].find((each) => each?.version === version);
+  return {
+    name: credential,
+    version,
+    state: rejected ? 'tried in vain' : STATES[state],
+    refused: inUse && state === 'refused',
+    ...(known?.changedAt !== undefined && { changedAt: known.changedAt.getTime() }),
+  };
+}
+
+/** Faults are timed on the gateway's clock, which has no date. */
+function faultView(fault: RecentFault, clock: Clock): FaultView {
+  const { deployment, code, title, detail, count, at, requestId } = fault;
+  const lastAt = Date.now() - (clock.now() - at);
+  return { deployment, code, title, advice: detail, count, lastAt, requestId };
+}

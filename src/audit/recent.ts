@@ -1,0 +1,32 @@
+/** Records that are kept for whoever looks on. */
+const KEPT = 500;
+
+/** One record, as it goes into the log but for the line's number and time. */
+export interface RecentRecord {
+  readonly seq: number;
+  /** Unix milliseconds. */
+  readonly at: number;
+  /** JSON. */
+  readonly record: string;
+}
+
+/** The last records of this process, in memory that does not grow. */
+export class RecentRecords {
+  readonly #kept: RecentRecord[] = [];
+  #count = 0;
+
+  add(record: RecentRecord): void {
+    this.#kept[this.#count % KEPT] = record;
+    this.#count += 1;
+  }
+
+  /** Those that came after the first so many, as far as they are kept, oldest first; and how many came in all. */
+  since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number } {
+    const records: RecentRecord[] = [];
+    for (let at = Math.max(position, this.#count - KEPT); at < this.#count; at += 1) {
+      const record = this.#kept[at % KEPT];
+      if (record !== undefined) records.push(record);
+    }
+    return { records, position: this.#count };
+  }
+}

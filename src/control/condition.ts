@@ -1,0 +1,118 @@
+import type { DeploymentInterval } from './interval.ts';
+import type { Condition, State } from './view.ts';
+
+const DAY_MS = 86_400_000;
+/** Those that renew themselves have done so by then. */
+const EXPIRES_SOON_MS = 14 * DAY_MS;
+/** Below this many requests a share says nothing. */
+const ENOUGH = 10;
+
+interface Finding {
+  readonly state: State;
+  readonly reason: string;
+}
+
+export interface DeploymentEvidence {
+  readonly minute: DeploymentInterval;
+  /** What readiness says is wrong; empty: nothing. */
+  readonly problem: string;
+  /** Whether that problem leaves something to serve with. */
+  readonly serving: boolean;
+  readonly policy: string;
+  /** Unix milliseconds. */
+  readonly certificateExpiresAt: number | undefined;
+  readonly now: number;
+  readonly titleOf: (code: string) => string;
+}
+
+/** How a deployment is, and why, in words. */
+export function conditionOf(evidence: DeploymentEvidence): Condition {
+  const findings = [
+    ...standing(evidence),
+    ...failing(evidence),
+    ...certificate(evidence),
+    ...nonces(evidence),
+  ];
+  if (findings.length > 0) return summarize(findings);
+  const { requests, refused, seconds } = evidence.minute;
+  if (requests === 0) return { state: 'ok', reasons: ['Nothing is wrong, and nobody asks for anything.'] };
+  const refusals = refused === 0 ? '' : `, ${refused} refused to clients`;
+  const served = `${countOf(requests, 'request')} in the last ${span(seconds)}: none failed${refusals}.`;
+  return { state: 'ok', reasons: [served] };
+}
+
+/** The gateway as a whole: what readiness says, and how its deployments are. */
+export function gatewayCondition(
+  problems: readonly string[],
+  served: boolean,
+  deployments: readonly ({ readonly name: string } & Condition)[],
+): Condition {
+  const own = problems.map(
+    (reason): Finding => ({ state: served ? 'degraded' : 'broken', reason: sentence(reason) }),
+  );
+  const notOk = deployments.filter(({ state }) => state !== 'ok');
+  const allBroken = deployments.length > 0 && deployments.every(({ state }) => state === 'broken');
+  const theirs = notOk.map(
+    ({ name, state }): Finding => ({
+      state: allBroken ? 'broken' : 'degraded',
+      reason: `${name} is ${state}.`,
+    }),
+  );
+  if (own.length + theirs.length > 0) return summarize([...own, ...theirs]);
+  return { state: 'ok', reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`] };
+}
+
+function* standing({ problem, serving }: DeploymentEvidence): Generator<Finding> {
+  if (problem !== '') yield { state: serving ? 'degraded' : 'broken', reason: sentence(problem) };
+}
+
+function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
+  const { requests, errors, errorCodes, seconds } = minute;
+  if (errors === 0) return;
+  const causes = errorCodes.map(({ code, count }) => `${titleOf(code)} (${count})`).join(', ');
+  const whole = errors === requests;
+  const reason = whole
+    ? `Every request of the last ${span(seconds)} failed: ${causes}.`
+    : `${errors} of ${countOf(requests, 'request')} in the last ${span(seconds)} failed: ${causes}.`;
+  yield { state: whole ? 'broken' : 'degraded', reason };
+}
+
+function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Generator<Finding> {
+  if (certificateExpiresAt === undefined) return;
+  const left = certificateExpiresAt - now;
+  if (left <= 0) yield { state: 'degraded', reason: "The upstream's certificate has expired." };
+  else if (left < EXPIRES_SOON_MS) {
+    const days = countOf(Math.floor(left / DAY_MS), 'day');
+    yield { state: 'degraded', reason: `The upstream's certificate expires in ${days}.` };
+  }
+}
+
+/** With single-use nonces a challenge for most requests is how things are. */
+function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
+  const { requests, challenges } = minute;
+  if (policy === 'single-use' || requests < ENOUGH || challenges * 2 < requests) return;
+  yield {
+    state: 'degraded',
+    reason: `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces do not last.`,
+  };
+}
+
+function summarize(findings: readonly Finding[]): Condition {
+  const broken = findings.filter(({ state }) => state === 'broken');
+  const rest = findings.filter(({ state }) => state !== 'broken');
+  const reasons = [...broken, ...rest].map(({ reason }) => reason);
+  return { state: broken.length > 0 ? 'broken' : 'degraded', reasons };
+}
+
+function sentence(text: string): string {
+  const capital = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(capital) ? capital : `${capital}.`;
+}
+
+function countOf(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+function span(seconds: number): string {
+  return seconds > 50 ? 'minute' : `${Math.max(1, Math.round(seconds))} s`;
+}

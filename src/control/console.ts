@@ -1,0 +1,56 @@
+import { Router } from 'express';
+import type { Admission } from './admission.ts';
+import { LiveStream } from './live-stream.ts';
+import type { Pages } from './pages.ts';
+import { Sampler } from './sampler.ts';
+import type { ConsoleSource } from './snapshot.ts';
+import { readTotals } from './totals.ts';
+
+export interface ConsolePace {
+  /** Between two points of the charts, and two pictures of the moment for those who watch, in milliseconds. */
+  readonly sampleMs: number;
+  readonly tickMs: number;
+}
+
+export const CONSOLE_PACE: ConsolePace = { sampleMs: 5_000, tickMs: 1_000 };
+
+export interface ConsoleOptions extends ConsolePace {
+  readonly source: ConsoleSource;
+  readonly pages: Pages;
+  readonly admission: Admission;
+  readonly onError: (error: unknown) => void;
+}
+
+/** The page at `/`, and `/api/…` with what it shows. It reads only. */
+export class Console {
+  readonly router = Router();
+  readonly #sampler: Sampler;
+  readonly #stream: LiveStream;
+
+  constructor({ source, pages, admission, sampleMs, tickMs, onError }: ConsoleOptions) {
+    const sampler = new Sampler(() => readTotals(source.metrics, Date.now()), sampleMs, onError);
+    const stream = new LiveStream({ source, sampler, tickMs, onError });
+    this.#sampler = sampler;
+    this.#stream = stream;
+    const { router } = this;
+    router.use('/assets', pages.assets);
+    router.use(admission.router);
+    router.get('/', admission.looks, (_req, res) => pages.sendConsole(res));
+    router.use('/api', admission.reads, (_req, res, next) => {
+      res.set('cache-control', 'no-store');
+      next();
+    });
+    router.get('/api/snapshot', async (_req, res) => {
+      res.json(await stream.snapshot());
+    });
+    router.get('/api/history', (_req, res) => {
+      res.json(sampler.history());
+    });
+    router.get('/api/events', (_req, res) => stream.add(res));
+  }
+
+  close(): void {
+    this.#stream.close();
+    this.#sampler.close();
+  }
+}

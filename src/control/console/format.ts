@@ -1,0 +1,52 @@
+const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
+const dateAndTime = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
+
+export function count(value: number): string {
+  return digits.format(value);
+}
+
+export function counted(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
+}
+
+/** Two digits below ten, none above a hundred. */
+export function rate(perSecond: number): string {
+  if (perSecond === 0) return '0';
+  if (perSecond < 0.01) return '< 0.01';
+  return perSecond < 10 ? String(Number(perSecond.toPrecision(2))) : digits.format(perSecond);
+}
+
+/** A latency, from seconds. */
+export function latency(seconds: number): string {
+  const ms = seconds * 1000;
+  if (ms < 1000) return `${ms < 10 ? Number(ms.toPrecision(2)) : digits.format(ms)} ms`;
+  return `${Number(seconds.toPrecision(3))} s`;
+}
+
+const UNITS = [
+  ['d', 86_400],
+  ['h', 3600],
+  ['min', 60],
+] as const;
+
+/** A time span in its largest unit, from seconds. */
+export function span(seconds: number): string {
+  for (const [unit, size] of UNITS) {
+    // An hour and a half is told as 90 min.
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
+  }
+  return `${Math.max(0, Math.floor(seconds))} s`;
+}
+
+export function ago(seconds: number): string {
+  return seconds < 2 ? 'just now' : `${span(seconds)} ago`;
+}
+
+export function timeOfDay(at: number): string {
+  return clock.format(at);
+}
+
+export function moment(at: number): string {
+  return dateAndTime.format(at);
+}

@@ -1,0 +1,91 @@
+import { type ClientTotals, type DeploymentTotals, noTotals } from './totals.ts';
+import type { CodeCount, Latency, Point } from './view.ts';
+
+const NO_CLIENT: ClientTotals = { requests: 0, refusals: new Map() };
+
+/** What happened at a deployment between two moments. */
+export interface DeploymentInterval {
+  readonly seconds: number;
+  readonly requests: number;
+  readonly errors: number;
+  readonly refused: number;
+  readonly challenges: number;
+  readonly errorCodes: readonly CodeCount[];
+  /** Undefined: no request ended. */
+  readonly latency: Latency | undefined;
+}
+
+export function deploymentInterval(
+  before: DeploymentTotals = noTotals(),
+  after: DeploymentTotals = noTotals(),
+  milliseconds: number,
+): DeploymentInterval {
+  return {
+    seconds: milliseconds / 1000,
+    requests: after.requests - before.requests,
+    errors: after.errors - before.errors,
+    refused: after.refused - before.refused,
+    challenges: after.challenges - before.challenges,
+    errorCodes: rises(before.errorCodes, after.errorCodes),
+    latency: latencyOf(before.durations, after.durations),
+  };
+}
+
+/** The same for a client: requests, and what was refused. */
+export function clientInterval(
+  before: ClientTotals = NO_CLIENT,
+  after: ClientTotals = NO_CLIENT,
+): { readonly requests: number; readonly refused: number } {
+  const refusals = rises(before.refusals, after.refusals);
+  return {
+    requests: after.requests - before.requests,
+    refused: refusals.reduce((sum, { count }) => sum + count, 0),
+  };
+}
+
+export function pointOf({ seconds, requests, errors, challenges, latency }: DeploymentInterval): Point {
+  const rate = (count: number): number => round(count / seconds);
+  return {
+    requests: rate(requests),
+    errors: rate(errors),
+    challenges: rate(challenges),
+    p50: latency?.p50 ?? null,
+    p95: latency?.p95 ?? null,
+    p99: latency?.p99 ?? null,
+  };
+}
+
+/** Three significant digits: more than a chart shows, and a shorter stream. */
+export function round(value: number): number {
+  return Number(value.toPrecision(3));
+}
+
+/** The most frequent first. */
+export function rises(before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>): CodeCount[] {
+  return Array.from(after, ([code, count]) => ({ code, count: count - (before.get(code) ?? 0) }))
+    .filter(({ count }) => count > 0)
+    .sort((a, b) => b.count - a.count);
+}
+
+function latencyOf(
+  before: ReadonlyMap<number, number>,
+  after: ReadonlyMap<number, number>,
+): Latency | undefined {
+  const cumulative = Array.from(after, ([bound, count]) => ({
+    bound,
+    count: count - (before.get(bound) ?? 0),
+  }));
+  const total = cumulative.at(-1)?.count ?? 0;
+  if (total <= 0) return undefined;
+  const at = (quantile: number): number => round(quantileOf(cumulative, quantile * total));
+  return { p50: at(0.5), p95: at(0.95), p99: at(0.99) };
+}
+
+/** Between the bounds of a bucket durations count as evenly spread, as Prometheus has it. */
+function quantileOf(cumulative: readonly { bound: number; count: number }[], rank: number): number {
+  const index = cumulative.findIndex(({ count }) => count >= rank);
+  const lower = cumulative[index - 1] ?? { bound: 0, count: 0 };
+  const upper = cumulative[index];
+  if (upper === undefined || upper.bound === Number.POSITIVE_INFINITY) return lower.bound;
+  return lower.bound + ((upper.bound - lower.bound) * (rank - lower.count)) / (upper.count - lower.count);
+}

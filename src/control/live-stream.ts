@@ -1,0 +1,110 @@
+import type { ServerResponse } from 'node:http';
+import type { Sampler } from './sampler.ts';
+import { type ConsoleSource, takeSnapshot } from './snapshot.ts';
+import type { Snapshot, Tick } from './view.ts';
+
+/** Pages that may watch at once. */
+const VIEWERS = 50;
+/** What a viewer that does not read may have waiting, in bytes. */
+const WAITING = 2 ** 20;
+/** Audit lines of one tick. More than a reader follows, and what 10,000 a minute come to. */
+const AUDIT_LINES = 200;
+
+export interface LiveStreamOptions {
+  readonly source: ConsoleSource;
+  readonly sampler: Sampler;
+  readonly tickMs: number;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Server-sent events for every console that is open. One tick serves all, and nobody watching means no ticks. */
+export class LiveStream {
+  readonly #options: LiveStreamOptions;
+  readonly #viewers = new Set<ServerResponse>();
+  #timer: NodeJS.Timeout | undefined;
+  #ticking = false;
+  #pointsUntil = 0;
+  #auditUntil = 0;
+
+  constructor(options: LiveStreamOptions) {
+    this.#options = options;
+  }
+
+  /** Begins the answer, or refuses it when too many watch. */
+  add(res: ServerResponse): void {
+    if (this.#viewers.size >= VIEWERS) {
+      res.writeHead(503, { 'content-type': 'text/plain', 'retry-after': '30' });
+      res.end('Too many consoles are open. Close one.\n');
+      return;
+    }
+    res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+    if (this.#viewers.size === 0) this.#start();
+    res.write(event('history', this.#options.sampler.history()));
+    res.write(event('audit', this.#auditBefore()));
+    this.#viewers.add(res);
+    res.on('close', () => {
+      this.#viewers.delete(res);
+      if (this.#viewers.size === 0) this.#stop();
+    });
+    void this.#tick();
+  }
+
+  snapshot(): Promise<Snapshot> {
+    return takeSnapshot(this.#options.source, this.#options.sampler);
+  }
+
+  close(): void {
+    for (const viewer of this.#viewers) viewer.end();
+    this.#stop();
+  }
+
+  #start(): void {
+    const { sampler, source, tickMs } = this.#options;
+    this.#pointsUntil = sampler.history().times.at(-1) ?? 0;
+    this.#auditUntil = source.audit?.since(0).position ?? 0;
+    this.#timer = setInterval(() => void this.#tick(), tickMs).unref();
+  }
+
+  #stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** What the ticks have told already. */
+  #auditBefore() {
+    const { lines, position } = this.#options.source.audit?.since(0) ?? { lines: [], position: 0 };
+    const told = lines.length - (position - this.#auditUntil);
+    return lines.slice(Math.max(0, told - AUDIT_LINES), Math.max(0, told));
+  }
+
+  async #tick(): Promise<void> {
+    if (this.#ticking) return;
+    this.#ticking = true;
+    try {
+      const text = event('tick', await this.#nextTick());
+      for (const viewer of this.#viewers) {
+        // What it misses it asks for when it comes back.
+        if (viewer.writableLength > WAITING) viewer.destroy();
+        else viewer.write(text);
+      }
+    } catch (error) {
+      this.#options.onError(error);
+    } finally {
+      this.#ticking = false;
+    }
+  }
+
+  async #nextTick(): Promise<Tick> {
+    const { sampler, source } = this.#options;
+    const snapshot = await this.snapshot();
+    const points = sampler.since(this.#pointsUntil);
+    this.#pointsUntil = points.at(-1)?.at ?? this.#pointsUntil;
+    const audit = source.audit?.since(this.#auditUntil) ?? { lines: [], position: 0 };
+    this.#auditUntil = audit.position;
+    return { snapshot, points, audit: audit.lines.slice(-AUDIT_LINES) };
+  }
+}
+
+function event(name: string, data: unknown): string {
+  return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+}

@@ -1,0 +1,36 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import express, { type RequestHandler, type Response } from 'express';
+
+/** Where the form says what was wrong. */
+const MESSAGE = '<!--message-->';
+const NOT_BUILT = 'The console is not built. In a checkout: npm run build:console, then reload this page.\n';
+
+/** The built pages of the console. */
+export class Pages {
+  readonly #folder: string;
+  /** Scripts and styles. They hold nothing of this gateway, and their names change with their content. */
+  readonly assets: RequestHandler;
+
+  /** `folder`: where the build put them. */
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.assets = express.static(join(folder, 'assets'), { immutable: true, maxAge: '1y', index: false });
+  }
+
+  sendConsole(res: Response): Promise<void> {
+    return this.#send(res, 200, 'index.html', '');
+  }
+
+  /** `message`: plain text of our own, without anything that HTML would read. */
+  sendLogin(res: Response, status: number, message: string): Promise<void> {
+    return this.#send(res, status, 'login.html', message);
+  }
+
+  async #send(res: Response, status: number, name: string, message: string): Promise<void> {
+    res.set('cache-control', 'no-store');
+    const page = await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
+    if (page === undefined) res.status(503).type('text/plain').send(NOT_BUILT);
+    else res.status(status).type('html').send(page.replace(MESSAGE, message));
+  }
+}

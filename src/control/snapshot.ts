@@ -1,0 +1,149 @@
+import { titleOf } from '../base/errors.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { conditionOf, gatewayCondition } from './condition.ts';
+import { clientInterval, deploymentInterval, rises, round } from './interval.ts';
+import type { Sampler } from './sampler.ts';
+import { noTotals, type Totals } from './totals.ts';
+import type {
+  AuditLine,
+  AuditView,
+  ClientView,
+  CredentialView,
+  DeploymentView,
+  FaultView,
+  GatewayView,
+  NonceView,
+  Snapshot,
+} from './view.ts';
+
+/** What is shown as "now" is that of the last seconds, and what is judged that of the last minute. */
+const NOW_MS = 5_000;
+const MINUTE_MS = 60_000;
+
+/** What the gateway knows of itself, beyond what its metrics count. */
+export interface ConsoleSource {
+  readonly metrics: Metrics;
+  readonly version: string;
+  readonly node: string;
+  readonly tokenAsked: boolean;
+  /** Unix milliseconds. */
+  readonly startedAt: number;
+  readonly configuredAt: () => number;
+  /** null: without Redis. */
+  readonly storeUp: () => boolean | null;
+  readonly standing: () => Promise<Standing>;
+  /** Names in the configuration. */
+  readonly clients: () => readonly string[];
+  /** The newest first. */
+  readonly faults: () => readonly FaultView[];
+  /** undefined: none is configured. */
+  readonly audit: AuditSource | undefined;
+}
+
+export interface Standing {
+  /** What is wrong with the gateway itself. */
+  readonly problems: readonly string[];
+  /** Whether it serves all the same. */
+  readonly served: boolean;
+  readonly deployments: readonly DeploymentFacts[];
+}
+
+export interface DeploymentFacts {
+  readonly name: string;
+  readonly origin: string;
+  /** What is wrong with its credentials or connections; empty: nothing. */
+  readonly problem: string;
+  /** Whether it serves all the same. */
+  readonly serving: boolean;
+  readonly nonce: NonceView;
+  readonly credentials: readonly CredentialView[];
+  readonly certificateExpiresAt?: number;
+}
+
+export interface AuditSource {
+  readonly view: () => AuditView;
+  /** Lines that came after this position, 0 for all that are kept, oldest first; and the position after them. */
+  readonly since: (position: number) => { readonly lines: readonly AuditLine[]; readonly position: number };
+}
+
+/** All that the console shows of this moment. */
+export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
+  const [now, standing] = await Promise.all([sampler.now(), source.standing()]);
+  const recent = sampler.before(now, NOW_MS);
+  const minute = sampler.before(now, MINUTE_MS);
+  const deployments = standing.deployments.map((facts) => deploymentView(facts, now, recent, minute));
+  return {
+    at: now.at,
+    tokenAsked: source.tokenAsked,
+    gateway: gatewayView(source, standing, deployments),
+    deployments,
+    clients: clientViews(source.clients(), now, recent, minute),
+    faults: source.faults(),
+    audit: source.audit?.view() ?? null,
+  };
+}
+
+function gatewayView(
+  source: ConsoleSource,
+  { problems, served }: Standing,
+  deployments: readonly DeploymentView[],
+): GatewayView {
+  return {
+    ...gatewayCondition(problems, served, deployments),
+    version: source.version,
+    node: source.node,
+    startedAt: source.startedAt,
+    configuredAt: source.configuredAt(),
+    storeUp: source.storeUp(),
+  };
+}
+
+function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, minute: Totals): DeploymentView {
+  const { name, origin, problem, serving, nonce, credentials, certificateExpiresAt } = facts;
+  const between = (from: Totals) =>
+    deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
+  const { requests, errors, challenges, latency, seconds } = between(recent);
+  const perSecond = (count: number): number => (seconds > 0 ? round(count / seconds) : 0);
+  const { inFlight } = now.deployments.get(name) ?? noTotals();
+  const condition = conditionOf({
+    minute: between(minute),
+    problem,
+    serving,
+    policy: nonce.policy,
+    certificateExpiresAt,
+    now: now.at,
+    titleOf: (code) => (code === '' ? 'an error of the upstream' : titleOf(code)),
+  });
+  return {
+    name,
+    origin,
+    ...condition,
+    perSecond: {
+      requests: perSecond(requests),
+      errors: perSecond(errors),
+      challenges: perSecond(challenges),
+    },
+    ...(latency !== undefined && { latency }),
+    inFlight,
+    nonce,
+    credentials,
+    ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
+  };
+}
+
+/** Those of the configuration, and whoever else was counted. */
+function clientViews(known: readonly string[], now: Totals, recent: Totals, minute: Totals): ClientView[] {
+  const names = [...new Set([...known, ...[...now.clients.keys()].sort()])];
+  return names.map((name) => {
+    const totals = now.clients.get(name);
+    const seconds = (now.at - recent.at) / 1000;
+    const { requests } = clientInterval(recent.clients.get(name), totals);
+    return {
+      name,
+      perSecond: seconds > 0 ? round(requests / seconds) : 0,
+      requests: totals?.requests ?? 0,
+      refusals: rises(new Map(), totals?.refusals ?? new Map()),
+      refusedLastMinute: clientInterval(minute.clients.get(name), totals).refused,
+    };
+  });
+}

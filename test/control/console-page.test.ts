@@ -1,0 +1,181 @@
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Browser } from 'playwright-core';
+import type { ConsoleSource } from '../../src/control/snapshot.ts';
+import {
+  accessibilityFaults,
+  type BuiltConsole,
+  buildConsole,
+  openBrowser,
+  openPage,
+} from '../support/browser.ts';
+import {
+  type ControlChange,
+  fault,
+  HandWrittenAudit,
+  healthyDeployment,
+  type RunningControl,
+  sourceWith,
+  startControl,
+} from '../support/console-source.ts';
+
+let built: BuiltConsole;
+let browser: Browser;
+const controls: RunningControl[] = [];
+
+beforeAll(async () => {
+  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+}, 60_000);
+
+afterEach(async () => {
+  await Promise.all(browser.contexts().map((context) => context.close()));
+  await Promise.all(controls.splice(0).map((control) => control.close()));
+});
+
+afterAll(async () => {
+  await browser.close();
+  await built.remove();
+});
+
+async function start(change: ControlChange): Promise<string> {
+  const control = await startControl({ consoleFolder: built.folder, ...change });
+  controls.push(control);
+  return control.origin;
+}
+
+/** Everything that can be wrong, and something that is not. */
+function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
+  const audit = new HandWrittenAudit(() => ({
+    records: 3,
+    failures: 1,
+    failing: 'the disk is full',
+    chain: { state: 'altered', detail: 'line 7 of 0001.jsonl does not fit its seal.', checkedAt: Date.now() },
+  }));
+  audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
+  const source = sourceWith({
+    standing: async () => ({
+      problems: ['Redis is not there: nonces are not shared'],
+      served: true,
+      deployments: [
+        healthyDeployment('submissions'),
+        { ...healthyDeployment('reviews'), certificateExpiresAt: Date.now() + 3.5 * 86_400_000 },
+        {
+          ...healthyDeployment('abstracts'),
+          problem: 'the upstream refuses the credential abstracts: check user name and password',
+          serving: false,
+          credentials: [{ name: 'abstracts', version: '1', state: 'refused', refused: true }],
+        },
+      ],
+    }),
+    clients: () => ['reporting', 'archive'],
+    faults: () => [fault],
+    audit,
+  });
+  return { source, audit };
+}
+
+function countRequests({ metrics }: Pick<ConsoleSource, 'metrics'>): void {
+  const labels = { deployment: 'submissions', operation: '', client: 'reporting' };
+  metrics.requests.inc({ ...labels, status: '200', code: '' }, 40);
+  metrics.requests.inc({ ...labels, client: 'archive', status: '403', code: 'client-forbidden' }, 7);
+}
+
+describe.each([
+  ['light', 1400],
+  ['dark', 1400],
+  ['light', 400],
+  ['dark', 400],
+] as const)('in the %s theme, %d px wide', (scheme, width) => {
+  test('every panel tells what it is given, fits, is accessible, and nothing is refused', async () => {
+    const { source } = troubled();
+    const origin = await start({ console: source });
+    countRequests(source);
+    const { page, complaints } = await openPage(browser, { width, scheme });
+    await page.goto(origin);
+    await page.getByText('live', { exact: true }).waitFor();
+
+    const card = (name: string) => page.getByRole('article', { name }).innerText();
+    expect(await card('submissions')).toMatch(/● ok\s[\s\S]*42 s old[\s\S]*version 3, in use, 12 d old/);
+    expect(await card('reviews')).toMatch(/▲ degraded\s+The upstream's certificate expires in 3 days/);
+    expect(await card('abstracts')).toMatch(/■ broken\s+The upstream refuses the credential abstracts/);
+    expect(await card('abstracts')).toMatch(/Circuit\n+open: abstracts is tried twice a minute only/);
+    const header = await page.getByRole('banner').innerText();
+    expect(header).toMatch(/▲ degraded/);
+    expect(header).toMatch(
+      /Redis is not there: nonces are not shared\. reviews is degraded\. abstracts is broken\./,
+    );
+    expect(await page.getByRole('row', { name: /^archive/ }).innerText()).toMatch(
+      /7\s+7\s+client-forbidden 7/,
+    );
+    expect(await page.getByRole('region', { name: 'Recent faults' }).innerText()).toContain(fault.advice);
+    const audit = await page.getByRole('region', { name: 'Audit', exact: true }).innerText();
+    expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
+    expect(audit).toContain('Records cannot be written: the disk is full.');
+
+    expect(await accessibilityFaults(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    expect(complaints).toEqual([]);
+  });
+});
+
+test('audit lines come as they are written, and filters choose among them', async () => {
+  const { source, audit } = troubled();
+  const origin = await start({ console: source, pace: { tickMs: 50 } });
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(origin);
+  const rows = page.getByRole('region', { name: 'Audit lines' }).locator('tbody tr');
+  const shown = () =>
+    rows.evaluateAll((found) => found.map(({ lastElementChild }) => lastElementChild?.textContent));
+  await rows.nth(1).waitFor();
+  audit.write({ client: 'archive' });
+  await rows.nth(2).waitFor();
+  expect(await shown()).toEqual(['request-3', 'request-2', 'request-1']);
+  await page.getByLabel('with').fill('ARCHIVE');
+  expect(await shown()).toEqual(['request-3', 'request-2']);
+  await page.getByLabel('Show').selectOption('refused or failed');
+  expect(await shown()).toEqual(['request-2']);
+});
+
+test('very many audit lines cost the page no more than the newest ones', async () => {
+  const { source, audit } = troubled();
+  const origin = await start({ console: source, pace: { tickMs: 50 } });
+  const { page, complaints } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(origin);
+  const rows = page.getByRole('region', { name: 'Audit lines' }).locator('tbody tr');
+  await rows.nth(1).waitFor();
+  audit.write(...Array.from({ length: 10_000 }, () => ({})));
+  await page.getByText('request-10002').waitFor();
+  expect(await rows.count()).toBe(100);
+  expect(complaints).toEqual([]);
+});
+
+test('the theme can be chosen by keyboard, and stays', async () => {
+  const origin = await start({});
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(origin);
+  const colour = () => page.evaluate('getComputedStyle(document.body).backgroundColor');
+  const light = await colour();
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('d');
+  await expect(page.getByLabel('Theme').inputValue()).resolves.toBe('dark');
+  const dark = await colour();
+  expect(dark).not.toBe(light);
+  await page.reload();
+  expect(await colour()).toBe(dark);
+});
+
+test('a gateway that is gone is told', async () => {
+  const first = await startControl({ consoleFolder: built.folder });
+  const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+  await page.goto(first.origin);
+  await page.getByText('live', { exact: true }).waitFor();
+  await first.close();
+  await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
+});
+
+test('everything that the page loads comes to less than 150 KB', () => {
+  const files = readdirSync(built.folder, { recursive: true, encoding: 'utf8' });
+  const bytes = files.map((file) => statSync(join(built.folder, file))).filter((stat) => stat.isFile());
+  expect(bytes.reduce((sum, { size }) => sum + size, 0)).toBeLessThan(150_000);
+});

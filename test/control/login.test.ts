@@ -1,0 +1,155 @@
+import { createHash } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Browser } from 'playwright-core';
+import { Guard } from '../../src/control/guard.ts';
+import {
+  accessibilityFaults,
+  type BuiltConsole,
+  buildConsole,
+  openBrowser,
+  openPage,
+} from '../support/browser.ts';
+import { type RunningControl, startControl } from '../support/console-source.ts';
+
+const token = 'a-long-random-token';
+const tokenSha256 = createHash('sha256').update(token).digest('hex');
+const GUARDED = ['/metrics', '/openapi.json', '/api/snapshot', '/api/history', '/api/events'];
+let built: BuiltConsole;
+let browser: Browser;
+let control: RunningControl | undefined;
+
+beforeAll(async () => {
+  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+}, 60_000);
+
+afterEach(async () => {
+  await Promise.all(browser.contexts().map((context) => context.close()));
+  await control?.close();
+});
+
+afterAll(async () => {
+  await browser.close();
+  await built.remove();
+});
+
+async function start(): Promise<string> {
+  control = await startControl({ tokenSha256, consoleFolder: built.folder });
+  return control.origin;
+}
+
+function signIn(origin: string, given: string): Promise<Response> {
+  return fetch(`${origin}/login`, {
+    method: 'POST',
+    body: new URLSearchParams({ token: given }),
+    redirect: 'manual',
+  });
+}
+
+test('the page asks for the token, takes it, and lets go again', async () => {
+  const origin = await start();
+  const { page, complaints } = await openPage(browser, { width: 400, scheme: 'dark' });
+  await page.goto(origin);
+  expect(page.url()).toBe(`${origin}/login`);
+  expect(await accessibilityFaults(page)).toEqual([]);
+  expect(complaints).toEqual([]);
+  await page.getByLabel('Token of the control plane').fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByText('That is not the token.').waitFor();
+  await page.getByLabel('Token of the control plane').fill(token);
+  await page.keyboard.press('Enter');
+  await page.getByText('live', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.waitForURL(`${origin}/login`);
+  await page.goto(origin);
+  expect(page.url()).toBe(`${origin}/login`);
+});
+
+test('what the page reads asks for the token, a session, or nothing else', async () => {
+  const origin = await start();
+  const status = async (path: string, headers: Record<string, string> = {}) => {
+    const answer = await fetch(`${origin}${path}`, { headers });
+    await answer.body?.cancel();
+    return answer.status;
+  };
+  const cookie = (await signIn(origin, token)).headers.get('set-cookie') ?? '';
+  expect(cookie).toMatch(
+    /^digest-gateway-session=[^;]+; Max-Age=43200; Path=\/; .*HttpOnly; SameSite=Strict$/,
+  );
+  expect(cookie).not.toContain(token);
+  const [session = ''] = cookie.split(';');
+  for (const path of GUARDED) {
+    expect([path, await status(path)]).toEqual([path, 401]);
+    expect([path, await status(path, { cookie: `${session}x` })]).toEqual([path, 401]);
+    expect([path, await status(path, { cookie: `other=1; ${session}` })]).toEqual([path, 200]);
+    expect([path, await status(path, { authorization: `Bearer ${token}` })]).toEqual([path, 200]);
+  }
+});
+
+test('wrong tokens are slowed down, and a session goes on meanwhile', async () => {
+  const origin = await start();
+  const [session = ''] = (await signIn(origin, token)).headers.get('set-cookie')?.split(';') ?? [];
+  const bearer = (given: string) =>
+    fetch(`${origin}/metrics`, { headers: { authorization: `Bearer ${given}` } });
+  for (let guess = 0; guess < 5; guess += 1) {
+    expect((await bearer(`guess-${guess}`)).status).toBe(401);
+    expect((await signIn(origin, `guess-${guess}`)).status).toBe(401);
+  }
+  const refused = await bearer(token);
+  expect(refused.status).toBe(429);
+  expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+  const page = await signIn(origin, token);
+  expect([page.status, await page.text()]).toEqual([429, expect.stringContaining('Too many wrong tokens')]);
+  expect((await fetch(`${origin}/metrics`, { headers: { cookie: session } })).status).toBe(200);
+});
+
+test('a form that is no token is refused', async () => {
+  const origin = await start();
+  const post = (body: string, type = 'application/x-www-form-urlencoded') =>
+    fetch(`${origin}/login`, { method: 'POST', body, headers: { 'content-type': type } });
+  expect((await post('')).status).toBe(401);
+  expect((await post(`token=${token}&token=${token}`)).status).toBe(401);
+  expect((await post(JSON.stringify({ token }), 'application/json')).status).toBe(401);
+  expect((await post(`token=${'x'.repeat(5000)}`)).status).toBe(413);
+});
+
+test('a session ends after twelve hours, and is worth nothing in another process', () => {
+  const guard = new Guard(tokenSha256);
+  const { session } = guard.openSession(0);
+  const half = 12 * 3_600_000;
+  expect(guard.isSession(session, half - 1)).toBe(true);
+  expect(guard.isSession(session, half)).toBe(false);
+  expect(
+    guard.isSession(
+      session.replace(/^\d+/, (until) => `${until}0`),
+      half,
+    ),
+  ).toBe(false);
+  expect(new Guard(tokenSha256).isSession(session, 0)).toBe(false);
+});
+
+describe('without a token', () => {
+  test('other names for this machine are refused, so that no page elsewhere reads what is here', async () => {
+    control = await startControl({ consoleFolder: built.folder });
+    const { origin } = control;
+    const { port } = new URL(origin);
+    const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+    for (const path of ['/', ...GUARDED]) {
+      const answer = await page.request.get(`${origin}${path}`, {
+        headers: { host: `rebound.example:${port}` },
+      });
+      expect([path, answer.status()]).toEqual([path, 421]);
+    }
+    await page.goto(`http://localhost:${port}/`);
+    await page.getByText('live', { exact: true }).waitFor();
+    expect(await page.getByRole('button', { name: 'Sign out' }).isVisible()).toBe(false);
+  });
+
+  test('a console that was not built says how to build it', async () => {
+    control = await startControl();
+    const answer = await fetch(control.origin);
+    expect([answer.status, await answer.text()]).toEqual([
+      503,
+      expect.stringContaining('npm run build:console'),
+    ]);
+  });
+});

@@ -1,0 +1,162 @@
+import { createHash } from 'node:crypto';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import type { Browser, Page } from 'playwright-core';
+import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { type BuiltConsole, buildConsole, openBrowser, openPage } from '../support/browser.ts';
+import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
+
+const folder = useFolders();
+let built: BuiltConsole;
+let browser: Browser;
+
+beforeAll(async () => {
+  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+}, 60_000);
+
+afterAll(async () => {
+  await browser.close();
+  await built.remove();
+});
+
+/** A gateway before the simulator, and its console in a browser, which has nothing to complain of. */
+async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Promise<void>): Promise<void> {
+  const consolePace = { sampleMs: 200, tickMs: 100 };
+  const pair = await startPair(options.behaviour, {
+    ...options,
+    run: { consoleFolder: built.folder, consolePace },
+  });
+  const { page, complaints } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(pair.gateway.control);
+  await page.getByText('live', { exact: true }).waitFor();
+  await act(pair, page);
+  await page.close();
+  expect(complaints).toEqual([]);
+}
+
+const CLIENTS = ['reporting', 'archive'].map((id) => ({
+  id,
+  identify: { apiKeySha256: createHash('sha256').update(`${id}-key`).digest('hex') },
+  allow: id === 'reporting' ? [{ deployment: 'submissions' }] : [],
+}));
+
+/** One thing that is told of the deployment. */
+function fact(page: Page, term: string, text: RegExp) {
+  return card(page)
+    .locator('dl > div')
+    .filter({ hasText: new RegExp(`^${term}`) })
+    .getByText(text);
+}
+
+function card(page: Page) {
+  return page.getByRole('article', { name: 'submissions' });
+}
+
+test('traffic: rates, latency, the nonce and the credential', () =>
+  watch({}, async (pair, page) => {
+    await card(page).getByText('● ok').waitFor();
+    for (let count = 0; count < 5; count += 1) expect((await pair.get(authors)).status).toBe(200);
+    await fact(page, 'Requests', /^[0-9.]*[1-9][0-9.]* a second/).waitFor();
+    await fact(page, 'Latency', /^p50 [0-9.]+ ms, p95 [0-9.]+ ms, p99 [0-9.]+ ms$/).waitFor();
+    await fact(page, 'Nonce', /^\d s old; shared: used by all at once/).waitFor();
+    await fact(page, 'Credential', /^submissions version 1, in use/).waitFor();
+    await fact(page, 'Circuit', /^closed$/).waitFor();
+    await card(page)
+      .getByText(/^5 requests in the last .*: none failed\.$/)
+      .waitFor();
+    await page
+      .getByRole('row', { name: /^anonymous/ })
+      .getByText('5', { exact: true })
+      .waitFor();
+  }));
+
+test('an upstream that is gone: broken, why, and what to do', () =>
+  watch({}, async (pair, page) => {
+    await pair.get(authors);
+    await pair.simulator.close();
+    for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(502);
+    await card(page)
+      .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
+      .waitFor();
+    await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
+    await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* a second/).waitFor();
+    const fault = page.getByRole('region', { name: 'Recent faults' }).getByRole('listitem');
+    await fault.getByText('submissions: Upstream unreachable').waitFor();
+    await fault.getByText(/^3 times, /).waitFor();
+  }));
+
+test('an upstream that never was there: every request failed', () =>
+  watch({}, async (pair, page) => {
+    await pair.simulator.close();
+    await pair.get(authors);
+    await card(page).getByText('■ broken').waitFor();
+    await card(page)
+      .getByText(/^Every request of the last .* failed: Upstream unreachable \(1\)\.$/)
+      .waitFor();
+  }));
+
+test('an expired nonce: a challenge, and a young nonce in use', () =>
+  watch({}, async (pair, page) => {
+    await pair.get(authors);
+    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* a second$/).waitFor();
+    await fact(page, 'Challenges', /^0 a second$/).waitFor();
+    await fact(page, 'Nonce', /^[1-9] s old/).waitFor();
+    pair.simulator.reset('submissions');
+    expect((await pair.get(authors)).status).toBe(200);
+    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* a second$/).waitFor();
+    await fact(page, 'Nonce', /^0 s old/).waitFor();
+  }));
+
+test('a refused credential: broken, and the circuit is open', () =>
+  watch({ password: 'wrong' }, async (pair, page) => {
+    expect((await pair.get(authors)).status).toBe(502);
+    await card(page).getByText('■ broken').waitFor();
+    await card(page)
+      .getByText(/^The upstream refuses the credential submissions: check user name and password/)
+      .waitFor();
+    await fact(page, 'Credential', /^submissions version 1, refused/).waitFor();
+    await fact(page, 'Circuit', /^open: submissions is tried twice a minute only$/).waitFor();
+    await page.getByRole('banner').getByText('submissions is broken.').waitFor();
+  }));
+
+test('a refused client: what was refused, and how often', () =>
+  watch({ top: { anonymous: false, clients: CLIENTS } }, async (pair, page) => {
+    const ask = (key: string) => pair.get(authors, { headers: { 'x-api-key': key } });
+    for (let count = 0; count < 3; count += 1) expect((await ask('archive-key')).status).toBe(403);
+    expect((await ask('nobody-key')).status).toBe(401);
+    await page
+      .getByRole('row', { name: /^archive/ })
+      .getByText('client-forbidden 3')
+      .waitFor();
+    await page
+      .getByRole('row', { name: /^unknown/ })
+      .getByText('client-unknown 1')
+      .waitFor();
+    await page
+      .getByRole('row', { name: /^reporting/ })
+      .getByText('none')
+      .waitFor();
+    await card(page).getByText('● ok').waitFor();
+  }));
+
+test('the audit log: each answer as it leaves, and that its chain holds', async () => {
+  const audit = auditOptions(await folder());
+  await watch({ audit }, async (pair, page) => {
+    expect((await pair.get(authors)).status).toBe(200);
+    const log = page.getByRole('region', { name: 'Audit', exact: true });
+    await log.getByText(/^Chain intact: at the start its newest segment fitted its seals/).waitFor();
+    await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
+    await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200 / }).waitFor();
+  });
+});
+
+test('a reload: deployments come and go', () =>
+  watch({}, async (pair, page) => {
+    await card(page).waitFor();
+    const { setup, app } = pair.gateway;
+    const { submissions } = setup.config.deployments;
+    if (submissions === undefined) throw new Error('the pair has no such deployment');
+    const renamed = { ...submissions, match: { pathPrefix: '/renamed/' } };
+    await app.reload(async () => ({ ...setup, config: { ...setup.config, deployments: { renamed } } }));
+    await page.getByRole('article', { name: 'renamed' }).waitFor();
+    expect(await card(page).count()).toBe(0);
+  }));

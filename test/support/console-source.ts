@@ -1,0 +1,125 @@
+import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
+import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
+import type { AuditSource, ConsoleSource, DeploymentFacts } from '../../src/control/snapshot.ts';
+import type { AuditLine, FaultView } from '../../src/control/view.ts';
+import { Metrics } from '../../src/metrics/metrics.ts';
+
+const DAY_MS = 86_400_000;
+
+/** A deployment with nothing wrong. */
+export function healthyDeployment(name: string): DeploymentFacts {
+  return {
+    name,
+    origin: `https://${name}.example.org`,
+    problem: '',
+    serving: true,
+    nonce: { policy: 'shared', age: 42, lifetime: 300 },
+    credentials: [
+      { name, version: '3', state: 'in use', refused: false, changedAt: Date.now() - 12.5 * DAY_MS },
+      { name, version: '4', state: 'waits to be tried', refused: false },
+    ],
+    certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
+  };
+}
+
+/** What a gateway with nothing configured would tell its console, but for what a test changes. */
+export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
+  return {
+    metrics: new Metrics({ version: 'test', node: 'v0' }),
+    version: '1.2.3',
+    node: 'v26.0.0',
+    tokenAsked: false,
+    startedAt: Date.now(),
+    configuredAt: () => Date.now(),
+    storeUp: () => null,
+    standing: async () => ({ problems: [], served: true, deployments: [] }),
+    clients: () => [],
+    faults: () => [],
+    audit: undefined,
+    ...change,
+  };
+}
+
+/** An audit log that a test writes by hand. */
+export class HandWrittenAudit implements AuditSource {
+  readonly #lines: AuditLine[] = [];
+  readonly view: AuditSource['view'];
+
+  constructor(view: AuditSource['view']) {
+    this.view = view;
+  }
+
+  write(...changes: Partial<AuditLine>[]): void {
+    for (const change of changes) {
+      const seq = this.#lines.length + 1;
+      this.#lines.push({
+        ...LINE,
+        seq,
+        requestId: `request-${seq}`,
+        time: new Date().toISOString(),
+        ...change,
+      });
+    }
+  }
+
+  since(position: number) {
+    return { lines: this.#lines.slice(position), position: this.#lines.length };
+  }
+}
+
+const LINE: AuditLine = {
+  seq: 0,
+  time: '',
+  kind: 'access',
+  client: 'reporting',
+  deployment: 'submissions',
+  site: 'journal-a',
+  operation: 'authors-by-submission-id',
+  method: 'GET',
+  path: '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids',
+  status: 200,
+  code: '',
+  requestId: '',
+};
+
+export const fault: FaultView = {
+  deployment: 'abstracts',
+  code: 'upstream-unreachable',
+  title: 'Upstream unreachable',
+  advice: 'The upstream refuses connections. Check baseUrl, and whether it runs.',
+  count: 12,
+  lastAt: Date.now(),
+  requestId: 'request-of-the-fault',
+};
+
+export interface RunningControl {
+  readonly origin: string;
+  close(): Promise<void>;
+}
+
+export interface ControlChange extends Partial<Omit<ControlOptions, 'pace' | 'console'>> {
+  readonly console?: Partial<ConsoleSource>;
+  readonly pace?: Partial<ConsolePace>;
+}
+
+/** A control plane by itself on a free port of loopback. */
+export async function startControl(change: ControlChange = {}): Promise<RunningControl> {
+  const console = sourceWith({ tokenAsked: change.tokenSha256 !== undefined, ...change.console });
+  const control = new ControlPlane({
+    registry: console.metrics.registry,
+    observe: async () => {},
+    tokenSha256: undefined,
+    live: () => true,
+    readiness: async () => ({ status: 'ready', checks: [] }),
+    offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
+    consoleFolder: '',
+    onError: (error) => {
+      throw error;
+    },
+    ...change,
+    console,
+    pace: { ...CONSOLE_PACE, ...change.pace },
+  });
+  const { port } = await control.listen('127.0.0.1', 0);
+  return { origin: `http://127.0.0.1:${port}`, close: () => control.close() };
+}
