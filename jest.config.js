@@ -3,6 +3,8 @@ export default {
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
+  // Half of the time tests wait for servers.
+  maxWorkers: 2,
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 60_000,
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
