@@ -3,6 +3,7 @@ import { Gathering } from './gathering.ts';
 import { Lines } from './lines.ts';
 import { recordLine } from './record.ts';
 import type { Head } from './seal.ts';
+import { Timestamp } from './timestamp.ts';
 
 /** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
 const TICK_MS = 100;
@@ -55,8 +56,7 @@ export class Journal {
   /** For the next batch while one is being written. */
   #spare = new Lines();
   #first: number;
-  #now = 0;
-  #time = '';
+  readonly #timestamp = new Timestamp();
   #waiters: Waiter[] = [];
   #since = 0;
   readonly #gathering: Gathering;
@@ -95,7 +95,7 @@ export class Journal {
   append(record: string, waiter?: Waiter): number {
     const seq = this.#nextSeq;
     this.#nextSeq += 1;
-    this.#lines.add(recordLine(seq, this.#timestamp(), record));
+    this.#lines.add(recordLine(seq, this.#timestamp.now(), record));
     if (waiter === undefined) {
       if (this.#lines.size >= LARGE) this.#schedule();
       return seq;
@@ -126,15 +126,6 @@ export class Journal {
     await this.#opening;
     // A write that hangs would hold the end of the process, too.
     if (this.#flight === undefined) await this.#chain.close();
-  }
-
-  #timestamp(): string {
-    const now = Date.now();
-    if (now !== this.#now) {
-      this.#now = now;
-      this.#time = new Date(now).toISOString();
-    }
-    return this.#time;
   }
 
   #schedule(): void {

@@ -3,7 +3,7 @@ import { type Audit, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
-import { SpentBuffers } from '../base/spent-buffers.ts';
+import { spentMemory } from './spent-memory.ts';
 import { packageVersion } from './version.ts';
 
 export interface GatewayProcess {
@@ -17,8 +17,7 @@ export async function gatewayProcess(
 ): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
-  // There with --expose-gc, as in the program's first line; without it memory grows, and nothing else.
-  const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
+  const spent = spentMemory();
   const audit = await auditFor(setup.audit, log);
   return { app: createApp(setup, { clock: monotonicClock, log, build, spent, audit }), log };
 }
