@@ -181,9 +181,10 @@ export class Gateway {
     const { requests, requestDuration, responseBytes } = this.#metrics;
     const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : answered;
     requests.inc({ deployment, operation, client, status: String(status), code });
-    requestDuration.observe({ deployment, operation }, (this.#clock.now() - trail.begun) / 1000);
+    const durationMs = this.#clock.now() - trail.begun;
+    requestDuration.observe({ deployment, operation }, durationMs / 1000);
     responseBytes.inc({ deployment }, bytes);
-    trail.ended(status, code, bytes);
+    trail.ended(status, code, bytes, durationMs);
   }
 }
 

@@ -103,7 +103,7 @@ export class Trail {
   }
 
   /** Records how it ended, if there is a record of the answer. */
-  ended(status: number, code: string, bytesOut: number): void {
+  ended(status: number, code: string, bytesOut: number, durationMs: number): void {
     if (this.#access === 0) return;
     this.#audit.outcome({
       access: this.#access,
@@ -111,7 +111,7 @@ export class Trail {
       status,
       code,
       bytes: { in: this.bytesIn, out: bytesOut },
-      durationMs: this.#clock.now() - this.#begun,
+      durationMs,
     });
   }
 
