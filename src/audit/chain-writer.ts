@@ -1,6 +1,7 @@
 import { mkdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { AuditKeys } from './keys.ts';
+import type { Lines } from './lines.ts';
 import { type Lock, lockFolder } from './lock.ts';
 import { type Recovered, recover } from './recovery.ts';
 import { type Head, sealed, sealLine } from './seal.ts';
@@ -20,7 +21,7 @@ export interface ChainOptions {
 
 /** Lines of records, each with its end, and their numbers. */
 export interface Batch {
-  readonly lines: string;
+  readonly lines: Lines;
   readonly first: number;
   readonly last: number;
 }
@@ -82,11 +83,11 @@ export class ChainWriter {
       return;
     }
     const { replica, keys, sync } = this.#options;
-    const lines = Buffer.from(batch.lines);
     const { bytes, first = batch.first } = this.#covered;
+    const lines = batch.lines.bytes;
     const content = bytes.length === 0 ? lines : Buffer.concat([bytes, lines]);
     const seal = sealed(keys, { replica, previous: this.#previous }, { first, last: batch.last }, content);
-    file.append(Buffer.concat([lines, Buffer.from(sealLine(seal))]), sync, (error) => {
+    file.append(batch.lines.followedBy(sealLine(seal)), sync, (error) => {
       if (error !== null) {
         this.#give(file);
         done(error);

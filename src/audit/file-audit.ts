@@ -8,14 +8,7 @@ import { type AuditKeys, auditKeys } from './keys.ts';
 import { recordedTarget } from './parameters.ts';
 import { Pseudonyms } from './pseudonyms.ts';
 import { RecentRecords } from './recent.ts';
-import {
-  type AccessFacts,
-  type AdminDetails,
-  accessRecord,
-  adminRecord,
-  type OutcomeFacts,
-  outcomeRecord,
-} from './record.ts';
+import { type AccessFacts, type AdminDetails, type OutcomeFacts, RecordText } from './record.ts';
 import type { Recovered } from './recovery.ts';
 import { RefusalSample } from './refusals.ts';
 import { formatHead, type Head } from './seal.ts';
@@ -70,7 +63,8 @@ class FileAudit implements Audit {
   readonly #externals: AuditExternals;
   readonly #journal: Journal;
   readonly #byValue: ReadonlySet<string>;
-  readonly #pseudonyms: Pseudonyms;
+  readonly #text: RecordText;
+  readonly #pseudonyms: Pseudonyms | undefined;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #upkeep: Upkeep;
   #head: Head | undefined;
@@ -84,7 +78,8 @@ class FileAudit implements Audit {
   constructor(options: AuditOptions, { chain, recovered, folder, keys }: Parts, externals: AuditExternals) {
     this.#options = options;
     this.#externals = externals;
-    this.#pseudonyms = new Pseudonyms(keys);
+    this.#text = new RecordText(options.replica);
+    this.#pseudonyms = options.pseudonymise.includes('address') ? new Pseudonyms(keys) : undefined;
     this.#byValue = new Set(options.parameters);
     this.#journal = new Journal(
       chain,
@@ -121,13 +116,9 @@ class FileAudit implements Audit {
   }
 
   access(facts: AccessFacts, waiter: Waiter): number {
-    const { replica, durability, onFailure } = this.#options;
-    const shown = {
-      replica,
-      address: this.#shown(facts.address),
-      ...recordedTarget(facts.target, this.#byValue),
-    };
-    const record = accessRecord(facts, shown);
+    const { durability, onFailure } = this.#options;
+    const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
+    const record = this.#text.access(facts, { address: this.#shown(facts.address), path, parameters, cut });
     if (durability === 'async') {
       const seq = this.#append(record);
       waiter.recorded();
@@ -147,11 +138,11 @@ class FileAudit implements Audit {
   }
 
   outcome(facts: OutcomeFacts): void {
-    this.#append(outcomeRecord(facts, this.#options.replica));
+    this.#append(this.#text.outcome(facts));
   }
 
   admin(event: string, details: AdminDetails): void {
-    this.#append(adminRecord(event, details, this.#options.replica));
+    this.#append(this.#text.admin(event, details));
     this.#journal.hurry();
   }
 
@@ -183,7 +174,7 @@ class FileAudit implements Audit {
   }
 
   #shown(address: string): string {
-    return this.#options.pseudonymise.includes('address') ? this.#pseudonyms.of(address) : address;
+    return this.#pseudonyms === undefined ? address : this.#pseudonyms.of(address);
   }
 
   #onState(reason: string | undefined): void {
@@ -238,7 +229,7 @@ class FileAudit implements Audit {
   #retire(retired: Retired): Promise<boolean> {
     return new Promise((resolve) => {
       const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
-      this.#append(adminRecord('segment-retired', { ...retired }, this.#options.replica), waiter);
+      this.#append(this.#text.admin('segment-retired', { ...retired }), waiter);
     });
   }
 }

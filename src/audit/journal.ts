@@ -1,10 +1,15 @@
 import type { Batch, ChainWriter } from './chain-writer.ts';
+import { Gathering } from './gathering.ts';
+import { Lines } from './lines.ts';
 import { recordLine } from './record.ts';
 import type { Head } from './seal.ts';
+import { Timestamp } from './timestamp.ts';
 
 /** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
 const TICK_MS = 100;
-/** What is kept while nothing can be written, in characters. */
+/** Bytes of a batch that is written although nobody waits for it. */
+const LARGE = 32 * 1024;
+/** What is kept while nothing can be written, in bytes. */
 const BACKLOG = 16 * 1024 * 1024;
 
 export interface JournalOptions {
@@ -38,8 +43,8 @@ interface Flight extends Batch {
 }
 
 /**
- * One process's records on their way into its files. What comes in one turn of the event loop, or while a batch is
- * being written, is one batch with one seal. A batch that could not be written is written again until it is.
+ * One process's records on their way into its files. What comes together, or while a batch is being written, is one
+ * batch with one seal. A batch that could not be written is written again until it is.
  */
 export class Journal {
   readonly #chain: ChainWriter;
@@ -47,13 +52,14 @@ export class Journal {
   readonly #events: JournalEvents;
   readonly #timer: NodeJS.Timeout;
   #nextSeq: number;
-  #lines = '';
+  #lines = new Lines();
+  /** For the next batch while one is being written. */
+  #spare = new Lines();
   #first: number;
-  #now = 0;
-  #time = '';
+  readonly #timestamp = new Timestamp();
   #waiters: Waiter[] = [];
   #since = 0;
-  #scheduled = false;
+  readonly #gathering: Gathering;
   #flight: Flight | undefined;
   #state: string | undefined;
   /** A segment is being begun. */
@@ -68,6 +74,10 @@ export class Journal {
     this.#first = nextSeq;
     this.#options = options;
     this.#events = events;
+    this.#gathering = new Gathering(
+      () => this.#waiters.length,
+      () => this.#flush(),
+    );
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
@@ -78,15 +88,18 @@ export class Journal {
 
   /** Whether so much waits to be written that no more should be kept. */
   get full(): boolean {
-    return this.#lines.length + (this.#flight?.lines.length ?? 0) >= BACKLOG;
+    return this.#lines.size + (this.#flight?.lines.size ?? 0) >= BACKLOG;
   }
 
   /** Adds a record; gives its number. Without a waiter it is in no hurry. */
   append(record: string, waiter?: Waiter): number {
     const seq = this.#nextSeq;
     this.#nextSeq += 1;
-    this.#lines += recordLine(seq, this.#timestamp(), record);
-    if (waiter === undefined) return seq;
+    this.#lines.add(recordLine(seq, this.#timestamp.now(), record));
+    if (waiter === undefined) {
+      if (this.#lines.size >= LARGE) this.#schedule();
+      return seq;
+    }
     if (this.#waiters.length === 0) this.#since = performance.now();
     this.#waiters.push(waiter);
     if (this.#state !== undefined) this.#giveUp();
@@ -96,13 +109,13 @@ export class Journal {
 
   /** What was added is to be written now and not with the next batch. */
   hurry(): void {
-    if (this.#lines !== '') this.#schedule();
+    if (this.#lines.size > 0) this.#schedule();
   }
 
   /** Writes what is left, if it can be, and lets go of the folder. */
   async close(): Promise<void> {
     await this.#opening;
-    if (this.#lines !== '' || this.#flight !== undefined) {
+    if (this.#lines.size > 0 || this.#flight !== undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
         if (this.#flight === undefined && this.#state !== undefined) resolve();
@@ -115,31 +128,17 @@ export class Journal {
     if (this.#flight === undefined) await this.#chain.close();
   }
 
-  #timestamp(): string {
-    const now = Date.now();
-    if (now !== this.#now) {
-      this.#now = now;
-      this.#time = new Date(now).toISOString();
-    }
-    return this.#time;
-  }
-
   #schedule(): void {
-    if (this.#scheduled || this.#flight !== undefined) return;
-    this.#scheduled = true;
-    setImmediate(() => {
-      this.#scheduled = false;
-      this.#flush();
-    });
+    if (this.#flight === undefined) this.#gathering.begin();
   }
 
   #flush(): void {
     const busy = this.#flight !== undefined || this.#opening !== undefined;
-    if (busy || this.#lines === '' || !this.#chain.writable) return;
+    if (busy || this.#lines.size === 0 || !this.#chain.writable) return;
     const waiters = this.#waiters;
     const since = waiters.length > 0 ? this.#since : performance.now();
     this.#flight = { lines: this.#lines, first: this.#first, last: this.#nextSeq - 1, since, waiters };
-    this.#lines = '';
+    this.#lines = this.#spare;
     this.#waiters = [];
     this.#first = this.#nextSeq;
     this.#write(this.#flight);
@@ -154,13 +153,16 @@ export class Journal {
 
   #written(flight: Flight, head: Head): void {
     this.#flight = undefined;
+    flight.lines.clear();
+    this.#spare = flight.lines;
     this.#enter(undefined);
     for (const waiter of flight.waiters) waiter.recorded();
     this.#events.onSeal(head);
     const { size, age } = this.#chain.extent;
     const { segment } = this.#options;
     if (size >= segment.size || age >= segment.age) void this.#turnOver();
-    else if (this.#waiters.length > 0 || this.#closing !== undefined) this.#flush();
+    else if (this.#closing !== undefined) this.#flush();
+    else if (this.#waiters.length > 0) this.#schedule();
     this.#settle();
   }
 
@@ -180,7 +182,7 @@ export class Journal {
     this.#opening = undefined;
     if (!this.#chain.writable) return;
     if (this.#flight !== undefined) this.#write(this.#flight);
-    else if (this.#lines !== '') this.#flush();
+    else if (this.#lines.size > 0) this.#flush();
     else this.#enter(undefined);
   }
 
@@ -207,7 +209,7 @@ export class Journal {
 
   /** Lets `close` go on when everything is written, or nothing can be. */
   #settle(): void {
-    const done = this.#lines === '' && this.#flight === undefined;
+    const done = this.#lines.size === 0 && this.#flight === undefined;
     if (done || this.#state !== undefined) this.#closing?.();
   }
 

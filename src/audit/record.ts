@@ -1,4 +1,4 @@
-import type { RecordedParameters } from './parameters.ts';
+import type { RecordedParameters, RecordedTarget } from './parameters.ts';
 
 /** What is known of a request when its answer is about to leave. */
 export interface AccessFacts {
@@ -54,36 +54,71 @@ export interface OutcomeFacts {
 /** Something that happened to the gateway itself; names and numbers only. */
 export type AdminDetails = Readonly<Record<string, string | number | boolean | readonly string[]>>;
 
-export interface Shown {
-  readonly replica: string;
+/** What a record shows of a request's sender and target. */
+export interface Shown extends RecordedTarget {
   readonly address: string;
-  readonly path: string;
-  readonly parameters: RecordedParameters;
-  readonly cut: boolean;
 }
 
-/*
- * Each gives a record from its `kind` on; number and time come before it when its place in the log is known. Every
- * text goes through JSON, so nothing that a client sends can end a line. Written out, since JSON.stringify of the
- * whole takes three times as long.
+/** Names whose JSON is remembered. */
+const MOST_NAMES = 4096;
+
+/**
+ * Gives records their text, each from its `kind` to its end; number and time come before it when its place in the log
+ * is known. Every text goes through JSON, so nothing that a client sends can end a line. Written out, since
+ * JSON.stringify of the whole takes three times as long.
  */
+export class RecordText {
+  readonly #replica: string;
+  readonly #replicaField: string;
+  /** Those of the configuration, and addresses: they come again and again. */
+  readonly #names = new Map<string, string>();
 
-export function accessRecord(facts: AccessFacts, { replica, address, path, parameters, cut }: Shown): string {
-  const { requestId, client, deployment, site, operation, method, status, code, upstream, credential } =
-    facts;
-  return (
-    `{"kind":"access","requestId":${json(requestId)},"replica":${json(replica)},"client":${json(client)}` +
-    `,"address":${json(address)},"deployment":${json(deployment)},"site":${json(site)}` +
-    `,"operation":${json(operation)},"method":${json(method)},"path":${json(path)}` +
-    `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
-    `,"code":${json(code)}${upstream === undefined ? '' : upstreamJson(upstream)}` +
-    // Whoever hands it over may have more of it, which is not for here.
-    `${credential === undefined ? '' : `,"credential":{"name":${json(credential.name)},"version":${json(credential.version)}}`}}`
-  );
-}
+  constructor(replica: string) {
+    this.#replica = replica;
+    this.#replicaField = `,"replica":${json(replica)}`;
+  }
 
-function upstreamJson({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
-  return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${json(address)}}`;
+  access(facts: AccessFacts, { address, path, parameters, cut }: Shown): string {
+    const { status, upstream, credential } = facts;
+    return (
+      `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
+      `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
+      `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
+      `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
+      `,"code":${this.#name(facts.code)}${upstream === undefined ? '' : this.#upstream(upstream)}` +
+      `${credential === undefined ? '}' : this.#credential(credential)}`
+    );
+  }
+
+  outcome({ access, requestId, status, code, bytes, durationMs }: OutcomeFacts): string {
+    return (
+      `"kind":"outcome","requestId":${json(requestId)}${this.#replicaField},"access":${access}` +
+      `,"status":${status},"code":${this.#name(code)},"bytes":{"in":${bytes.in},"out":${bytes.out}}` +
+      `,"durationMs":${tenths(durationMs)}}`
+    );
+  }
+
+  admin(event: string, details: AdminDetails): string {
+    return JSON.stringify({ kind: 'admin', replica: this.#replica, event, ...details }).slice(1);
+  }
+
+  #upstream({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}}`;
+  }
+
+  /** Whoever hands it over may have more of it, which is not for here. */
+  #credential({ name, version }: CredentialName): string {
+    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}}`;
+  }
+
+  #name(name: string): string {
+    const known = this.#names.get(name);
+    if (known !== undefined) return known;
+    if (this.#names.size >= MOST_NAMES) this.#names.clear();
+    const text = json(name);
+    this.#names.set(name, text);
+    return text;
+  }
 }
 
 function parametersJson(parameters: RecordedParameters): string {
@@ -94,22 +129,9 @@ function parametersJson(parameters: RecordedParameters): string {
   return text === '' ? '{}' : `${text}}`;
 }
 
-export function outcomeRecord(facts: OutcomeFacts, replica: string): string {
-  const { access, requestId, status, code, bytes, durationMs } = facts;
-  return (
-    `{"kind":"outcome","requestId":${json(requestId)},"replica":${json(replica)},"access":${access}` +
-    `,"status":${status},"code":${json(code)},"bytes":{"in":${bytes.in},"out":${bytes.out}}` +
-    `,"durationMs":${tenths(durationMs)}}`
-  );
-}
-
-export function adminRecord(event: string, details: AdminDetails, replica: string): string {
-  return JSON.stringify({ kind: 'admin', replica, event, ...details });
-}
-
 /** A whole line: the record with its number and time. */
 export function recordLine(seq: number, time: string, record: string): string {
-  return `{"seq":${seq},"time":"${time}",${record.slice(1)}\n`;
+  return `{"seq":${seq},"time":"${time}",${record}\n`;
 }
 
 function tenths(milliseconds: number): number {

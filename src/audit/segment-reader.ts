@@ -1,11 +1,11 @@
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { createZstdDecompress } from 'node:zlib';
 import { errorCode } from './segment.ts';
 
 const COMPRESSED = '.zst';
 
 const NEWLINE = 10;
-const CHUNK_BYTES = 1024 * 1024;
+const CHUNK_BYTES = 64 * 1024;
 /** A record has a few KiB: a longer line is none, and must not fill the memory. */
 const LONGEST_LINE = 1024 * 1024;
 
@@ -16,23 +16,26 @@ export interface Block {
 }
 
 /**
- * A segment's bytes in pieces that end where a line does. A line beyond 1 MiB comes as a last piece that is not
- * whole, and nothing after it.
+ * A segment's bytes in pieces that end where a line does, each good until the next is asked for: all use the same
+ * memory. A line beyond 1 MiB comes as a last piece that is not whole, and nothing after it.
  * @throws Error when the file cannot be read or decompressed
  */
 export async function* readBlocks(file: string): AsyncGenerator<Block, void> {
-  let rest = Buffer.alloc(0);
+  const held = Buffer.allocUnsafeSlow(LONGEST_LINE + CHUNK_BYTES);
+  let size = 0;
   for await (const chunk of await openSegment(file)) {
     const end = chunk.lastIndexOf(NEWLINE) + 1;
-    if (end === 0) {
-      rest = Buffer.concat([rest, chunk]);
-      if (rest.length > LONGEST_LINE) break;
-      continue;
+    const whole = end === 0 ? 0 : size + end;
+    chunk.copy(held, size);
+    size += chunk.length;
+    if (whole > 0) {
+      yield { bytes: held.subarray(0, whole), whole: true };
+      held.copyWithin(0, whole, size);
+      size -= whole;
     }
-    yield { bytes: Buffer.concat([rest, chunk.subarray(0, end)]), whole: true };
-    rest = Buffer.from(chunk.subarray(end));
+    if (size > LONGEST_LINE) break;
   }
-  if (rest.length > 0) yield { bytes: rest, whole: false };
+  if (size > 0) yield { bytes: held.subarray(0, size), whole: false };
 }
 
 /** The lines of a segment that are whole, in order, as text; header and seals among them. */
@@ -45,8 +48,8 @@ export async function* readLines(file: string): AsyncGenerator<string, void> {
 async function openSegment(file: string): Promise<AsyncIterable<Buffer>> {
   const compressed = file.endsWith(COMPRESSED);
   try {
-    const plain = (await open(file)).createReadStream({ highWaterMark: CHUNK_BYTES });
-    return compressed ? decompressed(plain) : (plain as AsyncIterable<Buffer>);
+    const handle = await open(file);
+    return compressed ? decompressed(handle) : chunksOf(handle);
   } catch (error) {
     // A gateway that is running may have compressed it since its folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
@@ -54,7 +57,21 @@ async function openSegment(file: string): Promise<AsyncIterable<Buffer>> {
   }
 }
 
-function decompressed(plain: NodeJS.ReadableStream): AsyncIterable<Buffer> {
+async function* chunksOf(handle: FileHandle): AsyncGenerator<Buffer, void> {
+  const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+  try {
+    for (;;) {
+      const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES);
+      if (bytesRead === 0) return;
+      yield chunk.subarray(0, bytesRead);
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+function decompressed(handle: FileHandle): AsyncIterable<Buffer> {
+  const plain = handle.createReadStream({ highWaterMark: CHUNK_BYTES });
   const stream = createZstdDecompress({ chunkSize: CHUNK_BYTES });
   plain.on('error', (error) => stream.destroy(error));
   return plain.pipe(stream);

@@ -8,6 +8,7 @@ import { ConfigError, type Fault } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import { SourceReader } from '../credentials/sources.ts';
 import { readAuditKey } from './audit-setup.ts';
+import { spentMemory } from './spent-memory.ts';
 import { surroundings } from './surroundings.ts';
 
 const MIB = 1024 * 1024;
@@ -35,7 +36,12 @@ export function registerAudit(program: Command): void {
 async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
   const { directory, keys } = await placeOf(file, key);
   const progress = showProgress();
-  const result = await verify({ directory, keys, heads: head, onBytes: progress.add }).finally(progress.end);
+  const spent = spentMemory();
+  const onBytes = (count: number): void => {
+    spent.add(count);
+    progress.add(count);
+  };
+  const result = await verify({ directory, keys, heads: head, onBytes }).finally(progress.end);
   const empty = result.segments === 0;
   const lines = json === true ? [asJson(directory, result)] : report(directory, result);
   process.stdout.write(`${lines.join('\n')}\n`);

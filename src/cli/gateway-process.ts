@@ -4,8 +4,8 @@ import { type Audit, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
-import { SpentBuffers } from '../base/spent-buffers.ts';
 import { openTracing } from '../tracing/tracing.ts';
+import { spentMemory } from './spent-memory.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -22,10 +22,9 @@ export async function gatewayProcess(
 ): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
-  // There with --expose-gc, as in the program's first line; without it memory grows, and nothing else.
   const stopTracing = await startTracing(process.env, log);
   const tracing = openTracing(build.version);
-  const spent = new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
+  const spent = spentMemory();
   const audit = await auditFor(setup.audit, log);
   // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));

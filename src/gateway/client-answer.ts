@@ -9,6 +9,7 @@ import type { Visit } from './client-request.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { Trail } from './trail.ts';
 
+const NONE: readonly never[] = [];
 const ASCII = /^[\x20-\x7e]*$/;
 /** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
 const MOST_HELD = 64 * 1024;
@@ -43,7 +44,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
   readonly #res: ServerResponse;
   readonly #plane: DataPlane;
   #resume: (() => void) | undefined;
-  #early: [number, readonly string[]][] = [];
+  #early: readonly [number, readonly string[]][] = NONE;
   #held: Held | undefined;
   #unrecorded = false;
   #dropped = false;
@@ -73,7 +74,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
     // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
     // It is a part of the answer, which has no record yet.
-    if (this.#plane.audited) this.#early.push([status, interimHeaders(headers)]);
+    if (this.#plane.audited) this.#early = [...this.#early, [status, interimHeaders(headers)]];
     else this.#res.writeInformation(status, interimHeaders(headers));
   }
 
@@ -84,6 +85,10 @@ export class ClientAnswer implements AnswerSink, Waiter {
     const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
     const fields = inboundHeaders(headers, this.#trail.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
+    if (!this.#plane.audited) {
+      this.#begin(status, phrase, fields);
+      return;
+    }
     this.#held = { status, phrase, headers: fields, chunks: [], size: 0, trailers: undefined };
     this.#trail.answered(status, this);
   }
@@ -126,14 +131,18 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   #release({ status, phrase, headers, chunks, trailers }: Held): void {
-    // A client that heard of the shutdown sends its next request elsewhere.
-    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
     for (const [code, fields] of this.#early) this.#res.writeInformation(code, fields);
-    this.#res.writeHead(status, phrase, headers);
+    this.#begin(status, phrase, headers);
     let more = true;
     for (const chunk of chunks) more = this.#pass(chunk);
     if (trailers !== undefined) this.#finish(trailers);
     else if (more && chunks.length > 0) this.#resume?.();
+  }
+
+  #begin(status: number, phrase: string, headers: string[]): void {
+    // A client that heard of the shutdown sends its next request elsewhere.
+    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
+    this.#res.writeHead(status, phrase, headers);
   }
 
   data(chunk: Buffer): boolean {

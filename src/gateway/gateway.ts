@@ -205,7 +205,7 @@ export class Gateway {
     requests.inc({ deployment, operation, client, status: String(status), code });
     requestDuration.observe({ deployment, operation }, durationMs / 1000);
     responseBytes.inc({ deployment }, bytes);
-    trail.ended(status, code, bytes);
+    trail.ended(status, code, bytes, durationMs);
     if (this.#options.logRequests) logRequest(this.#log, trail, target, end);
   }
 }

@@ -96,7 +96,9 @@ function without(raw: readonly string[], unwanted: ReadonlySet<string>): string[
 function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefined {
   let listed: Set<string> | undefined;
   for (const value of fieldValues(raw, 'connection')) {
-    for (const name of value.toLowerCase().split(',')) {
+    const text = value.toLowerCase();
+    if (text === 'keep-alive') continue;
+    for (const name of text.split(',')) {
       const trimmed = name.trim();
       // Content-Length is framing: who could list it away could make a body of unknown length.
       if (trimmed === 'close' || trimmed === 'keep-alive' || trimmed === 'content-length') continue;

@@ -111,7 +111,7 @@ export class Trail {
   }
 
   /** Records how it ended, if there is a record of the answer, and ends its trace. */
-  ended(status: number, code: string, bytesOut: number): void {
+  ended(status: number, code: string, bytesOut: number, durationMs: number): void {
     if (this.trace !== undefined) this.#endTrace(this.trace, status, code);
     if (this.#access === 0) return;
     this.#audit.outcome({
@@ -120,7 +120,7 @@ export class Trail {
       status,
       code,
       bytes: { in: this.bytesIn, out: bytesOut },
-      durationMs: this.#clock.now() - this.#begun,
+      durationMs,
     });
   }
 

@@ -63,9 +63,13 @@ export class Handshake {
    * what it is asked.
    * @throws GatewayError when no answer reached the sink, or when it broke off
    */
-  async run(): Promise<void> {
-    const { pool } = this.#parts;
-    const entry = pool.reserve() ?? (await this.#parts.enter(this.#cancellation, this.#request.trace));
+  run(): Promise<void> {
+    const known = this.#parts.pool.reserve();
+    return known === undefined ? this.#enter() : this.#walk(known, undefined);
+  }
+
+  async #enter(): Promise<void> {
+    const entry = await this.#parts.enter(this.#cancellation, this.#request.trace);
     if (entry instanceof Nonce) await this.#walk(entry, undefined);
     else await this.#walk(undefined, entry);
   }
@@ -136,22 +140,18 @@ export class Handshake {
   async #send(nonce: Nonce | undefined): Promise<Challenged | undefined> {
     nonce?.begin();
     try {
-      return await this.#sendOnce(nonce);
+      let result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
+      if (result.kind === 'lost' && this.#mayRepeat()) {
+        this.#repeated = true;
+        result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
+      }
+      if (result.kind === 'lost') throw result.error;
+      if (result.kind === 'challenged') return result;
+      this.#parts.onAttempt('ok');
+      return undefined;
     } finally {
       this.#contested = nonce?.end() ?? false;
     }
-  }
-
-  async #sendOnce(nonce: Nonce | undefined): Promise<Challenged | undefined> {
-    let result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
-    if (result.kind === 'lost' && this.#mayRepeat()) {
-      this.#repeated = true;
-      result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
-    }
-    if (result.kind === 'lost') throw result.error;
-    if (result.kind === 'challenged') return result;
-    this.#parts.onAttempt('ok');
-    return undefined;
   }
 
   #mayRepeat(): boolean {
@@ -178,7 +178,8 @@ export class Handshake {
       const accept = (): void => this.#accepted(nonce, attempt, status, info.nextnonce);
       return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
-    return { ...signed(request, nonce, nc), cancellation, onHead };
+    const { method, target, headers, body } = signed(request, nonce, nc);
+    return { method, target, headers, body, cancellation, onHead };
   }
 
   #unchallenged(): undefined {

@@ -165,7 +165,8 @@ export class Upstream {
       awaitsClient = () => body.kind === 'streamed' && body.progress.awaitsClient;
       const begun = this.#externals.clock.now();
       try {
-        await profile.send({ ...request, body }, sink, cancellation);
+        const { method, target, headers } = request;
+        await profile.send({ method, target, headers, body }, sink, cancellation);
       } finally {
         this.#externals.metrics.upstreamDuration.observe(
           { deployment },
