@@ -75,8 +75,9 @@ export class Learning {
     this.#tell();
   }
 
-  accepted(nonce: Nonce): void {
-    this.lifetime.accepted(this.ageOf(nonce), nonce);
+  /** `ageMs`: when the answer to it was sent. */
+  accepted(nonce: Nonce, ageMs: number): void {
+    this.lifetime.accepted(ageMs, nonce);
     if (nonce.foreign) this.#portability.accepted();
   }
 

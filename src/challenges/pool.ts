@@ -68,6 +68,11 @@ export class NoncePool {
     return this.#learning.policy;
   }
 
+  /** In milliseconds. */
+  ageOf(nonce: Nonce): number {
+    return this.#learning.ageOf(nonce);
+  }
+
   /** How long nonces live here, as far as it was learned, in milliseconds. */
   get lifetimeMs(): number | undefined {
     return this.#learning.lifetime.ms;
@@ -173,12 +178,13 @@ export class NoncePool {
 
   /**
    * The upstream accepted an answer to the nonce, and named the one to use after it or did not. From now on
-   * it serves others, as the policy has it, unless a newer one does.
+   * it serves others, as the policy has it, unless a newer one does. `ageMs`: of the nonce when the answer to it
+   * was sent, since the upstream's own may come late.
    */
-  accept(nonce: Nonce, opening: Opening | undefined, nextnonce: string | undefined): void {
+  accept(nonce: Nonce, opening: Opening | undefined, nextnonce: string | undefined, ageMs: number): void {
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (opening?.replaces === undefined) nonce.uses += 1;
-    this.#learning.accepted(nonce);
+    this.#learning.accepted(nonce, ageMs);
     const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
     if (this.policy !== 'shared') {
       this.#free.giveBack(nonce, next);

@@ -12,12 +12,10 @@ import { verifyProof } from './proof.ts';
 import { alwaysStale, cannotRepeat, credentialRefused, noDigest } from './refusals.ts';
 import { IDEMPOTENT, question, signed, type UpstreamRequest, unsigned } from './signing.ts';
 import { type AnswerSink, unseen } from './sink.ts';
+import { SAYS_NOTHING } from './standing.ts';
 
 /** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
 const MAX_AUTHENTICATED = 2;
-/** A lock-out, throttling or a proxy in between can answer so before anybody looks at the credential. */
-const SAYS_NOTHING = new Set([403, 429, 502, 503, 504]);
-
 type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
 
 /** One client request with one version of a credential, in as many exchanges as its authentication takes. */
@@ -32,6 +30,8 @@ export class Handshake {
   #authenticated = 0;
   /** Of the last authenticated attempt, from `Standing`. */
   #attemptNumber = 0;
+  /** The nonce's, in milliseconds, at that attempt. */
+  #ageWhenSent = 0;
   /** None before the first 401. */
   #doubt: Doubt | undefined;
   #repeated = false;
@@ -87,7 +87,7 @@ export class Handshake {
       const challenged = await this.#send(undefined);
       const nonce = challenged && this.#nextNonce(challenged, undefined);
       // A nonce without a count need not be tried: whoever is refused with it asks for another.
-      if (nonce?.shareable === true) pool.accept(nonce, opening, undefined);
+      if (nonce?.shareable === true) pool.accept(nonce, opening, undefined, 0);
       const refused = nonce?.shareable === false ? await this.#send(nonce) : undefined;
       if (refused !== undefined) this.#nextNonce(refused, nonce);
     } finally {
@@ -166,16 +166,16 @@ export class Handshake {
       return { ...unsigned(request), cancellation, onHead: () => this.#unchallenged() };
     }
     this.#authenticated += 1;
-    const attempt = this.#parts.standing.attempt();
-    this.#attemptNumber = attempt;
+    this.#attemptNumber = this.#parts.standing.attempt();
+    this.#ageWhenSent = this.#parts.pool.ageOf(nonce);
     const nc = nonce.count();
     const onHead = (status: number, lines: readonly string[]): BodyProof | undefined => {
       if (lines.length === 0) {
-        this.#accepted(nonce, attempt, status, undefined);
+        this.#accepted(nonce, status, undefined);
         return undefined;
       }
       const info = parseAuthenticationInfo(lines);
-      const accept = (): void => this.#accepted(nonce, attempt, status, info.nextnonce);
+      const accept = (): void => this.#accepted(nonce, status, info.nextnonce);
       return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
     const { method, target, headers, body } = signed(request, nonce, nc);
@@ -186,15 +186,15 @@ export class Handshake {
     if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
   }
 
-  #accepted(nonce: Nonce, attempt: number, status: number, nextnonce: string | undefined): void {
+  #accepted(nonce: Nonce, status: number, nextnonce: string | undefined): void {
     const { pool, standing, onAccepted } = this.#parts;
     if (SAYS_NOTHING.has(status)) {
       this.#doubt?.conclude('alone');
-    } else if (standing.accept(attempt)) {
+    } else if (standing.accept(this.#attemptNumber)) {
       this.#doubt?.conclude('accepted');
       onAccepted(status);
     }
-    pool.accept(nonce, this.#opening, nextnonce);
+    pool.accept(nonce, this.#opening, nextnonce, this.#ageWhenSent);
     if (status < 300 && this.#request.method === 'GET') this.#parts.onSuccess(this.#request.target);
   }
 

@@ -1,3 +1,6 @@
+/** A lock-out, throttling or a proxy in between can answer so before anybody looks at the credential. */
+export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
+
 /**
  * What the upstream has made of one version of a credential. Answers can overtake each other, so what
  * counts is the order in which the attempts were sent.

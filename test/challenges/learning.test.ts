@@ -51,7 +51,7 @@ const told = (): Promise<void> => new Promise((resolve) => setImmediate(resolve)
 function obtain(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open(pool.reserve());
   const nonce = pool.offer(opening, challenge);
-  pool.accept(nonce, opening, undefined);
+  pool.accept(nonce, opening, undefined, 0);
   pool.close(opening);
   return nonce;
 }
@@ -84,7 +84,7 @@ describe('nonces that the upstream binds to who asked for them', () => {
       obtain(one.pool, held(`${nonce}2`));
       await told();
       const adopted = two.pool.reserve();
-      if (adopted !== undefined) two.pool.accept(adopted, undefined, undefined);
+      if (adopted !== undefined) two.pool.accept(adopted, undefined, undefined, 0);
     }
     expect(two.apart).toEqual([]);
   });
@@ -108,7 +108,7 @@ describe('processes that start together', () => {
     const others = [two, three].map((pool) => pool.enter(new Cancellation()));
     await told();
     const nonce = one.offer(opening as Opening, held('shared'));
-    one.accept(nonce, opening as Opening, undefined);
+    one.accept(nonce, opening as Opening, undefined, 0);
     const got = (await Promise.all(others)) as Nonce[];
     expect(got.map(({ challenge }) => challenge.nonce)).toEqual(['shared', 'shared']);
   });

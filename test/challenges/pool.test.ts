@@ -45,7 +45,7 @@ const never = (): Cancellation => new Cancellation();
 function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open();
   const nonce = pool.offer(opening, challenge);
-  pool.accept(nonce, opening, undefined);
+  pool.accept(nonce, opening, undefined, 0);
   pool.close(opening);
   return nonce;
 }
@@ -58,7 +58,7 @@ describe('one handshake at a time', () => {
     const waiting = [pool.enter(never()), pool.enter(never())];
     const nonce = pool.offer(opening as Opening, held('n', 'auth'));
     expect(pool.reserve()).toBeUndefined();
-    pool.accept(nonce, opening as Opening, undefined);
+    pool.accept(nonce, opening as Opening, undefined, 0);
     expect(await Promise.all(waiting)).toEqual([nonce, nonce]);
     expect(pool.reserve()).toBe(nonce);
   });
@@ -72,7 +72,7 @@ describe('one handshake at a time', () => {
     const opening = (await second) as Opening;
     expect(opening).toBeInstanceOf(Opening);
     const nonce = pool.offer(opening, held('n'));
-    pool.accept(nonce, opening, undefined);
+    pool.accept(nonce, opening, undefined, 0);
     expect(await third).toBe(nonce);
   });
 
@@ -113,11 +113,11 @@ describe('a nonce', () => {
     const pool = poolOn();
     const first = accepted(pool, held('first', 'auth'));
     first.count();
-    pool.accept(first, undefined, 'second');
+    pool.accept(first, undefined, 'second', 0);
     const second = pool.reserve();
     expect([second?.challenge.nonce, second?.count()]).toEqual(['second', 1]);
     expect(second?.cnonce).not.toBe(first.cnonce);
-    pool.accept(first, undefined, 'third');
+    pool.accept(first, undefined, 'third', 0);
     expect(pool.reserve()).toBe(second);
   });
 });
