@@ -56,7 +56,7 @@ export class Journal {
   /** For the next batch while one is being written. */
   #spare = new Lines();
   #first: number;
-  readonly #timestamp = new Timestamp();
+  readonly #timestamp = new Timestamp(Date.now);
   #waiters: Waiter[] = [];
   #since = 0;
   readonly #gathering: Gathering;
