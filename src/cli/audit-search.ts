@@ -6,6 +6,7 @@ import { placeOf } from './audit-place.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { showProgress } from './progress.ts';
+import { spentMemory } from './spent-memory.ts';
 
 interface SearchArguments extends Query {
   readonly config: string;
@@ -36,12 +37,16 @@ export function registerSearch(audit: Command): void {
 async function runSearch({ config, json, csv, ...query }: SearchArguments): Promise<void> {
   const { directory, key, parameters } = await placeOf(config);
   const progress = showProgress();
+  const spent = spentMemory();
   let cut = 0;
   const found = search({
     directory,
     keys: key,
     query,
-    onBytes: progress.add,
+    onBytes: (count) => {
+      spent.add(count);
+      progress.add(count);
+    },
     onUnreadable: (message) => {
       progress.end();
       process.stderr.write(`${message}\n`);

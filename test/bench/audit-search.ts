@@ -5,7 +5,7 @@ import { zstdCompressSync } from 'node:zlib';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { recordedTarget } from '../../src/audit/parameters.ts';
 import type { Query } from '../../src/audit/query.ts';
-import { accessRecord, outcomeRecord, recordLine } from '../../src/audit/record.ts';
+import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
 import { search } from '../../src/audit/search.ts';
 import { compressedName, headerLine, segmentName } from '../../src/audit/segment.ts';
@@ -34,14 +34,14 @@ function random(below: number): number {
   return state % below;
 }
 
-function requestAt(time: number, seq: number, replica: string): string {
+function requestAt(time: number, seq: number, text: RecordText): string {
   const requestId = `${random(1e9).toString(16)}-${random(1e9).toString(16)}-${random(1e9).toString(16)}`;
   const site = `journal-${random(40)}`;
   const ids = Array.from({ length: 1 + random(4) }, () => `%27MS-2026-${random(2_000_000)}%27`).join(',');
   const target = `/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=${ids}&site_name=${site}&external_id=${random(1e6)}`;
   const status = random(50) === 0 ? 404 : 200;
   const durationMs = 20 + random(2000) / 10;
-  const access = accessRecord(
+  const access = text.access(
     {
       requestId,
       client: `app-${random(60)}`,
@@ -62,25 +62,23 @@ function requestAt(time: number, seq: number, replica: string): string {
       },
       credential: { name: site, version: '1' },
     },
-    { replica, address: '10.1.2.3', ...recordedTarget(target, new Set(['ids', 'site_name', 'external_id'])) },
+    { address: '10.1.2.3', ...recordedTarget(target, new Set(['ids', 'site_name', 'external_id'])) },
   );
-  const outcome = outcomeRecord(
-    {
-      access: seq,
-      requestId,
-      status,
-      code: '',
-      bytes: { in: 0, out: random(50_000) },
-      durationMs: durationMs + 1,
-    },
-    replica,
-  );
+  const outcome = text.outcome({
+    access: seq,
+    requestId,
+    status,
+    code: '',
+    bytes: { in: 0, out: random(50_000) },
+    durationMs: durationMs + 1,
+  });
   const [came, ended] = [time, time + 50].map((at) => new Date(at).toISOString());
   return recordLine(seq, came ?? '', access) + recordLine(seq + 1, ended ?? '', outcome);
 }
 
 async function writeReplica(directory: string, replica: string): Promise<number> {
   await mkdir(join(directory, replica), { recursive: true });
+  const text = new RecordText(replica);
   let [seq, previous, bytes] = [1, GENESIS, 0];
   for (let day = 0; day < DAYS; day += 1) {
     const from = start + day * DAY_MS;
@@ -96,7 +94,7 @@ async function writeReplica(directory: string, replica: string): Promise<number>
     let batch = header;
     let first = seq;
     for (let request = 0; request < requestsADay; request += 1) {
-      const lines = requestAt(from + Math.floor((request * DAY_MS) / requestsADay), seq, replica);
+      const lines = requestAt(from + Math.floor((request * DAY_MS) / requestsADay), seq, text);
       parts.push(lines);
       batch += lines;
       seq += 2;
