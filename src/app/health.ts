@@ -33,10 +33,16 @@ export async function readiness(
     detail: audit.failing === undefined ? '' : `the audit log cannot be written: ${audit.failing}`,
   };
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
-  const checks = [planes, store, recorder, ...upstreams.map(({ check }) => check)];
+  const checks = [planes, store, recorder, ...sinkChecks(audit), ...upstreams.map(({ check }) => check)];
   const served = live && !audit.refusing && upstreams.some(({ serves }) => serves);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
+}
+
+function sinkChecks({ sink }: Audit): Check[] {
+  if (sink === undefined) return [];
+  const detail = sink.failing === undefined ? '' : `the audit log does not reach its stream: ${sink.failing}`;
+  return [{ name: 'audit-stream', ok: sink.failing === undefined, detail }];
 }
 
 /** Brings the gauges up to date that are read, not counted. */
@@ -65,11 +71,12 @@ export async function observe(
 }
 
 /** Counted by the log itself, where it costs the request path least. */
-function observeAudit({ auditRecords, auditFailures }: Metrics, { counts }: Audit): void {
+function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
+  if (sink !== undefined) auditFailures.inc({ sink: 'redis' }, sink.failures);
 }
 
 /** A deployment, a version or a state that is gone must not stand there as it was last. */

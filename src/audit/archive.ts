@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
 import { ChainWalk } from './chain-walk.ts';
-import { compressedName, type Segment, segmentsIn } from './segment.ts';
+import { compressedName, indexName, type Segment, segmentsIn } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { readBlocks } from './segment-reader.ts';
 
@@ -73,6 +73,7 @@ export async function outlived(folder: string, before: number): Promise<Retired[
 /** Removes a segment that was retired. */
 export async function remove(folder: string, { segment }: Retired): Promise<void> {
   await rm(join(folder, segment));
+  await rm(join(folder, indexName(Number.parseInt(segment, 10))), { force: true });
   await syncDirectory(folder);
 }
 

@@ -10,6 +10,8 @@ export type { Waiter } from './journal.ts';
 export interface Audit {
   /** Why nothing can be recorded; undefined: it can, or nothing is to be. */
   readonly failing: string | undefined;
+  /** The second place for what is in the file; undefined: there is none. */
+  readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
   /** Whether nothing may be answered now, since nothing can be recorded. */
   readonly refusing: boolean;
   /** Records since the start; and those that were not written in time, or at all. */
@@ -34,13 +36,25 @@ export interface Audit {
 
 export interface AuditExternals {
   readonly log: Log;
-  /** Told of each batch that was written: to keep the heads elsewhere. */
-  readonly onSeal?: (head: Head) => void;
+  /** Told of each batch that was written; closed with the log. */
+  readonly sink?: AuditSink;
+}
+
+/** A second place for what is in the file. */
+export interface AuditSink {
+  /** Why nothing gets there; undefined: it does. */
+  readonly failing: string | undefined;
+  /** Attempts that failed. */
+  readonly failures: number;
+  /** What is in the file now. */
+  sealed(head: Head): void;
+  close(): Promise<void>;
 }
 
 /** Records nothing, and lets everything pass. */
 export const noAudit: Audit = {
   failing: undefined,
+  sink: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },
   damage: undefined,

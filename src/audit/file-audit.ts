@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import type { Secret } from '../base/secret.ts';
 import type { Retired } from './archive.ts';
 import type { Audit, AuditExternals, Waiter } from './audit.ts';
 import { ChainWriter } from './chain-writer.ts';
 import { Journal } from './journal.ts';
 import { type AuditKeys, auditKeys } from './keys.ts';
+import type { AuditOptions } from './options.ts';
 import { recordedTarget } from './parameters.ts';
 import { Pseudonyms } from './pseudonyms.ts';
 import { RecentRecords } from './recent.ts';
@@ -19,20 +19,7 @@ const DEADLINE_MS = 1000;
 /** Between two heads in the log, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
 
-export interface AuditOptions {
-  readonly directory: string;
-  /** Name of this process among those that share the directory. */
-  readonly replica: string;
-  readonly key: Secret;
-  /** What a record has to survive before its answer leaves: the process, the machine, or neither. */
-  readonly durability: 'write' | 'fsync' | 'async';
-  readonly onFailure: 'refuse' | 'serve';
-  /** Query parameters that are recorded by value. */
-  readonly parameters: readonly string[];
-  readonly pseudonymise: readonly 'address'[];
-  /** Bytes and milliseconds. */
-  readonly segment: { readonly size: number; readonly age: number; readonly keep: number };
-}
+export type { AuditOptions } from './options.ts';
 
 /**
  * Opens the audit log of this process.
@@ -94,6 +81,7 @@ class FileAudit implements Audit {
     );
     this.#upkeep = new Upkeep({
       folder,
+      keys,
       keep: options.segment.keep,
       log: externals.log,
       onRetire: (retired) => this.#retire(retired),
@@ -109,6 +97,10 @@ class FileAudit implements Audit {
 
   get failing(): string | undefined {
     return this.#journal.failing;
+  }
+
+  get sink() {
+    return this.#externals.sink;
   }
 
   get refusing(): boolean {
@@ -151,6 +143,7 @@ class FileAudit implements Audit {
     this.#refusals.flush();
     await this.#upkeep.idle;
     await this.#journal.close();
+    await this.#externals.sink?.close();
     await this.#upkeep.idle;
     this.#logHead();
   }
@@ -202,7 +195,7 @@ class FileAudit implements Audit {
 
   #onSeal(head: Head): void {
     this.#head = head;
-    this.#externals.onSeal?.(head);
+    this.#externals.sink?.sealed(head);
     const now = performance.now();
     if (this.#headLogged !== 0 && now - this.#headLogged < HEAD_EVERY_MS) return;
     this.#headLogged = now;

@@ -5,6 +5,7 @@ import type { Secret } from '../base/secret.ts';
 export interface AuditKeys {
   readonly seal: KeyObject;
   readonly pseudonym: KeyObject;
+  readonly index: KeyObject;
   /** Tells keys apart and says nothing of them. */
   readonly id: string;
 }
@@ -23,6 +24,7 @@ export function auditKeys(master: Secret): AuditKeys {
   return {
     seal: createSecretKey(derive('digest-gateway audit seal')),
     pseudonym: createSecretKey(derive('digest-gateway audit pseudonym')),
+    index: createSecretKey(derive('digest-gateway audit index')),
     id: derive('digest-gateway audit key id').toString('hex', 0, 8),
   };
 }

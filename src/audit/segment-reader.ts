@@ -1,4 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
+import { pipeline } from 'node:stream';
 import { createZstdDecompress } from 'node:zlib';
 import { errorCode } from './segment.ts';
 
@@ -17,13 +18,14 @@ export interface Block {
 
 /**
  * A segment's bytes in pieces that end where a line does, each good until the next is asked for: all use the same
- * memory. A line beyond 1 MiB comes as a last piece that is not whole, and nothing after it.
+ * memory. A line beyond 1 MiB comes as a last piece that is not whole, and nothing after it. `from`: bytes to leave out, of a
+ * file that is not compressed.
  * @throws Error when the file cannot be read or decompressed
  */
-export async function* readBlocks(file: string): AsyncGenerator<Block, void> {
+export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
   const held = Buffer.allocUnsafeSlow(LONGEST_LINE + CHUNK_BYTES);
   let size = 0;
-  for await (const chunk of await openSegment(file)) {
+  for await (const chunk of await openSegment(file, from)) {
     const end = chunk.lastIndexOf(NEWLINE) + 1;
     const whole = end === 0 ? 0 : size + end;
     chunk.copy(held, size);
@@ -45,24 +47,25 @@ export async function* readLines(file: string): AsyncGenerator<string, void> {
   }
 }
 
-async function openSegment(file: string): Promise<AsyncIterable<Buffer>> {
+async function openSegment(file: string, start: number): Promise<AsyncIterable<Buffer>> {
   const compressed = file.endsWith(COMPRESSED);
   try {
     const handle = await open(file);
-    return compressed ? decompressed(handle) : chunksOf(handle);
+    return compressed ? decompressed(handle) : chunksOf(handle, start);
   } catch (error) {
     // A gateway that is running may have compressed it since its folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
-    return openSegment(`${file}${COMPRESSED}`);
+    return openSegment(`${file}${COMPRESSED}`, start);
   }
 }
 
-async function* chunksOf(handle: FileHandle): AsyncGenerator<Buffer, void> {
+async function* chunksOf(handle: FileHandle, start: number): AsyncGenerator<Buffer, void> {
   const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
   try {
-    for (;;) {
-      const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES);
+    for (let position = start; ; ) {
+      const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
       if (bytesRead === 0) return;
+      position += bytesRead;
       yield chunk.subarray(0, bytesRead);
     }
   } finally {
@@ -73,6 +76,6 @@ async function* chunksOf(handle: FileHandle): AsyncGenerator<Buffer, void> {
 function decompressed(handle: FileHandle): AsyncIterable<Buffer> {
   const plain = handle.createReadStream({ highWaterMark: CHUNK_BYTES });
   const stream = createZstdDecompress({ chunkSize: CHUNK_BYTES });
-  plain.on('error', (error) => stream.destroy(error));
-  return plain.pipe(stream);
+  // Whichever ends early, also because nobody reads on, ends the other; who reads is told of the error.
+  return pipeline(plain, stream, () => undefined);
 }

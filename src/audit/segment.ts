@@ -25,6 +25,7 @@ export interface Segment {
 export const SEGMENT_START = '{"segment":';
 const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
+const INDEX = '.index';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
 export function segmentName(first: number): string {
@@ -33,6 +34,11 @@ export function segmentName(first: number): string {
 
 export function compressedName(plainName: string): string {
   return `${plainName.slice(0, -PLAIN.length)}${COMPRESSED}`;
+}
+
+/** The file beside a closed segment that tells when its records are from. */
+export function indexName(first: number): string {
+  return segmentName(first).replace(PLAIN, INDEX);
 }
 
 export function headerLine(header: SegmentHeader): string {

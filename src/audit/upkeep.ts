@@ -1,11 +1,14 @@
 import type { Log } from '../base/log.ts';
 import { compressClosed, outlived, type Retired, remove } from './archive.ts';
+import type { AuditKeys } from './keys.ts';
+import { indexClosed } from './time-index.ts';
 
 /** Between two looks at what is old enough to go, in milliseconds. */
 const EVERY_MS = 3_600_000;
 
 export interface UpkeepOptions {
   readonly folder: string;
+  readonly keys: AuditKeys;
   /** How long closed segments stay, in milliseconds. */
   readonly keep: number;
   readonly log: Log;
@@ -14,7 +17,7 @@ export interface UpkeepOptions {
   readonly onFailure: () => void;
 }
 
-/** Compresses closed segments and removes old ones, one at a time, and never in the way of anything. */
+/** Compresses and indexes closed segments and removes old ones, one at a time, and never in the way of anything. */
 export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #timer: NodeJS.Timeout;
@@ -46,12 +49,13 @@ export class Upkeep {
   }
 
   async #run(): Promise<void> {
-    const { folder, keep, onRetire } = this.#options;
+    const { folder, keys, keep, onRetire } = this.#options;
     await compressClosed(folder);
     for (const retired of await outlived(folder, Date.now() - keep)) {
       // Where the chain begins afterwards has to be in the log before: otherwise it looks like tampering.
       if (!(await onRetire(retired))) return;
       await remove(folder, retired);
     }
+    await indexClosed(folder, keys);
   }
 }

@@ -1,17 +1,15 @@
-import { resolve } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
-import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
+import { replicasIn } from '../audit/segment.ts';
 import { type Verified, verify } from '../audit/verify.ts';
-import { ConfigError, type Fault } from '../config/faults.ts';
-import { loadLocated } from '../config/load.ts';
-import { SourceReader } from '../credentials/sources.ts';
-import { readAuditKey } from './audit-setup.ts';
+import { registerExport } from './audit-export.ts';
+import { placeOf } from './audit-place.ts';
+import { registerSearch } from './audit-search.ts';
+import { registerTail } from './audit-tail.ts';
+import { showProgress } from './progress.ts';
 import { spentMemory } from './spent-memory.ts';
-import { surroundings } from './surroundings.ts';
-
-const MIB = 1024 * 1024;
+import { openStream, streamRedisOf } from './stream-place.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -31,45 +29,41 @@ export function registerAudit(program: Command): void {
     .option('--head <head>', 'an end of the log that was kept elsewhere; can be given again', gatherHead, [])
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
+  registerSearch(audit);
+  registerTail(audit);
+  registerExport(audit);
 }
 
 async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
-  const { directory, keys } = await placeOf(file, key);
+  const { directory, keys, stream } = await placeOf(file, key);
+  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory) : [])];
   const progress = showProgress();
   const spent = spentMemory();
   const onBytes = (count: number): void => {
     spent.add(count);
     progress.add(count);
   };
-  const result = await verify({ directory, keys, heads: head, onBytes }).finally(progress.end);
+  const result = await verify({ directory, keys, heads, onBytes }).finally(progress.end);
   const empty = result.segments === 0;
   const lines = json === true ? [asJson(directory, result)] : report(directory, result);
   process.stdout.write(`${lines.join('\n')}\n`);
   process.exitCode = empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-async function placeOf(
-  file: string,
-  more: readonly string[],
-): Promise<{ directory: string; keys: AuditKeys[] }> {
-  const { config, faultAt } = await loadLocated(file);
-  const fault = (message: string, path: readonly string[]): Fault => faultAt({ path, message });
-  if (config.audit === undefined) {
-    throw new ConfigError([fault('is missing: there is no audit log to look at', ['audit'])]);
+/** The ends of the chains that are here, as their stream knows them; none when it cannot be asked. */
+async function headsInStream(file: string, directory: string): Promise<Head[]> {
+  const stream = openStream(await streamRedisOf(file));
+  try {
+    const here = await replicasIn(directory);
+    // Other machines have replicas of their own.
+    return (await stream.heads()).filter(({ replica }) => here.includes(replica));
+  } catch (error) {
+    const reason = isNativeError(error) ? error.message : String(error);
+    process.stderr.write(`the stream could not be asked where the log ended: ${reason}\n`);
+    return [];
+  } finally {
+    stream.close();
   }
-  const { directory, keyFile } = config.audit;
-  const reader = new SourceReader(surroundings(), config.sealed);
-  const keys: AuditKeys[] = [];
-  for (const name of [keyFile, ...more.map((path) => resolve(path))]) {
-    try {
-      keys.push(auditKeys(await readAuditKey(name, reader)));
-    } catch (error) {
-      throw new ConfigError([
-        fault(isNativeError(error) ? error.message : 'cannot be read', ['audit', 'keyFile']),
-      ]);
-    }
-  }
-  return { directory, keys };
 }
 
 function report(
@@ -91,22 +85,6 @@ function report(
 function asJson(directory: string, result: Verified): string {
   const ok = result.segments > 0 && result.alterations.length === 0;
   return JSON.stringify({ ok, directory, ...result, heads: result.heads.map(formatHead) });
-}
-
-/** On a terminal, how far it is. */
-function showProgress(): { add: (bytes: number) => void; end: () => void } {
-  if (!process.stderr.isTTY) return { add: () => undefined, end: () => undefined };
-  let bytes = 0;
-  let shown = 0;
-  return {
-    add: (count) => {
-      bytes += count;
-      if (bytes - shown < 16 * MIB) return;
-      shown = bytes;
-      process.stderr.write(`\r${Math.floor(bytes / MIB)} MiB read`);
-    },
-    end: () => void (shown > 0 && process.stderr.write('\r\u001b[K')),
-  };
 }
 
 function gather(value: string, before: readonly string[]): string[] {

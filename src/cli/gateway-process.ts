@@ -1,11 +1,15 @@
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type App, type AppSetup, createApp } from '../app.ts';
-import { type Audit, noAudit } from '../audit/audit.ts';
+import { type Audit, type AuditSink, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
+import { StreamSink } from '../audit/stream-sink.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
+import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { openTracing } from '../tracing/tracing.ts';
 import { spentMemory } from './spent-memory.ts';
+import { openStream } from './stream-place.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -25,17 +29,40 @@ export async function gatewayProcess(
   const stopTracing = await startTracing(process.env, log);
   const tracing = openTracing(build.version);
   const spent = spentMemory();
-  const audit = await auditFor(setup.audit, log);
+  const audit = await auditFor(setup.audit, setup.redis, log);
   // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing, consoleFolder });
   return { app, log, stopTracing };
 }
 
-async function auditFor(options: AuditOptions | undefined, log: Log): Promise<Audit> {
-  if (options !== undefined) return openAudit(options, { log });
-  log.warn('nothing is recorded: the configuration has no audit section');
-  return noAudit;
+async function auditFor(
+  options: AuditOptions | undefined,
+  redis: RedisOptions | undefined,
+  log: Log,
+): Promise<Audit> {
+  if (options === undefined) {
+    log.warn('nothing is recorded: the configuration has no audit section');
+    return noAudit;
+  }
+  const sink =
+    redis && options.stream?.redis === true ? sinkFor(options, options.stream, redis, log) : undefined;
+  try {
+    return await openAudit(options, { log, ...(sink && { sink }) });
+  } catch (error) {
+    await sink?.close();
+    throw error;
+  }
+}
+
+function sinkFor(
+  { directory, replica }: AuditOptions,
+  { maxLength }: { readonly maxLength: number },
+  redis: RedisOptions,
+  log: Log,
+): AuditSink {
+  const stream = openStream(redis);
+  return new StreamSink({ folder: join(directory, replica), replica, maxLength, stream, log });
 }
 
 /** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */

@@ -1,5 +1,7 @@
 import { z } from 'zod';
-import { fileName, oneOf, period, SECTION, size, text } from './values.ts';
+import type { Complaint } from './faults.ts';
+import { valueAt } from './tree.ts';
+import { fileName, flag, oneOf, period, SECTION, size, text, whole } from './values.ts';
 
 const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 const PARAMETERS = 'a list of names of query parameters';
@@ -26,6 +28,21 @@ export const auditSchema = (folder: string) =>
           { error: SECTION },
         )
         .prefault({}),
+      stream: z
+        .strictObject(
+          { redis: flag().default(false), maxLength: whole(1000, 1_000_000_000).default(1_000_000) },
+          { error: SECTION },
+        )
+        .exactOptional(),
     },
     { error: SECTION },
   );
+
+/** The rules between \`audit\` and what else there is. */
+export function* auditFits(tree: unknown): Generator<Complaint> {
+  if (valueAt(tree, ['audit', 'stream', 'redis']) !== true || valueAt(tree, ['redis']) !== undefined) return;
+  yield {
+    path: ['audit', 'stream', 'redis'],
+    message: 'needs a Redis: give redis, or leave stream out',
+  };
+}

@@ -7,7 +7,7 @@ import { knownKeys } from './values.ts';
 type Issue = z.core.$ZodIssue;
 
 /** Keys that the configuration will have, and this version does not read. `*` is any name. */
-const LATER = ['workers', 'audit.stream'].map((path) => path.split('.'));
+const LATER = ['workers'].map((path) => path.split('.'));
 
 /** The schema's issues with a tree as sentences. */
 export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {

@@ -1,4 +1,5 @@
 import { parseAddress } from '../base/network.ts';
+import { auditFits } from './audit.ts';
 import { clientsFit } from './client-rules.ts';
 import { egressFits } from './egress.ts';
 import type { Complaint, Path } from './faults.ts';
@@ -19,6 +20,7 @@ export function brokenRules(tree: unknown): Complaint[] {
     ...exposure(tree),
     ...clientsFit(tree, isExposed(dataAddressOf(tree))),
     ...redisFits(tree),
+    ...auditFits(tree),
     ...names(tree),
     ...keysAt(tree, ['deployments']).flatMap((name) => [
       ...schemeFits(tree, name),

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 
-const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+export const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 
 export interface Ended {
   status: number | null;

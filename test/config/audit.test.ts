@@ -79,15 +79,33 @@ const faults: Case[] = [
   ],
   [
     'with a key that does not exist',
-    with2('dir: x'),
-    ['3:36 audit.dir: does not exist: the nearest key is directory'],
+    with2('directoy: x'),
+    ['3:36 audit.directoy: does not exist: the nearest key is directory'],
   ],
   [
-    'with a key of a later version',
+    'with a stream, and no Redis for it',
     with2('stream: { redis: true }'),
-    ['3:36 audit.stream: is not available in this version: leave it out'],
+    ['3:53 audit.stream.redis: needs a Redis: give redis, or leave stream out'],
+  ],
+  [
+    'with a stream that keeps next to nothing',
+    with2('stream: { maxLength: 3 }'),
+    ['3:57 audit.stream.maxLength: must be a whole number from 1000 to 1000000000'],
+  ],
+  [
+    'with a stream to somewhere else',
+    with2('stream: { kafka: true }'),
+    ['3:46 audit.stream.kafka: does not exist: the nearest key is redis'],
   ],
 ];
+
+test('a stream keeps a million records unless it says otherwise', () => {
+  const redis = 'redis: { url: "redis://r:6379" }';
+  const parse = (stream: string) =>
+    parseConfig(served(`${redis}\n${withAudit(with2(`stream: ${stream}`))}`), '/srv/c.yaml').audit?.stream;
+  expect(parse('{ redis: true }')).toEqual({ redis: true, maxLength: 1_000_000 });
+  expect(parse('{ redis: true, maxLength: 5000 }')).toEqual({ redis: true, maxLength: 5000 });
+});
 
 describe('audit is refused', () => {
   test.each(faults)('%s', (_title, section, lines) => {

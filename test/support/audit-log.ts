@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { afterEach } from '@jest/globals';
 import { pino } from 'pino';
-import type { Audit } from '../../src/audit/audit.ts';
+import type { Audit, AuditSink } from '../../src/audit/audit.ts';
 import { type AuditOptions, openAudit } from '../../src/audit/file-audit.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -47,10 +47,11 @@ export interface OpenedAudit {
 export async function openTestAudit(
   directory: string,
   change: Partial<AuditOptions> = {},
+  sink?: AuditSink,
 ): Promise<OpenedAudit> {
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
-  return { audit: await openAudit(auditOptions(directory, change), { log }), logged };
+  return { audit: await openAudit(auditOptions(directory, change), { log, ...(sink && { sink }) }), logged };
 }
 
 export function facts(change: Partial<AccessFacts> = {}): AccessFacts {

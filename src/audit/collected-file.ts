@@ -1,0 +1,156 @@
+import { constants, type FileHandle, open, stat, truncate } from 'node:fs/promises';
+import { DatabaseSync } from 'node:sqlite';
+import { z } from 'zod';
+import type { Reached } from './collection-progress.ts';
+import { linesOf } from './raw-line.ts';
+import { readBlocks } from './segment-reader.ts';
+
+const line = z.object({
+  kind: z.string(),
+  replica: z.string(),
+  seq: z.number(),
+  time: z.string().optional(),
+});
+
+const LINE_STARTS = ['{"seq":', '{"kind'] as const;
+
+const row = z.object({ replica: z.string(), seq: z.number(), time: z.string(), head: z.number() });
+
+/**
+ * The file that the records of all replicas are collected in, and beside it how far they were: a small database, whose
+ * lock also keeps a second collector away.
+ */
+export class CollectedFile {
+  readonly #file: FileHandle;
+  readonly #database: DatabaseSync;
+  /** How far each replica was collected when the file was opened. */
+  readonly reached: ReadonlyMap<string, Reached>;
+
+  private constructor(file: FileHandle, database: DatabaseSync, reached: ReadonlyMap<string, Reached>) {
+    this.#file = file;
+    this.#database = database;
+    this.reached = reached;
+  }
+
+  /**
+   * Opens the file, or makes it. What a collector that was killed had written to it counts as collected; a line that
+   * it did not finish is cut off.
+   * @throws Error that says what to do when another collector writes to it
+   */
+  static async open(path: string): Promise<CollectedFile> {
+    const database = openDatabase(path);
+    try {
+      const reached = new Map(
+        database
+          .prepare('SELECT replica, seq, time, head FROM reached')
+          .all()
+          .map((each) => {
+            const { replica, ...rest } = row.parse(each);
+            return [replica, rest] as const;
+          }),
+      );
+      const size = await stat(path).then(
+        (found) => found.size,
+        () => 0,
+      );
+      const known = Number(database.prepare('SELECT size FROM file').get()?.['size'] ?? 0);
+      // It became shorter: what was in it was moved away, and stays collected.
+      const end = await readOn(path, size < known ? 0 : known, size, reached);
+      if (end < size) await truncate(path, end);
+      const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
+      return new CollectedFile(await open(path, flags, 0o600), database, reached);
+    } catch (error) {
+      database.close();
+      throw error;
+    }
+  }
+
+  /** Adds lines, each with its end; resolves when they survive the machine. */
+  async append(text: string, reached: ReadonlyMap<string, Reached>): Promise<void> {
+    await this.#file.appendFile(text);
+    await this.#file.datasync();
+    const { size } = await this.#file.stat();
+    this.#database.exec('BEGIN');
+    const put = this.#database.prepare('INSERT OR REPLACE INTO reached VALUES (?, ?, ?, ?)');
+    for (const [replica, { seq, time, head }] of reached) put.run(replica, seq, time, head);
+    this.#database.prepare('INSERT OR REPLACE INTO file VALUES (0, ?)').run(size);
+    this.#database.exec('COMMIT');
+  }
+
+  async close(): Promise<void> {
+    this.#database.close();
+    await this.#file.close();
+  }
+}
+
+function openDatabase(path: string): DatabaseSync {
+  const database = new DatabaseSync(`${path}.progress`, { timeout: 0 });
+  try {
+    // What is newer than it is found in the file itself, so it need not be durable; the lock lasts from now on.
+    database.exec(`
+      PRAGMA locking_mode = EXCLUSIVE;
+      PRAGMA synchronous = OFF;
+      CREATE TABLE IF NOT EXISTS reached (replica TEXT PRIMARY KEY, seq INTEGER, time TEXT, head INTEGER);
+      CREATE TABLE IF NOT EXISTS file (id INTEGER PRIMARY KEY, size INTEGER);
+      BEGIN EXCLUSIVE; COMMIT`);
+    return database;
+  } catch (error) {
+    database.close();
+    throw new Error(
+      `${path} belongs to another audit export that is running: stop that one, or name another file`,
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
+/** Reads what is in the file from `from` on; gives where its last whole line ends. */
+async function readOn(
+  path: string,
+  from: number,
+  size: number,
+  reached: Map<string, Reached>,
+): Promise<number> {
+  let end = from;
+  if (size === from) return end;
+  for await (const { bytes, whole } of readBlocks(path, from)) {
+    if (whole ? !noteAll(bytes, reached) : !beginsLine(bytes)) {
+      throw new Error(`${path} holds something else than records of an audit log: name another file`);
+    }
+    if (whole) end += bytes.length;
+  }
+  return end;
+}
+
+/** Whether all lines are those of a collector. */
+function noteAll(bytes: Buffer, reached: Map<string, Reached>): boolean {
+  for (const [start, end] of linesOf(bytes))
+    if (!note(bytes.toString('utf8', start, end), reached)) return false;
+  return true;
+}
+
+/** What is cut off must be a collector's, too. */
+function beginsLine(bytes: Buffer): boolean {
+  const text = bytes.toString('latin1', 0, LINE_STARTS[0].length);
+  return LINE_STARTS.some((start) => start.startsWith(text));
+}
+
+/** Whether the line is one of a collector. */
+function note(text: string, reached: Map<string, Reached>): boolean {
+  const parsed = line.safeParse(jsonOf(text));
+  if (!parsed.success) return false;
+  const { kind, replica, seq, time = '' } = parsed.data;
+  const before = reached.get(replica);
+  if (kind !== 'head') reached.set(replica, { seq, time, head: before?.head ?? 0 });
+  else if (before !== undefined) reached.set(replica, { ...before, head: seq });
+  return true;
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

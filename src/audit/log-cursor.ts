@@ -1,0 +1,128 @@
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { NEWLINE } from './raw-line.ts';
+import { errorCode, type Segment, segmentsIn } from './segment.ts';
+import { readBlocks } from './segment-reader.ts';
+
+const CHUNK_BYTES = 1024 * 1024;
+
+/** The lines of one segment, as far as they are there. */
+interface Source {
+  readonly segment: Segment;
+  /** Undefined: none for now. */
+  next(): Promise<Buffer | undefined>;
+  /** Whether the name leads to another file by now. */
+  replaced(): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** Reads one replica's log on from the segment that holds a record, as it grows and through its rotation. */
+export class LogCursor {
+  readonly #folder: string;
+  readonly #seq: number;
+  #source: Source | undefined;
+
+  /** `seq`: Infinity for the segment that is written to. */
+  constructor(folder: string, seq: number) {
+    this.#folder = folder;
+    this.#seq = seq;
+  }
+
+  /**
+   * The next whole lines, header and seals among them, at most about 1 MiB; undefined: there are none yet. After a
+   * failure of the disk the same records come again, in another segment.
+   * @throws Error when a file cannot be read
+   */
+  async next(): Promise<Buffer | undefined> {
+    for (;;) {
+      this.#source ??= await this.#open((segments) => holding(segments, this.#seq));
+      const source = this.#source;
+      if (source === undefined) return undefined;
+      const bytes = await source.next();
+      if (bytes !== undefined) return bytes;
+      const { first } = source.segment;
+      const replaced = await source.replaced();
+      const later = (await segmentsIn(this.#folder)).some((segment) => segment.first > first);
+      if (!replaced && !later) return undefined;
+      // Nothing is appended any more; it may have been since the end was seen.
+      const rest = await source.next();
+      if (rest !== undefined) return rest;
+      await source.close();
+      this.#source = await this.#open((segments) =>
+        segments.find((segment) => (replaced ? segment.first >= first : segment.first > first)),
+      );
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#source?.close();
+  }
+
+  async #open(choose: (segments: readonly Segment[]) => Segment | undefined): Promise<Source | undefined> {
+    for (;;) {
+      const segment = choose(await segmentsIn(this.#folder).catch(noneIfAbsent));
+      if (segment === undefined) return undefined;
+      const path = join(this.#folder, segment.name);
+      try {
+        return segment.compressed ? compressedSource(segment, path) : await plainSource(segment, path);
+      } catch (error) {
+        // It was compressed, or removed for its age, since the folder was read.
+        if (errorCode(error) !== 'ENOENT') throw error;
+      }
+    }
+  }
+}
+
+function holding(segments: readonly Segment[], seq: number): Segment | undefined {
+  return segments.findLast(({ first }) => first <= seq) ?? segments[0];
+}
+
+function compressedSource(segment: Segment, path: string): Source {
+  const blocks = readBlocks(path);
+  return {
+    segment,
+    async next() {
+      for (;;) {
+        const { value, done } = await blocks.next();
+        if (done === true) return undefined;
+        if (value.whole) return value.bytes;
+      }
+    },
+    replaced: () => Promise.resolve(false),
+    close: async () => void (await blocks.return()),
+  };
+}
+
+async function plainSource(segment: Segment, path: string): Promise<Source> {
+  const handle = await open(path);
+  const { ino } = await handle.stat();
+  let offset = 0;
+  return {
+    segment,
+    async next() {
+      const bytes = await wholeLines(handle, offset);
+      offset += bytes.length;
+      return bytes.length === 0 ? undefined : bytes;
+    },
+    async replaced() {
+      // That it is gone, or compressed, does not make it another one.
+      const now = await stat(path).catch(() => undefined);
+      return now !== undefined && now.ino !== ino;
+    },
+    close: () => handle.close(),
+  };
+}
+
+/** What is there from the offset on, up to the last line end; more than usual for a line that is longer. */
+async function wholeLines(handle: FileHandle, offset: number): Promise<Buffer> {
+  for (let size = CHUNK_BYTES; ; size *= 2) {
+    const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size), 0, size, offset);
+    const end = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE) + 1;
+    if (end > 0 || bytesRead < size || size > 2 * CHUNK_BYTES) return buffer.subarray(0, end);
+  }
+}
+
+function noneIfAbsent(error: unknown): Segment[] {
+  if (errorCode(error) !== 'ENOENT') throw error;
+  return [];
+}

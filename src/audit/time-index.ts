@@ -1,0 +1,89 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { z } from 'zod';
+import type { AuditKeys } from './keys.ts';
+import { headOf, linesOf } from './raw-line.ts';
+import { indexName, type Segment, segmentsIn } from './segment.ts';
+import { readBlocks } from './segment-reader.ts';
+
+/** From when to when there are records; RFC 3339 in UTC. Both empty: there are none. */
+export interface TimeRange {
+  readonly from: string;
+  readonly to: string;
+}
+
+const stored = z.object({
+  segment: z.string(),
+  size: z.number(),
+  mtimeMs: z.number(),
+  from: z.string(),
+  to: z.string(),
+  hmac: z.string(),
+});
+
+type Indexed = Omit<z.infer<typeof stored>, 'hmac'>;
+
+/**
+ * The range of a closed segment: from the file beside it, or found out and kept there if the folder can be written
+ * to. That file is authentic: whoever could forge it would make the search pass over a segment.
+ * @throws Error when the segment cannot be read
+ */
+export async function timeRangeOf(
+  folder: string,
+  { name, first }: Segment,
+  keys: AuditKeys,
+): Promise<TimeRange> {
+  const file = join(folder, indexName(first));
+  const { size, mtimeMs } = await stat(join(folder, name));
+  const known = await readIndex(file, folder, keys);
+  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) return known;
+  const range = await rangeIn(join(folder, name));
+  const indexed = { segment: name, size, mtimeMs, ...range };
+  const text = JSON.stringify({ ...indexed, hmac: hmacOf(indexed, folder, keys) });
+  // Without it the next search looks again.
+  await replaceFile(file, `${text}\n`).catch(() => undefined);
+  return range;
+}
+
+/** Makes the index of every closed segment that has none. */
+export async function indexClosed(folder: string, keys: AuditKeys): Promise<void> {
+  for (const segment of (await segmentsIn(folder)).slice(0, -1)) await timeRangeOf(folder, segment, keys);
+}
+
+async function readIndex(file: string, folder: string, keys: AuditKeys): Promise<Indexed | undefined> {
+  try {
+    const { hmac, ...indexed } = stored.parse(JSON.parse(await readFile(file, 'utf8')));
+    const [given, right] = [Buffer.from(hmac), Buffer.from(hmacOf(indexed, folder, keys))];
+    return given.length === right.length && timingSafeEqual(given, right) ? indexed : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function hmacOf({ segment, size, mtimeMs, from, to }: Indexed, folder: string, { index }: AuditKeys): string {
+  const text = JSON.stringify([basename(folder), segment, size, mtimeMs, from, to]);
+  return createHmac('sha256', index).update(text).digest('base64url');
+}
+
+/** Of all records, since a clock may have been set back. */
+async function rangeIn(file: string): Promise<TimeRange> {
+  let from = '';
+  let to = '';
+  for await (const { bytes, whole } of readBlocks(file)) {
+    if (!whole) continue;
+    for (const [start] of linesOf(bytes)) {
+      const time = headOf(bytes, start)?.time;
+      if (time === undefined) continue;
+      if (from === '' || time < from) from = time;
+      if (time > to) to = time;
+    }
+  }
+  return { from, to };
+}
+
+async function replaceFile(file: string, text: string): Promise<void> {
+  const temporary = `${file}.tmp`;
+  await writeFile(temporary, text, { mode: 0o600 });
+  await rename(temporary, file);
+}

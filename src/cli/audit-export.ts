@@ -1,0 +1,120 @@
+import { open } from 'node:fs/promises';
+import { isNativeError } from 'node:util/types';
+import { type Command, InvalidArgumentError } from 'commander';
+import { CollectedFile } from '../audit/collected-file.ts';
+import { Progress, type Reached } from '../audit/collection-progress.ts';
+import { collect } from '../audit/collector.ts';
+import { allRecords, type RawRecord } from '../audit/search.ts';
+import { placeOf } from './audit-place.ts';
+import { CommandError } from './command-error.ts';
+import { shutdownSignal } from './gateway-process.ts';
+import { instantAfter, instantAt } from './instant.ts';
+import { print, printTo } from './print.ts';
+import { spentMemory } from './spent-memory.ts';
+import { openStream, streamRedisOf } from './stream-place.ts';
+
+interface ExportArguments {
+  readonly config: string;
+  readonly follow?: boolean;
+  readonly output?: string;
+  readonly group: string;
+  readonly since?: string;
+  readonly until?: string;
+}
+
+/** `audit export`: the records of all replicas as one, from the files; or from their stream, as they come. */
+export function registerExport(audit: Command): void {
+  audit
+    .command('export')
+    .description('print the records of all replicas, one JSON object a line, in order of time')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option(
+      '--follow',
+      'take them from the stream in Redis as they come, until it is ended; goes on where it was',
+    )
+    .option('--output <file>', 'write to a file instead; with --follow, go on with it')
+    .option('--group <name>', 'with --follow: each group gets everything', group, 'export')
+    .option('--since <time>', 'from then on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d ago', instantAt)
+    .option('--until <time>', 'up to then; a month or day is included', instantAfter)
+    .action(runExport);
+}
+
+async function runExport(options: ExportArguments): Promise<void> {
+  if (options.follow !== true) return exportFiles(options);
+  if (options.since !== undefined || options.until !== undefined) {
+    throw new CommandError(2, '--follow takes everything as it comes: leave --since and --until out');
+  }
+  await follow(options);
+}
+
+async function exportFiles({ config, output, since, until }: ExportArguments): Promise<void> {
+  const { directory, key } = await placeOf(config);
+  const spent = spentMemory();
+  const records = allRecords({
+    directory,
+    keys: key,
+    query: { ...(since !== undefined && { since }), ...(until !== undefined && { until }) },
+    onBytes: (count) => spent.add(count),
+    onUnreadable: (message) => {
+      process.stderr.write(`${message}\n`);
+      process.exitCode = 1;
+    },
+  });
+  if (output === undefined) return print(asLines(records));
+  const file = await open(output, 'wx', 0o600).catch((error) => {
+    throw new CommandError(1, `${output} cannot be made: ${isNativeError(error) ? error.message : error}`);
+  });
+  await printTo(asLines(records), file.createWriteStream());
+}
+
+async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<string, void> {
+  for await (const { line } of records) yield `${line}\n`;
+}
+
+async function follow({ config, output, group: name }: ExportArguments): Promise<void> {
+  const redis = await streamRedisOf(config);
+  const file = output === undefined ? undefined : await openFile(output);
+  const ending = new AbortController();
+  const stream = openStream(redis);
+  void shutdownSignal().then(() => ending.abort());
+  const note = (text: string): void => void process.stderr.write(`${text}\n`);
+  try {
+    const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
+      file === undefined ? toStdout(text) : file.append(text, reached);
+    const progress = new Progress(file?.reached ?? [], note);
+    await collect({ stream, group: name, progress, write, onState: tell(note) }, ending.signal);
+  } finally {
+    stream.close();
+    await file?.close();
+  }
+}
+
+/** Says once that Redis is away, and when it is back. */
+function tell(note: (text: string) => void): (reason: string | undefined) => void {
+  let told: string | undefined;
+  return (reason) => {
+    if (reason !== undefined && told === undefined) note(`waiting for the stream: ${reason}`);
+    if (reason === undefined && told !== undefined) note('the stream is there again');
+    told = reason;
+  };
+}
+
+async function openFile(path: string): Promise<CollectedFile> {
+  try {
+    return await CollectedFile.open(path);
+  } catch (error) {
+    throw new CommandError(1, isNativeError(error) ? error.message : String(error), error);
+  }
+}
+
+/** Resolves when it was handed over, so that nothing is acknowledged that nobody has. */
+function toStdout(text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    process.stdout.write(text, (error) => (error ? reject(error) : resolve()));
+  });
+}
+
+function group(value: string): string {
+  if (/^[\w.-]{1,64}$/.test(value)) return value;
+  throw new InvalidArgumentError('letters, digits, "-", "_" and "." only, 64 at most');
+}

@@ -1,0 +1,93 @@
+import type { Found } from '../audit/search.ts';
+
+export type Format = 'json' | 'csv' | 'table';
+
+interface Column {
+  readonly name: string;
+  readonly of: (found: Found) => string | number | undefined;
+  /** In the table, which has not all columns; the last one is as wide as it is. */
+  readonly width?: number;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: 'time', of: ({ access }) => access.time, width: 24 },
+  { name: 'replica', of: ({ access }) => access.replica },
+  { name: 'seq', of: ({ access }) => access.seq },
+  { name: 'requestId', of: ({ access }) => access.requestId },
+  { name: 'client', of: ({ access }) => access.client, width: 16 },
+  { name: 'address', of: ({ access }) => access.address, width: 15 },
+  { name: 'deployment', of: ({ access }) => access.deployment },
+  { name: 'site', of: ({ access }) => access.site, width: 12 },
+  { name: 'operation', of: ({ access }) => access.operation },
+  { name: 'method', of: ({ access }) => access.method, width: 6 },
+  { name: 'status', of: ({ access, outcome }) => outcome?.status ?? access.status, width: 6 },
+  { name: 'code', of: ({ access, outcome }) => outcome?.code ?? access.code },
+  { name: 'bytesOut', of: ({ outcome }) => outcome?.bytes.out, width: 9 },
+  { name: 'bytesIn', of: ({ outcome }) => outcome?.bytes.in },
+  { name: 'durationMs', of: ({ outcome }) => outcome?.durationMs, width: 10 },
+  { name: 'upstreamStatus', of: ({ access }) => access.upstream?.status },
+  { name: 'attempts', of: ({ access }) => access.upstream?.attempts },
+  { name: 'credential', of: ({ access }) => access.credential?.name },
+  { name: 'credentialVersion', of: ({ access }) => access.credential?.version },
+  { name: 'path', of: ({ access }) => access.path },
+  { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
+];
+
+/** What was found as lines, each with its end. Of nothing there is still the header. */
+export async function* formatted(found: AsyncIterable<Found>, format: Format): AsyncGenerator<string, void> {
+  const { header, line } = WRITERS[format];
+  if (header !== undefined) yield header;
+  for await (const each of found) yield line(each);
+}
+
+interface Writer {
+  readonly header: string | undefined;
+  readonly line: (found: Found) => string;
+}
+
+const SHOWN = COLUMNS.filter(({ width }) => width !== undefined);
+
+const WRITERS: Readonly<Record<Format, Writer>> = {
+  json: {
+    header: undefined,
+    line: ({ access, outcome }) => `${JSON.stringify({ ...access, outcome })}\n`,
+  },
+  csv: {
+    header: csvLine(COLUMNS.map(({ name }) => name)),
+    line: (found) => csvLine(COLUMNS.map(({ of }) => of(found))),
+  },
+  table: {
+    header: `${[...SHOWN.map(({ name, width = 0 }) => name.toUpperCase().padEnd(width)), 'REQUEST'].join('  ')}\n`,
+    line: (found) => {
+      const cells = SHOWN.map(({ of, width = 0 }) => printable(String(of(found) ?? '-')).padEnd(width));
+      return `${[...cells, printable(targetOf(found.access))].join('  ')}\n`;
+    },
+  },
+};
+
+/** Path and parameters, as people read them. */
+export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'parameters'>): string {
+  const query = Object.entries(parameters).map(([name, value]) =>
+    value === null ? name : `${name}=${String(value)}`,
+  );
+  return query.length === 0 ? path : `${path}?${query.join('&')}`;
+}
+
+/** A line of CSV (RFC 4180). */
+function csvLine(cells: readonly (string | number | undefined)[]): string {
+  return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
+}
+
+/** What a spreadsheet would take for a formula is marked as text: clients choose what stands in a record. */
+function csvCell(text: string): string {
+  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+}
+
+/** Without what a terminal would obey: control characters, and those that turn the direction of text. */
+export function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Cf}\u2028\u2029]/gu,
+    (character) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
+  );
+}

@@ -1,0 +1,38 @@
+import { resolve } from 'node:path';
+import { isNativeError } from 'node:util/types';
+import { type AuditKeys, auditKeys } from '../audit/keys.ts';
+import { ConfigError, type Fault } from '../config/faults.ts';
+import { loadLocated } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { SourceReader } from '../credentials/sources.ts';
+import { readAuditKey } from './audit-setup.ts';
+import { surroundings } from './surroundings.ts';
+
+/** The audit section of a configuration, with its key read. */
+export interface AuditPlace extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
+  /** The one in use; and every one that sealed something, that among them. */
+  readonly key: AuditKeys;
+  readonly keys: readonly AuditKeys[];
+}
+
+/** Reads where the audit log is, and its key; `more` are files of keys that sealed earlier parts of it. */
+export async function placeOf(file: string, more: readonly string[] = []): Promise<AuditPlace> {
+  const { config, faultAt } = await loadLocated(file);
+  const fault = (message: string, path: readonly string[]): Fault => faultAt({ path, message });
+  if (config.audit === undefined) {
+    throw new ConfigError([fault('is missing: there is no audit log to look at', ['audit'])]);
+  }
+  const { keyFile, ...section } = config.audit;
+  const reader = new SourceReader(surroundings(), config.sealed);
+  const read = async (name: string): Promise<AuditKeys> => {
+    try {
+      return auditKeys(await readAuditKey(name, reader));
+    } catch (error) {
+      const message = isNativeError(error) ? error.message : 'cannot be read';
+      throw new ConfigError([fault(message, ['audit', 'keyFile'])]);
+    }
+  };
+  const key = await read(keyFile);
+  const older = await Promise.all(more.map((path) => read(resolve(path))));
+  return { ...section, key, keys: [key, ...older] };
+}

@@ -1,0 +1,90 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { Query, StatusRange } from '../audit/query.ts';
+import { type Found, search } from '../audit/search.ts';
+import { type Format, formatted } from './audit-format.ts';
+import { placeOf } from './audit-place.ts';
+import { instantAfter, instantAt } from './instant.ts';
+import { print } from './print.ts';
+import { showProgress } from './progress.ts';
+import { spentMemory } from './spent-memory.ts';
+
+interface SearchArguments extends Query {
+  readonly config: string;
+  readonly json?: boolean;
+  readonly csv?: boolean;
+}
+
+/** `audit search`: who asked for what, when. */
+export function registerSearch(audit: Command): void {
+  audit
+    .command('search')
+    .description('find requests in the audit log: all of the options that are given must fit')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--client <id>', 'of this client')
+    .option('--deployment <name>', 'to this deployment')
+    .option('--site <name>', 'of this site')
+    .option('--operation <name>', 'of this operation')
+    .option('--id <identifier>', 'with this value of a parameter, also as one of a list in quotes')
+    .option('--status <status>', 'that ended with this status: 404, 4xx, or 400-499', statusRange)
+    .option('--since <time>', 'from then on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d ago', instantAt)
+    .option('--until <time>', 'up to then; a month or day is included', instantAfter)
+    .addOption(new Option('--json', 'print one JSON object for each').conflicts(['csv', 'table']))
+    .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
+    .addOption(new Option('--table', 'print columns (default)').conflicts(['json', 'csv']))
+    .action(runSearch);
+}
+
+async function runSearch({ config, json, csv, ...query }: SearchArguments): Promise<void> {
+  const { directory, key, parameters } = await placeOf(config);
+  const progress = showProgress();
+  const spent = spentMemory();
+  let cut = 0;
+  const found = search({
+    directory,
+    keys: key,
+    query,
+    onBytes: (count) => {
+      spent.add(count);
+      progress.add(count);
+    },
+    onUnreadable: (message) => {
+      progress.end();
+      process.stderr.write(`${message}\n`);
+      process.exitCode = 1;
+    },
+    onCut: () => {
+      cut += 1;
+    },
+  });
+  const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
+  await print(formatted(withoutProgress(found, progress.end), format));
+  progress.end();
+  if (query.id === undefined) return;
+  if (parameters.length === 0) {
+    process.stderr.write('audit.parameters is empty: no identifier is recorded, so none can be found\n');
+  }
+  if (cut > 0) {
+    process.stderr.write(
+      `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
+    );
+  }
+}
+
+/** The line that shows how far it is must be gone when there is something to print. */
+async function* withoutProgress(found: AsyncIterable<Found>, end: () => void): AsyncGenerator<Found, void> {
+  for await (const each of found) {
+    end();
+    yield each;
+  }
+}
+
+function statusRange(value: string): StatusRange {
+  const [, exact, hundred, from, to] =
+    /^(?:([1-5]\d\d)|([1-5])xx|([1-5]\d\d)-([1-5]\d\d))$/.exec(value) ?? [];
+  if (exact !== undefined) return { from: Number(exact), to: Number(exact) };
+  if (hundred !== undefined) return { from: Number(hundred) * 100, to: Number(hundred) * 100 + 99 };
+  if (from === undefined || to === undefined) {
+    throw new InvalidArgumentError('a status is 404, 4xx or 400-499');
+  }
+  return { from: Number(from), to: Number(to) };
+}

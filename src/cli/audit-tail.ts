@@ -1,0 +1,139 @@
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Command, InvalidArgumentError } from 'commander';
+import { LogCursor } from '../audit/log-cursor.ts';
+import { headOf, linesOf } from '../audit/raw-line.ts';
+import { replicasIn } from '../audit/segment.ts';
+import { printable, targetOf } from './audit-format.ts';
+import { placeOf } from './audit-place.ts';
+
+/** How often it is looked for more, in milliseconds. */
+const LOOK_MS = 200;
+
+interface TailArguments {
+  readonly config: string;
+  readonly follow?: boolean;
+  readonly lines: number;
+  readonly json?: boolean;
+}
+
+interface TailRecord {
+  readonly time: string;
+  readonly line: string;
+}
+
+/** `audit tail`: the newest records of all replicas, as people read them. */
+export function registerTail(audit: Command): void {
+  audit
+    .command('tail')
+    .description('print the newest records of the audit log')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('-f, --follow', 'go on with what comes')
+    .option('-n, --lines <count>', 'how many to begin with', count, 10)
+    .option('--json', 'print records as they stand in the log')
+    .action(runTail);
+}
+
+async function runTail({ config, follow = false, lines, json = false }: TailArguments): Promise<void> {
+  const { directory } = await placeOf(config);
+  const tails = new Map<string, ReplicaTail>();
+  const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
+  await meet(directory, tails, Number.POSITIVE_INFINITY);
+  let newest: TailRecord[] = [];
+  for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
+    newest = [...newest, ...more].sort(byTime).slice(-lines);
+  }
+  await write(newest.map(show));
+  while (follow) {
+    await meet(directory, tails, 0);
+    const more = await takeAll(tails);
+    if (more.length === 0) await delay(LOOK_MS);
+    else await write(more.sort(byTime).map(show));
+  }
+  for (const tail of tails.values()) await tail.close();
+}
+
+/** Begins with replicas that are new, each with the segment that holds record `seq`. */
+async function meet(directory: string, tails: Map<string, ReplicaTail>, seq: number): Promise<void> {
+  for (const replica of await replicasIn(directory)) {
+    if (!tails.has(replica)) tails.set(replica, new ReplicaTail(join(directory, replica), seq));
+  }
+}
+
+async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRecord[]> {
+  const taken = await Promise.all(Array.from(tails.values(), (tail) => tail.take()));
+  return taken.flat();
+}
+
+/** The records of one replica from a segment on. */
+class ReplicaTail {
+  readonly #cursor: LogCursor;
+  #seq = 0;
+
+  constructor(folder: string, seq: number) {
+    this.#cursor = new LogCursor(folder, seq);
+  }
+
+  /** What there is, up to a bound; none for now. */
+  async take(): Promise<TailRecord[]> {
+    const records: TailRecord[] = [];
+    while (records.length === 0) {
+      const block = await this.#cursor.next();
+      if (block === undefined) return records;
+      for (const [start, end] of linesOf(block)) {
+        const head = headOf(block, start);
+        // What was written again after a failure of the disk is shown once.
+        if (head === undefined || head.seq <= this.#seq) continue;
+        this.#seq = head.seq;
+        records.push({ time: head.time, line: block.toString('utf8', start, end) });
+      }
+    }
+    return records;
+  }
+
+  close(): Promise<void> {
+    return this.#cursor.close();
+  }
+}
+
+function byTime(a: TailRecord, b: TailRecord): number {
+  return a.time < b.time ? -1 : Number(a.time > b.time);
+}
+
+function write(lines: readonly string[]): Promise<void> {
+  return new Promise((resolve) => process.stdout.write(lines.join(''), () => resolve()));
+}
+
+function readable(line: string): string {
+  try {
+    return printable(sentence(JSON.parse(line)));
+  } catch {
+    return printable(line);
+  }
+}
+
+function sentence(record: Record<string, unknown>): string {
+  const { seq: _seq, time, kind, replica, ...rest } = record;
+  const start = `${time} ${replica} ${String(kind).padEnd(7)}`;
+  if (kind === 'access') return `${start} ${accessSentence(rest)}`;
+  if (kind === 'outcome') {
+    const { status, bytes, durationMs, requestId, code } = rest;
+    const { out } = bytes as { out: number };
+    return `${start} ${status}${code === '' ? '' : ` ${code}`} ${out} B in ${durationMs} ms  ${requestId}`;
+  }
+  const { event, ...details } = rest;
+  const told = Object.entries(details).map(([name, value]) => `${name}=${String(value)}`);
+  return [start, event, ...told].join(' ');
+}
+
+function accessSentence(record: Record<string, unknown>): string {
+  const { status, code, client, address, method, path, parameters, requestId } = record;
+  const target = targetOf({ path: String(path), parameters: parameters as Record<string, string | null> });
+  const who = [client, address].filter((part) => part !== '').join('@');
+  return `${status}${code === '' ? '' : ` ${code}`} ${who} ${method} ${target}  ${requestId}`;
+}
+
+function count(value: string): number {
+  if (!/^\d{1,5}$/.test(value) || value === '0') throw new InvalidArgumentError('a number from 1 to 99999');
+  return Number(value);
+}

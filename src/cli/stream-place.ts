@@ -1,0 +1,30 @@
+import { RedisStream } from '../audit/redis-stream.ts';
+import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
+import { readAuthorities } from '../config/authorities.ts';
+import { ConfigError } from '../config/faults.ts';
+import { loadLocated } from '../config/load.ts';
+import { SourceReader } from '../credentials/sources.ts';
+import { readRedis } from './redis-setup.ts';
+import { surroundings } from './surroundings.ts';
+
+/** Reads where the stream of a configuration's audit log is, and what opens it. */
+export async function streamRedisOf(file: string): Promise<RedisOptions> {
+  const { config, faultAt } = await loadLocated(file);
+  if (config.audit?.stream?.redis !== true) {
+    const message = 'is missing: there is no stream to follow; give { redis: true }';
+    throw new ConfigError([faultAt({ path: ['audit', 'stream'], message })]);
+  }
+  const authorities = await readAuthorities(config);
+  const reader = new SourceReader(surroundings(), config.sealed);
+  const { options, findings } = await readRedis(config.redis, authorities.redis, reader);
+  const inRedis = authorities.findings.filter(({ path }) => path[0] === 'redis');
+  if (options === undefined || findings.length > 0 || inRedis.length > 0) {
+    throw new ConfigError([...inRedis, ...findings].map(faultAt));
+  }
+  return options;
+}
+
+/** The stream that the records of all replicas go to. */
+export function openStream(redis: RedisOptions): RedisStream {
+  return new RedisStream({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix });
+}

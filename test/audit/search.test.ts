@@ -1,0 +1,277 @@
+import {
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Audit } from '../../src/audit/audit.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import type { Query } from '../../src/audit/query.ts';
+import type { AccessFacts } from '../../src/audit/record.ts';
+import { allRecords, type Found, search } from '../../src/audit/search.ts';
+import { indexClosed } from '../../src/audit/time-index.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, facts, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { until } from '../support/until.ts';
+
+const folder = useFolders();
+const keys = auditKeys(new Secret(AUDIT_KEY));
+
+/** What was found, by request, with the status it ended with; and what was said. */
+async function found(directory: string, query: Query) {
+  const said: string[] = [];
+  const seen = { cut: 0, bytes: 0 };
+  const results: Found[] = [];
+  for await (const each of search({
+    directory,
+    keys,
+    query,
+    onBytes: (count) => {
+      seen.bytes += count;
+    },
+    onUnreadable: (message) => said.push(message),
+    onCut: () => {
+      seen.cut += 1;
+    },
+  })) {
+    results.push(each);
+  }
+  return { ids: results.map(({ access }) => access.requestId), results, said, ...seen };
+}
+
+async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number | 'never'): Promise<void> {
+  const { requestId = 'q' } = change;
+  const access = await new Promise<number>((resolve) => {
+    const seq = audit.access(facts({ target: '/api/x?ids=%27A-1%27', ...change }), {
+      recorded: () => resolve(seq),
+      unrecorded: () => resolve(0),
+    });
+  });
+  if (ended === 'never') return;
+  const code = ended === 200 ? '' : 'client-gone';
+  audit.outcome({ access, requestId, status: ended, code, bytes: { in: 0, out: 5 }, durationMs: 1 });
+}
+
+const LONG = `${'%27'}${'x'.repeat(600)}${'%27'}`;
+const requests: [Partial<AccessFacts>, number | 'never'][] = [
+  [{ requestId: 'one' }, 200],
+  [{ requestId: 'list', target: '/api/x?ids=%27B-1%27,%27A-1%27,%27A-10%27' }, 200],
+  [{ requestId: 'longer-id', target: '/api/x?ids=%27A-10%27' }, 200],
+  [{ requestId: 'bare', target: '/api/x?ids=A-1', client: 'loader' }, 200],
+  [{ requestId: 'by-name-only', target: '/api/x?token=A-1' }, 200],
+  [{ requestId: 'in-the-path', target: '/api/A-1?ids=%27C%27' }, 200],
+  [{ requestId: 'too-long', target: `/api/x?ids=${LONG}`, site: 'journal-b' }, 200],
+  [{ requestId: 'broken-off', site: 'journal-b' }, 499],
+  [{ requestId: 'unknown-end', site: 'journal-b', status: 404 }, 'never'],
+  [{ requestId: 'other', deployment: 'abstracts', operation: 'by-id', client: 'a"b\\c' }, 200],
+];
+
+describe('a search', () => {
+  let directory: string;
+  // One log for all of them: it is only read.
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'audit-'));
+    const { audit } = await openTestAudit(directory);
+    for (const [change, ended] of requests) await answer(audit, change, ended);
+    await audit.close();
+  });
+  afterAll(() => rm(directory, { recursive: true }));
+
+  const cases: [string, Query, string[]][] = [
+    ['without anything finds every request', {}, requests.map(([{ requestId = '' }]) => requestId)],
+    ['for a client', { client: 'loader' }, ['bare']],
+    ['for a client whose name JSON writes otherwise', { client: 'a"b\\c' }, ['other']],
+    ['for a part of a name', { client: 'report' }, []],
+    ['for a deployment', { deployment: 'abstracts' }, ['other']],
+    ['for an operation', { operation: 'by-id' }, ['other']],
+    ['for a site', { site: 'journal-b' }, ['too-long', 'broken-off', 'unknown-end']],
+    ['for an identifier', { id: 'A-1' }, ['one', 'list', 'bare', 'broken-off', 'unknown-end', 'other']],
+    ['for a longer one', { id: 'A-10' }, ['list', 'longer-id']],
+    ['for an identifier and a client', { id: 'A-1', client: 'loader' }, ['bare']],
+    ['for a status that it ended with', { status: { from: 499, to: 499 } }, ['broken-off']],
+    ['for a status of one whose end is not known', { status: { from: 400, to: 404 } }, ['unknown-end']],
+    ['for all that failed', { status: { from: 400, to: 599 } }, ['broken-off', 'unknown-end']],
+    ['for a time before', { until: '2020-01-01T00:00:00.000Z' }, []],
+    ['for a time after', { since: '2099-01-01T00:00:00.000Z' }, []],
+    ['for that time', { since: '2020-01-01T00:00:00.000Z', client: 'loader' }, ['bare']],
+  ];
+  test.each(cases)('%s', async (_title, query, ids) => {
+    const { ids: seen, said } = await found(directory, query);
+    expect([seen, said]).toEqual([ids, []]);
+  });
+
+  test('joins what became of a request', async () => {
+    const { results } = await found(directory, { site: 'journal-b' });
+    expect(
+      results.map(({ access, outcome }) => [access.status, outcome?.status, outcome?.bytes.out]),
+    ).toEqual([
+      [200, 200, 5],
+      [200, 499, 5],
+      [404, undefined, undefined],
+    ]);
+  });
+
+  test('tells how many lists were too long to be recorded whole', async () => {
+    expect((await found(directory, { id: 'A-1' })).cut).toBe(1);
+    expect((await found(directory, { id: 'A-1', site: 'journal-a' })).cut).toBe(0);
+    expect((await found(directory, { client: 'reporting' })).cut).toBe(0);
+  });
+});
+
+/** Segments of one request each, closed and compressed; the last one is open. */
+async function manySegments(directory: string, replica = REPLICA): Promise<void> {
+  const { audit } = await openTestAudit(directory, {
+    replica,
+    segment: { size: 1, age: 86_400_000, keep: 86_400_000 },
+  });
+  for (const requestId of ['a', 'b', 'c'])
+    await recordAccess(audit, { requestId: `${replica}-${requestId}` });
+  await audit.close();
+}
+
+describe('over many segments', () => {
+  test('replicas are put in order of time, and nothing is read that is of another time', async () => {
+    const directory = await folder();
+    await manySegments(directory, 'r1');
+    const between = new Date(Date.now() + 2).toISOString();
+    while (new Date().toISOString() <= between);
+    await manySegments(directory, 'r2');
+    const all = await found(directory, {});
+    expect(all.ids).toEqual(['r1-a', 'r1-b', 'r1-c', 'r2-a', 'r2-b', 'r2-c']);
+    const later = await found(directory, { since: between });
+    expect(later.ids).toEqual(['r2-a', 'r2-b', 'r2-c']);
+    expect(later.bytes).toBeLessThan(all.bytes * 0.75);
+    const names = await readdir(join(directory, 'r1'));
+    expect(names.filter((name) => name.endsWith('.index')).length).toBeGreaterThanOrEqual(3);
+  });
+
+  test('an index that was forged, or is of other bytes, is made anew', async () => {
+    const directory = await folder();
+    await manySegments(directory);
+    const [index = ''] = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.index'));
+    const file = join(directory, REPLICA, index);
+    const right = await readFile(file, 'utf8');
+    const since = { since: '2020-01-01T00:00:00.000Z' };
+    const forged = right.replaceAll(/"(from|to)":"20\d\d/g, '"$1":"2001');
+    expect(forged).not.toBe(right);
+    for (const text of [forged, '{', right.replace(/"hmac":"./, '"hmac":"')]) {
+      await writeFile(file, text);
+      expect((await found(directory, since)).ids).toContain(`${REPLICA}-a`);
+      expect(await readFile(file, 'utf8')).toBe(right);
+    }
+    await rm(file);
+    await indexClosed(join(directory, REPLICA), keys);
+    expect(await readFile(file, 'utf8')).toBe(right);
+    const segment = join(directory, REPLICA, index.replace('.index', '.jsonl.zst'));
+    const { atime, mtimeMs } = await stat(segment);
+    await utimes(segment, atime, new Date(mtimeMs + 5000));
+    await found(directory, since);
+    expect(await readFile(file, 'utf8')).not.toBe(right);
+  });
+
+  test('what cannot be read is told, and the rest is found', async () => {
+    const directory = await folder();
+    await manySegments(directory);
+    const [name = ''] = (await readdir(join(directory, REPLICA))).filter((each) => each.endsWith('.zst'));
+    const path = join(directory, REPLICA, name);
+    await truncate(path, (await stat(path)).size - 20);
+    const { ids, said } = await found(directory, {});
+    expect(ids).toEqual([`${REPLICA}-b`, `${REPLICA}-c`]);
+    expect(said).toEqual([
+      expect.stringMatching(/jsonl\.zst: cannot be read to its end \(.*\): run audit verify/),
+    ]);
+  });
+
+  test('a record that was changed into something else is told', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    await recordAccess(audit);
+    await recordAccess(audit, { requestId: 'q2' });
+    await audit.close();
+    const [name = ''] = (await readdir(join(directory, REPLICA))).filter((each) => each.endsWith('.jsonl'));
+    const path = join(directory, REPLICA, name);
+    await writeFile(path, (await readFile(path, 'utf8')).replace('"parameters":{', '"parameters":7,{'));
+    const { ids, said } = await found(directory, {});
+    expect([ids, said]).toEqual([
+      ['q2'],
+      [expect.stringContaining('record 1 was changed: run audit verify')],
+    ]);
+  });
+
+  test('an outcome in a later segment belongs to its request, also beyond the time that is looked for', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, {
+      segment: { size: 1, age: 86_400_000, keep: 86_400_000 },
+    });
+    const open = Promise.withResolvers<void>();
+    audit.access(facts({ requestId: 'slow' }), { recorded: open.resolve, unrecorded: open.reject });
+    await open.promise;
+    const until = new Date(Date.now() + 1).toISOString();
+    while (new Date().toISOString() <= until);
+    await recordAccess(audit, { requestId: 'after' });
+    audit.outcome({
+      access: 1,
+      requestId: 'slow',
+      status: 502,
+      code: 'x',
+      bytes: { in: 0, out: 0 },
+      durationMs: 9,
+    });
+    await audit.close();
+    const { results } = await found(directory, { until });
+    expect(results.map(({ access, outcome }) => [access.requestId, outcome?.status])).toEqual([
+      ['slow', 502],
+    ]);
+  });
+
+  test('whoever takes the first only leaves no file open', async () => {
+    const directory = await folder();
+    for (const replica of ['r1', 'r2']) await manySegments(directory, replica);
+    const ignore = () => undefined;
+    for await (const { access } of search({
+      directory,
+      keys,
+      query: {},
+      onBytes: ignore,
+      onUnreadable: ignore,
+      onCut: ignore,
+    })) {
+      expect(access.requestId).toBe('r1-a');
+      break;
+    }
+    await until(async () => {
+      const open = await Promise.all(
+        (await readdir('/proc/self/fd')).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')),
+      );
+      return !open.some((path) => path.startsWith(directory));
+    });
+  });
+
+  test('every record of all replicas comes in order of time', async () => {
+    const directory = await folder();
+    await manySegments(directory, 'r1');
+    await manySegments(directory, 'r2');
+    const times: string[] = [];
+    const ignore = () => undefined;
+    for await (const { time, line } of allRecords({
+      directory,
+      keys,
+      query: {},
+      onBytes: ignore,
+      onUnreadable: ignore,
+    })) {
+      expect(JSON.parse(line).time).toBe(time);
+      times.push(time);
+    }
+    expect(times).toHaveLength(6);
+    expect(times).toEqual([...times].sort());
+  });
+});

@@ -1,0 +1,202 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterEach, describe, expect, test } from '@jest/globals';
+import type { AccessFacts } from '../../src/audit/record.ts';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../support/audit-log.ts';
+import { until } from '../support/until.ts';
+import { gateway, PROGRAM } from './gateway-process.ts';
+
+const folder = useFolders();
+const children: ChildProcess[] = [];
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+
+async function place(
+  ...records: Partial<AccessFacts>[]
+): Promise<{ directory: string; log: string; config: string }> {
+  const directory = await folder();
+  const config = join(directory, 'gateway.yaml');
+  const log = join(directory, 'log');
+  await writeFile(join(directory, 'key'), `${AUDIT_KEY}\n`, { mode: 0o600 });
+  await writeFile(
+    config,
+    `${CLIENTS}\n${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: log, keyFile: key, parameters: [ids] }\n`,
+  );
+  const { audit } = await openTestAudit(log);
+  for (const record of records) await recordAccess(audit, record);
+  await audit.close();
+  return { directory, log, config };
+}
+
+const audit = (command: string, config: string, ...more: string[]) =>
+  gateway(['audit', command, '--config', config, ...more]);
+
+describe('audit search', () => {
+  test('prints columns, and nothing that a terminal would obey', async () => {
+    const { config } = await place(
+      { requestId: 'a', target: '/api/x?ids=%27A%1b[2J%27&token=hunter2' },
+      { requestId: 'b', client: 'loader' },
+    );
+    const { status, stdout, stderr } = await audit('search', config, '--client', 'reporting');
+    expect([status, stderr]).toEqual([0, '']);
+    const [header = '', line = '', end] = stdout.split('\n');
+    expect(header.split(/\s+/)).toEqual(
+      'TIME CLIENT ADDRESS SITE METHOD STATUS BYTESOUT DURATIONMS REQUEST'.split(' '),
+    );
+    expect(line).toMatch(/reporting .*192\.0\.2\.7 .*journal-a .*GET .*200/);
+    expect(line).toContain("/api/x?ids='A\\u001b[2J'&token");
+    expect(end).toBe('');
+    expect(stdout).not.toContain('\u001b');
+  });
+
+  test('prints one JSON object for each', async () => {
+    const { config } = await place({ requestId: 'a' }, { requestId: 'b' });
+    const { stdout } = await audit('search', config, '--json', '--id', 'A');
+    const found = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(found).toMatchObject([
+      { requestId: 'a', parameters: { ids: "'A'", token: null }, status: 200 },
+      { requestId: 'b' },
+    ]);
+  });
+
+  const cells: [string, string, string][] = [
+    ['a quote', 'a"b', '"a""b"'],
+    ['a comma', 'a,b', '"a,b"'],
+    ['a line break', 'a\nb', '"a\nb"'],
+    ['a formula', '=1+1', "'=1+1"],
+    ['a formula with a sign', '+cmd|x', "'+cmd|x"],
+    ['a formula with a minus', '-2+3', "'-2+3"],
+    ['a formula with an at', '@SUM(A1)', "'@SUM(A1)"],
+    ['a formula after a tab', '\t=1', "'\t=1"],
+    ['a formula that has to be quoted', '=HYPERLINK("x","y")', `"'=HYPERLINK(""x"",""y"")"`],
+    ['a formula further on', 'a=1', 'a=1'],
+  ];
+  test('prints CSV that no spreadsheet takes for a formula', async () => {
+    const { config } = await place(...cells.map(([, client]) => ({ client, requestId: '' })));
+    const { stdout } = await audit('search', config, '--csv');
+    const [header, ...lines] = stdout.split('\r\n');
+    expect(header).toMatch(/^time,replica,seq,requestId,client,address,/);
+    expect(lines.pop()).toBe('');
+    for (const [index, [title, , expected]] of cells.entries()) {
+      expect([title, lines[index]?.slice('2026-01-01T00:00:00.000Z,r1,'.length)]).toEqual([
+        title,
+        expect.stringMatching(new RegExp(`^${index + 1},,${escaped(expected)},192\\.0\\.2\\.7,`)),
+      ]);
+    }
+  });
+
+  test.each([
+    [['--status', '9xx'], 'a status is 404, 4xx or 400-499'],
+    [['--since', 'yesterday'], 'a time is 2026-03'],
+    [['--until', '2026-02-30'], 'a time is 2026-03'],
+    [['--json', '--csv'], 'cannot be used with'],
+  ])('refuses %j', async (options, message) => {
+    const { config } = await place();
+    expect(await audit('search', config, ...options)).toMatchObject({
+      status: 2,
+      stdout: '',
+      stderr: expect.stringContaining(message),
+    });
+  });
+
+  test('takes a day for the whole of it', async () => {
+    const { config } = await place({ requestId: 'a' });
+    const today = new Date().toISOString().slice(0, 10);
+    const lines = async (...more: string[]) =>
+      (await audit('search', config, '--json', ...more)).stdout.split('\n').length - 1;
+    expect(await lines('--since', today, '--until', today)).toBe(1);
+    expect(await lines('--since', '1h')).toBe(1);
+    expect(await lines('--until', '1h')).toBe(0);
+    expect(await lines('--since', '2099-01')).toBe(0);
+  });
+
+  test('says what it cannot know', async () => {
+    const { config } = await place({ target: `/x?ids=${'9'.repeat(600)}` });
+    expect((await audit('search', config, '--id', '7')).stderr).toBe(
+      '1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n',
+    );
+    await writeFile(config, (await readFile(config, 'utf8')).replace(', parameters: [ids]', ''));
+    expect((await audit('search', config, '--id', '7')).stderr).toContain('audit.parameters is empty');
+  });
+});
+
+describe('audit tail', () => {
+  test('prints the newest records as sentences', async () => {
+    const { config } = await place(...['a', 'b', 'c'].map((requestId) => ({ requestId })));
+    const { status, stdout } = await audit('tail', config, '-n', '2');
+    expect(status).toBe(0);
+    expect(stdout.trimEnd().split('\n')).toEqual([
+      expect.stringMatching(/Z r1 access {2}200 reporting@192\.0\.2\.7 GET \/api\/x\?ids='A'&token {2}b$/),
+      expect.stringMatching(/ {2}c$/),
+    ]);
+  });
+
+  test('follows the log through closed and compressed segments, and meets new replicas', async () => {
+    const { log, config } = await place({ requestId: 'before' });
+    const child = spawn(process.execPath, [PROGRAM, 'audit', 'tail', '-f', '--json', '--config', config], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    children.push(child);
+    const seen: string[] = [];
+    createInterface(child.stdout).on('line', (line) => seen.push(JSON.parse(line).requestId));
+    await until(() => seen.length === 1, 15_000);
+    const expected = ['before'];
+    for (const replica of ['r1', 'r2']) {
+      const { audit: opened } = await openTestAudit(log, {
+        replica,
+        segment: { size: 2000, age: 1e9, keep: 1e9 },
+      });
+      for (let index = 0; index < 40; index += 1) {
+        await recordAccess(opened, { requestId: `${replica}-${index}` });
+        expected.push(`${replica}-${index}`);
+      }
+      await opened.close();
+      await until(() => seen.length >= expected.length);
+    }
+    expect(seen).toEqual(expected);
+    child.kill();
+    await once(child, 'close');
+  });
+});
+
+describe('audit export', () => {
+  test('prints every record as it stands in the log', async () => {
+    const { config, directory } = await place({ requestId: 'a' }, { requestId: 'b' });
+    const { status, stdout } = await audit('export', config);
+    expect(status).toBe(0);
+    expect(
+      stdout
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line).seq),
+    ).toEqual([1, 2]);
+    const output = join(directory, 'all.jsonl');
+    expect((await audit('export', config, '--output', output)).stdout).toBe('');
+    expect(await readFile(output, 'utf8')).toBe(stdout);
+    expect(await audit('export', config, '--output', output)).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('cannot be made'),
+    });
+  });
+
+  test('follows nothing where there is no stream', async () => {
+    const { config } = await place();
+    expect(await audit('export', config, '--follow')).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining('audit.stream: is missing: there is no stream to follow'),
+    });
+    expect(await audit('export', config, '--follow', '--since', '1d')).toMatchObject({ status: 2 });
+  });
+});
+
+function escaped(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+}

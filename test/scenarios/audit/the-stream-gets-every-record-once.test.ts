@@ -1,0 +1,279 @@
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { gateway } from '../../cli/gateway-process.ts';
+import { REPLICA, recordAccess } from '../../support/audit-log.ts';
+import type { RedisServer } from '../../support/redis.ts';
+import { serveGateway } from '../../support/served-gateway.ts';
+import { authors, startPair } from '../../support/simulated-pair.ts';
+import { recordSteadily, type StreamScene, untilSent, useStreams } from '../../support/stream-scene.ts';
+import { until } from '../../support/until.ts';
+
+const setScene = useStreams();
+
+/** Numbers of the records in the stream, in its order. */
+async function sentTo(redis: RedisServer): Promise<number[]> {
+  const entries = (await redis.command('XRANGE', '{test:v1:audit}:records', '-', '+')) as [
+    string,
+    string[],
+  ][];
+  return entries.filter(([, fields]) => fields[4] === 'record').map(([, fields]) => Number(fields[3]));
+}
+
+const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
+
+async function lateAgain({ audit }: Awaited<ReturnType<StreamScene['open']>>): Promise<void> {
+  await until(() => audit.sink?.failing === undefined, 10_000);
+}
+
+const faults: [string, (redis: RedisServer, failing: () => Promise<unknown>) => Promise<void>][] = [
+  [
+    'that hangs and goes on',
+    async (redis, failing) => {
+      await redis.hang();
+      await failing();
+      await redis.goOn();
+    },
+  ],
+  [
+    'that is killed and comes back as it was a while ago',
+    async (redis, failing) => {
+      await redis.command('SAVE');
+      const before = { 'dump.rdb': await redis.read('dump.rdb') };
+      const count = (await sentTo(redis)).length;
+      await until(async () => (await sentTo(redis)).length > count);
+      await redis.kill();
+      await failing();
+      await redis.restart({ files: before });
+    },
+  ],
+  [
+    'that is killed and comes back empty',
+    async (redis, failing) => {
+      await redis.kill();
+      await failing();
+      await redis.restart();
+    },
+  ],
+  [
+    'that takes no writes for a while',
+    async (redis, failing) => {
+      await redis.command('CONFIG', 'SET', 'min-replicas-to-write', '1');
+      await failing();
+      await redis.command('CONFIG', 'SET', 'min-replicas-to-write', '0');
+    },
+  ],
+];
+
+describe('nothing is lost, nothing comes twice, and all is in order after a Redis', () => {
+  test.each(faults)(
+    '%s',
+    async (_title, fault) => {
+      const scene = await setScene();
+      const opened = await scene.open();
+      const stop = recordSteadily(opened.audit);
+      await until(async () => (await sentTo(scene.redis)).length > 100);
+      await fault(scene.redis, () => until(() => opened.audit.sink?.failing !== undefined));
+      await lateAgain(opened);
+      const count = await stop();
+      await untilSent(scene.stream(), count);
+      expect(await sentTo(scene.redis)).toEqual(upTo(count));
+      expect(opened.audit.sink).toMatchObject({ failing: undefined, failures: expect.any(Number) });
+      expect(opened.audit.sink?.failures).toBeGreaterThan(0);
+      expect(opened.logged.map(({ reason }) => reason)).toEqual([expect.stringMatching(/./), undefined]);
+    },
+    30_000,
+  );
+
+  test('that was away at the start, through closed segments', async () => {
+    const scene = await setScene();
+    await scene.redis.kill();
+    const { audit } = await scene.open(REPLICA, { segment: { size: 20_000, age: 1e9, keep: 1e9 } });
+    for (let index = 0; index < 300; index += 1) await recordAccess(audit);
+    expect(audit.sink?.failing).toMatch(/connect|ECONNREFUSED/);
+    await scene.redis.restart();
+    await untilSent(scene.stream(), 300);
+    expect(await sentTo(scene.redis)).toEqual(upTo(300));
+  });
+});
+
+test('a process that follows another goes on where the stream is', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+  await first.close();
+  expect(await sentTo(scene.redis)).toEqual(upTo(5));
+  const second = await scene.open();
+  await recordAccess(second.audit);
+  await second.close();
+  expect(await sentTo(scene.redis)).toEqual(upTo(6));
+  expect(await scene.stream().heads()).toEqual([{ replica: REPLICA, seq: 6, hmac: expect.any(String) }]);
+  expect(second.logged).toEqual([]);
+});
+
+test('a log that was begun anew is told, and its records are sent all the same', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+  await first.close();
+  await rm(join(scene.directory, 'log', REPLICA), { recursive: true });
+  const second = await scene.open();
+  for (let index = 0; index < 2; index += 1) await recordAccess(second.audit);
+  await second.close();
+  expect(await sentTo(scene.redis)).toEqual([1, 2, 3, 4, 5, 1, 2]);
+  expect(second.logged).toEqual([{ replica: REPLICA, seq: 5 }]);
+});
+
+test('of what a Redis that knows nothing missed, no more is sent than the stream keeps', async () => {
+  const scene = await setScene();
+  const { audit } = await scene.open(REPLICA, {}, 10);
+  await scene.redis.hang();
+  for (let index = 0; index < 50; index += 1) await recordAccess(audit);
+  await scene.redis.goOn();
+  await untilSent(scene.stream(), 50);
+  expect((await sentTo(scene.redis)).at(-1)).toBe(50);
+  expect((await sentTo(scene.redis)).length).toBeLessThan(50);
+});
+
+describe('audit export --follow', () => {
+  test('collects all replicas in one file, and goes on with it after kill -9 and a Redis that forgot everything', async () => {
+    const scene = await setScene();
+    const replicas = await Promise.all(['r1', 'r2'].map((replica) => scene.open(replica)));
+    const stops = replicas.map(({ audit }) => recordSteadily(audit));
+    const file = join(scene.directory, 'all.jsonl');
+    const size = async (): Promise<number> => (await readFile(file).catch(() => '')).length;
+    for (let kill = 0; kill < 4; kill += 1) {
+      const before = await size();
+      const collector = scene.collector('--output', file);
+      await until(async () => (await size()) > before, 15_000);
+      await collector.end('SIGKILL');
+      if (kill !== 2) continue;
+      await scene.redis.kill();
+      await scene.redis.restart();
+    }
+    const counts = await Promise.all(stops.map((stop) => stop()));
+    for (const [index, count] of counts.entries()) {
+      await untilSent(scene.stream(), count, `r${index + 1}`);
+    }
+    const collector = scene.collector('--output', file);
+    const records = async () =>
+      (await readFile(file, 'utf8'))
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line) as { kind: string; replica: string; seq: number })
+        .filter(({ kind }) => kind !== 'head');
+    await until(
+      async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0),
+      15_000,
+    );
+    const { status, stderr, stdout } = await collector.end('SIGTERM');
+    expect([status, stderr, stdout]).toEqual([0, '', '']);
+    for (const [index, count] of counts.entries()) {
+      const own = (await records()).filter(({ replica }) => replica === `r${index + 1}`);
+      expect(own.map(({ seq }) => seq)).toEqual(upTo(count));
+    }
+  }, 60_000);
+
+  test('prints to stdout what it did not print before', async () => {
+    const scene = await setScene();
+    const { audit } = await scene.open();
+    await recordAccess(audit, { requestId: 'first' });
+    const stream = scene.stream();
+    await untilSent(stream, 1);
+    const first = scene.collector();
+    await until(async () => (await pendingOf(scene.redis)) === 'read');
+    expect((await first.end('SIGTERM')).stdout).toContain('"requestId":"first"');
+    for (const requestId of ['second', 'third']) await recordAccess(audit, { requestId });
+    await untilSent(stream, 3);
+    const second = scene.collector();
+    await until(async () => (await pendingOf(scene.redis)) === 'read');
+    const { stdout } = await second.end('SIGTERM');
+    expect(
+      stdout
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line).requestId),
+    ).toEqual(['second', 'third']);
+  });
+
+  test('a second one with the same file is refused', async () => {
+    const scene = await setScene();
+    const { audit } = await scene.open();
+    await recordAccess(audit);
+    const file = join(scene.directory, 'all.jsonl');
+    scene.collector('--output', file);
+    await until(async () => (await readFile(file).catch(() => '')).length > 0, 15_000);
+    const second = scene.collector('--output', file);
+    await second.ended;
+    const { stderr, status } = await second.end('SIGTERM');
+    expect(status).toBe(1);
+    expect(stderr).toBe(
+      `${file} belongs to another audit export that is running: stop that one, or name another file\n`,
+    );
+  });
+});
+
+test('a gateway says when its stream is away, goes on, and the stream shows when the end of its log was cut off', async () => {
+  const scene = await setScene();
+  const { simulator } = await startPair();
+  const keyFile = join(scene.directory, 'key');
+  const served = await serveGateway(
+    { origin: simulator.deployments.submissions.origin, ca: simulator.ca },
+    {
+      redis: { url: scene.redis.url, keyPrefix: 'test' },
+      audit: { directory: join(scene.directory, 'log'), keyFile, replica: REPLICA, stream: { redis: true } },
+    },
+  );
+  const failures = () => served.metric('digest_gateway_audit_failures_total', { sink: 'redis' });
+  const ask = async () => (await fetch(`${served.origin}${authors}`)).status;
+  const isHere = async () =>
+    (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-stream","ok":true');
+  try {
+    await until(isHere);
+    expect(await failures()).toBe(0);
+    await scene.redis.kill();
+    expect(await ask()).toBe(200);
+    await until(async () => (await failures()) > 0);
+    expect(await isHere()).toBe(false);
+    expect(await ask()).toBe(200);
+    await scene.redis.restart();
+    await until(isHere);
+  } finally {
+    await served.close();
+  }
+  const sent = await sentTo(scene.redis);
+  expect(sent).toEqual(upTo(sent.length));
+  expect(await verified(scene)).toMatchObject({ status: 0, stderr: '' });
+  const [name = ''] = (await readdir(join(scene.directory, 'log', REPLICA))).filter((each) =>
+    each.endsWith('.jsonl'),
+  );
+  const path = join(scene.directory, 'log', REPLICA, name);
+  const text = await readFile(path, 'utf8');
+  const seals = [...text.matchAll(/^\{"seal".*\n/gm)];
+  await writeFile(
+    path,
+    text.slice(0, text.lastIndexOf(seals.at(-2)?.[0] ?? '') + (seals.at(-2)?.[0].length ?? 0)),
+  );
+  const cut = await verified(scene);
+  expect(cut.status).toBe(1);
+  expect(cut.stdout).toContain(`r1: the end is cut off: record ${sent.length} was there`);
+  await scene.redis.kill();
+  expect(await verified(scene)).toMatchObject({
+    status: 0,
+    stderr: expect.stringContaining('the stream could not be asked where the log ended'),
+  });
+}, 30_000);
+
+const verified = ({ directory }: StreamScene) =>
+  gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml')]);
+
+/** Whether the group has read and acknowledged everything. */
+async function pendingOf(redis: RedisServer): Promise<string> {
+  const groups = (await redis.command('XINFO', 'GROUPS', '{test:v1:audit}:records').catch(() => [])) as (
+    | string
+    | number
+  )[][];
+  const [group = []] = groups;
+  const at = (name: string): unknown => group[group.indexOf(name) + 1];
+  return group.length > 0 && at('pending') === 0 && at('lag') === 0 ? 'read' : 'behind';
+}

@@ -1,0 +1,142 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { afterEach } from '@jest/globals';
+import type { Audit } from '../../src/audit/audit.ts';
+import type { AuditOptions } from '../../src/audit/file-audit.ts';
+import { RedisStream } from '../../src/audit/redis-stream.ts';
+import { StreamSink } from '../../src/audit/stream-sink.ts';
+import { connectCommands } from '../../src/challenges/redis-connection.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
+import { type RedisServer, startRedis } from './redis.ts';
+import { redisOptions, single } from './redis-store.ts';
+import { until } from './until.ts';
+
+const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+const SINK_LOG = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
+
+/** A journal that sends to a Redis, and collectors of that. */
+export interface StreamScene {
+  readonly redis: RedisServer;
+  readonly directory: string;
+  /** Opens the audit log of a replica, with its sink. */
+  open(replica?: string, change?: Partial<AuditOptions>, maxLength?: number): Promise<StreamedAudit>;
+  stream(): RedisStream;
+  /** `audit export --follow`. */
+  collector(...more: string[]): Collector;
+}
+
+export interface StreamedAudit {
+  readonly audit: Audit;
+  readonly logged: Record<string, unknown>[];
+  /** Can be called again. */
+  close(): Promise<void>;
+}
+
+export interface Collector {
+  readonly ended: Promise<unknown>;
+  /** Resolves to what it printed on both. */
+  end(signal: NodeJS.Signals): Promise<{ stdout: string; stderr: string; status: number | null }>;
+}
+
+/** Sets scenes; what is opened ends after the test. */
+export function useStreams(): (settings?: readonly string[]) => Promise<StreamScene> {
+  const folder = useFolders();
+  const closing: (() => unknown)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+  return async (settings = []) => {
+    const directory = await folder();
+    const redis = await startRedis({ settings });
+    closing.push(() => redis.close());
+    const config = join(directory, 'gateway.yaml');
+    await writeFile(join(directory, 'key'), AUDIT_KEY, { mode: 0o600 });
+    await writeFile(
+      config,
+      `redis: { url: "${redis.url}", keyPrefix: test }
+audit: { directory: log, keyFile: key, parameters: [ids], stream: { redis: true } }
+anonymous: true
+credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }
+`,
+    );
+    const stream = (): RedisStream => {
+      const options = redisOptions(single(redis.port));
+      const opened = new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test' });
+      closing.push(() => opened.close());
+      return opened;
+    };
+    const log = join(directory, 'log');
+    return {
+      redis,
+      directory,
+      stream,
+      async open(replica = REPLICA, change = {}, maxLength = 1_000_000) {
+        const logged: Record<string, unknown>[] = [];
+        const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
+        const sink = new StreamSink({
+          folder: join(log, replica),
+          replica,
+          maxLength,
+          stream: stream(),
+          log: { ...SINK_LOG, warn: note, error: note, info: note },
+        });
+        const { audit } = await openTestAudit(log, { replica, ...change }, sink);
+        let closed: Promise<void> | undefined;
+        const close = (): Promise<void> => {
+          closed ??= audit.close();
+          return closed;
+        };
+        closing.push(close);
+        return { audit, logged, close };
+      },
+      collector(...more) {
+        const child = spawn(
+          process.execPath,
+          [PROGRAM, 'audit', 'export', '--follow', '--config', config, ...more],
+          { stdio: ['ignore', 'pipe', 'pipe'] },
+        );
+        const printed = Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
+        closing.push(() => child.kill('SIGKILL'));
+        return {
+          ended: printed,
+          async end(signal) {
+            child.kill(signal);
+            const [stdout, stderr, [status]] = await printed;
+            return { stdout, stderr, status: status as number | null };
+          },
+        };
+      },
+    };
+  };
+}
+
+/** Records one request after the other until it is told to stop; resolves to how many there were. */
+export function recordSteadily(audit: Audit): () => Promise<number> {
+  let going = true;
+  const work = (async () => {
+    let count = 0;
+    for (; going; count += 1) {
+      await recordAccess(audit, { requestId: `q${count}` });
+      // A turn for what else goes on in this process.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return count;
+  })();
+  return () => {
+    going = false;
+    return work;
+  };
+}
+
+/** Resolves when the stream has what the file of that replica has: so many records. */
+export async function untilSent(stream: RedisStream, count: number, replica = REPLICA): Promise<void> {
+  await until(async () => {
+    const position = await stream.position(replica).catch(() => undefined);
+    return position?.seq === count;
+  }, 15_000);
+}
