@@ -9,8 +9,8 @@ import { type NumberedLine, type SealedBatch, SealedBatches } from './sealed-bat
 /** How long records are gathered before they are sent, in milliseconds; and the pause after a failure. */
 const GATHER_MS = 20;
 const RETRY_MS = 250;
-/** Records that are sent at once. */
-const MOST_RECORDS = 500;
+/** Records that are sent at once: about a millisecond's work, in which no request is served. */
+const MOST_RECORDS = 200;
 /** Between two ends of the chain in the stream, in milliseconds. */
 const ANCHOR_EVERY_MS = 60_000;
 /** How long the last records may take at the end, in milliseconds. */
