@@ -4,7 +4,9 @@ import { NEWLINE } from './raw-line.ts';
 import { errorCode, type Segment, segmentsIn } from './segment.ts';
 import { readBlocks } from './segment-reader.ts';
 
-const CHUNK_BYTES = 1024 * 1024;
+const CHUNK_BYTES = 256 * 1024;
+/** A line that is longer is none. */
+const LONGEST_LINE = 1024 * 1024;
 
 /** The lines of one segment, as far as they are there. */
 interface Source {
@@ -29,7 +31,7 @@ export class LogCursor {
   }
 
   /**
-   * The next whole lines, header and seals among them, at most about 1 MiB; undefined: there are none yet. After a
+   * The next whole lines, header and seals among them, at most about 256 KiB; undefined: there are none yet. After a
    * failure of the disk the same records come again, in another segment.
    * @throws Error when a file cannot be read
    */
@@ -118,7 +120,7 @@ async function wholeLines(handle: FileHandle, offset: number): Promise<Buffer> {
   for (let size = CHUNK_BYTES; ; size *= 2) {
     const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size), 0, size, offset);
     const end = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE) + 1;
-    if (end > 0 || bytesRead < size || size > 2 * CHUNK_BYTES) return buffer.subarray(0, end);
+    if (end > 0 || bytesRead < size || size > LONGEST_LINE) return buffer.subarray(0, end);
   }
 }
 

@@ -76,8 +76,8 @@ export class RedisStream {
 
   constructor({ connect, keyPrefix }: StreamOptions) {
     // In a Cluster both are on one node.
-    this.#stream = `{${keyPrefix}:v1:audit}:records`;
-    this.#positions = `{${keyPrefix}:v1:audit}:positions`;
+    this.#stream = `${keyPrefix}:v1:{audit}:records`;
+    this.#positions = `${keyPrefix}:v1:{audit}:positions`;
     this.#connection = connect();
     const known = Promise.withResolvers<void>();
     this.#known = known.promise;

@@ -9,8 +9,8 @@ import { type NumberedLine, type SealedBatch, SealedBatches } from './sealed-bat
 /** How long records are gathered before they are sent, in milliseconds; and the pause after a failure. */
 const GATHER_MS = 20;
 const RETRY_MS = 250;
-/** Records that are sent at once. */
-const MOST_RECORDS = 500;
+/** Records that are sent at once: about a millisecond's work, in which no request is served. */
+const MOST_RECORDS = 200;
 /** Between two ends of the chain in the stream, in milliseconds. */
 const ANCHOR_EVERY_MS = 60_000;
 /** How long the last records may take at the end, in milliseconds. */
@@ -91,6 +91,7 @@ export class StreamSink implements AuditSink {
         await delay(RETRY_MS);
       }
     }
+    if (!this.#closed) this.#recover();
   }
 
   #isBehind(): boolean {
@@ -108,6 +109,12 @@ export class StreamSink implements AuditSink {
       );
     }
     this.failing = reason;
+  }
+
+  #recover(): void {
+    if (this.failing === undefined) return;
+    this.failing = undefined;
+    this.#options.log.info({ seq: this.#after }, 'the audit log reaches its stream again');
   }
 
   /** Finds out what the stream has, and goes on reading after that. */
@@ -150,7 +157,7 @@ export class StreamSink implements AuditSink {
   }
 
   async #send(): Promise<void> {
-    const { replica, stream, maxLength, log } = this.#options;
+    const { replica, stream, maxLength } = this.#options;
     for (const { records, to } of slices(await this.#gather(), this.#position)) {
       const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS && to.seq === to.seal.last;
       const from = this.#position === 'unknown' ? undefined : this.#position;
@@ -161,8 +168,7 @@ export class StreamSink implements AuditSink {
       }
       this.#position = to;
       if (anchor) this.#anchored = performance.now();
-      if (this.failing !== undefined) log.info({ seq: to.seq }, 'the audit log reaches its stream again');
-      this.failing = undefined;
+      this.#recover();
     }
   }
 

@@ -13,7 +13,7 @@ const setScene = useStreams();
 
 /** Numbers of the records in the stream, in its order. */
 async function sentTo(redis: RedisServer): Promise<number[]> {
-  const entries = (await redis.command('XRANGE', '{test:v1:audit}:records', '-', '+')) as [
+  const entries = (await redis.command('XRANGE', 'test:v1:{audit}:records', '-', '+')) as [
     string,
     string[],
   ][];
@@ -95,6 +95,19 @@ describe('nothing is lost, nothing comes twice, and all is in order after a Redi
     await untilSent(scene.stream(), 300);
     expect(await sentTo(scene.redis)).toEqual(upTo(300));
   });
+});
+
+test('a call that hung and came through is not made again, and the stream counts as reached', async () => {
+  const scene = await setScene();
+  const { audit } = await scene.open();
+  await recordAccess(audit);
+  await untilSent(scene.stream(), 1);
+  await scene.redis.hang();
+  await recordAccess(audit);
+  await until(() => audit.sink?.failing !== undefined);
+  await scene.redis.goOn();
+  await until(() => audit.sink?.failing === undefined);
+  expect(await sentTo(scene.redis)).toEqual([1, 2]);
 });
 
 test('a process that follows another goes on where the stream is', async () => {
@@ -271,7 +284,7 @@ const verified = ({ directory }: StreamScene) =>
 
 /** Whether the group has read and acknowledged everything. */
 async function pendingOf(redis: RedisServer): Promise<string> {
-  const groups = (await redis.command('XINFO', 'GROUPS', '{test:v1:audit}:records').catch(() => [])) as (
+  const groups = (await redis.command('XINFO', 'GROUPS', 'test:v1:{audit}:records').catch(() => [])) as (
     | string
     | number
   )[][];
