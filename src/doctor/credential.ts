@@ -194,5 +194,5 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
 }
 
 function requestOf({ probe }: Place): UpstreamRequest {
-  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY };
+  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY, trace: undefined };
 }

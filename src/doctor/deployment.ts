@@ -90,7 +90,7 @@ class Examination {
   async #ask(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms } = settings.digest;
-    const request = { ...probe, headers: [], body: NO_BODY };
+    const request = { ...probe, headers: [], body: NO_BODY, trace: undefined };
     const answer = await this.#contact.ask(unsigned(request), this.#cancellation());
     const address = await addressSeen(connection);
     const challenge = challengeFinding(answer, algorithms);
@@ -127,7 +127,7 @@ class Examination {
     const origin = connection.origin.replace(/^https:/, 'http:');
     const inClear = new Contact({ ...connection, origin }, proxyCredential, this.#externals);
     try {
-      const request = { method: 'HEAD', target: '/', headers: [], body: null };
+      const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
       await inClear.ask(request, this.#cancellation());
       return true;
     } catch {

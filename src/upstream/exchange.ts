@@ -25,7 +25,7 @@ export interface ExchangeRequest {
   readonly body: Buffer | AsyncIterable<Buffer> | null;
   readonly cancellation: Cancellation;
   /** What it is part of; undefined: nothing is traced. */
-  readonly trace?: TracedWork | undefined;
+  readonly trace: TracedWork | undefined;
   /**
    * Sees the status and the Authentication-Info of an answer that is no 401, before the sink does.
    * @throws GatewayError when the answer must not go further

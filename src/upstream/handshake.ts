@@ -178,8 +178,8 @@ export class Handshake {
       const accept = (): void => this.#accepted(nonce, status, info.nextnonce);
       return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
-    const { method, target, headers, body } = signed(request, nonce, nc);
-    return { method, target, headers, body, cancellation, onHead };
+    const { method, target, headers, body, trace } = signed(request, nonce, nc);
+    return { method, target, headers, body, trace, cancellation, onHead };
   }
 
   #unchallenged(): undefined {

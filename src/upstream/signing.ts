@@ -17,7 +17,7 @@ export interface UpstreamRequest {
   readonly headers: readonly string[];
   readonly body: RequestBody;
   /** What it is part of; undefined: nothing is traced. */
-  readonly trace?: TracedWork | undefined;
+  readonly trace: TracedWork | undefined;
 }
 
 /** What goes over the wire. */

@@ -34,7 +34,7 @@ export interface ClientRequest {
   /** Undefined: the request has no body. */
   readonly body: BodySource | undefined;
   /** What it is part of; undefined: nothing is traced. */
-  readonly trace?: TracedWork | undefined;
+  readonly trace: TracedWork | undefined;
 }
 
 export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {
@@ -165,8 +165,8 @@ export class Upstream {
       awaitsClient = () => body.kind === 'streamed' && body.progress.awaitsClient;
       const begun = this.#externals.clock.now();
       try {
-        const { method, target, headers } = request;
-        await profile.send({ method, target, headers, body }, sink, cancellation);
+        const { method, target, headers, trace } = request;
+        await profile.send({ method, target, headers, body, trace }, sink, cancellation);
       } finally {
         this.#externals.metrics.upstreamDuration.observe(
           { deployment },

@@ -52,7 +52,7 @@ export interface Look {
 export async function openPage(browser: Browser, { width, scheme }: Look): Promise<WatchedPage> {
   const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme: scheme });
   // Shorter than a test may take, so that it says what it waited for.
-  page.setDefaultTimeout(4000);
+  page.setDefaultTimeout(20_000);
   const complaints: string[] = [];
   page.on('console', (message) => {
     if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());

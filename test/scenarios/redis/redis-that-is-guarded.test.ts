@@ -34,7 +34,7 @@ async function expectRefusal(reason: RegExp): Promise<void> {
   expect(watched.states.at(-1)).toMatch(reason);
   const start = performance.now();
   await expect(watched.store.load('k')).rejects.toThrow(reason);
-  expect(performance.now() - start).toBeLessThan(150);
+  expect(performance.now() - start).toBeLessThan(1_000);
   expect(watched.failures.map(({ operation }) => operation)).toEqual(['load']);
   expect(inspect(watched, { depth: 10, showHidden: true })).not.toContain('hunter2');
 }
