@@ -61,7 +61,7 @@ export interface App {
 export function createApp(setup: AppSetup, externals: AppExternals): App {
   const { clock, log, tracing, audit = noAudit } = externals;
   log.level = setup.config.log.level;
-  const metrics = new Metrics(externals.build);
+  const metrics = new Metrics(externals.build, externals.tracing !== undefined);
   let storeUp = setup.redis === undefined;
   const store = openStore(setup.redis, metrics, log, (up) => {
     storeUp = up;

@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
-import type { Registry } from 'prom-client';
+import type { Registry, RegistryContentType } from 'prom-client';
 import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
@@ -27,7 +27,7 @@ export interface Readiness {
 export interface ControlOptions {
   /** SHA-256, in hex, of the token that everything but health asks for; undefined: none. */
   readonly tokenSha256: string | undefined;
-  readonly registry: Registry;
+  readonly registry: Registry<RegistryContentType>;
   /** Brings the gauges that are read, not counted, up to date. */
   readonly observe: () => Promise<void>;
   readonly live: () => boolean;

@@ -201,9 +201,9 @@ export class Gateway {
   #end(trail: Trail, target: string, end: RequestEnd): void {
     const { deployment, client, operation } = trail;
     const { status, code, durationMs, bytes } = end;
-    const { requests, requestDuration, responseBytes } = this.#metrics;
+    const { requests, responseBytes } = this.#metrics;
     requests.inc({ deployment, operation, client, status: String(status), code });
-    requestDuration.observe({ deployment, operation }, durationMs / 1000);
+    this.#metrics.observeRequest({ deployment, operation }, durationMs / 1000, trail.trace?.traceId);
     responseBytes.inc({ deployment }, bytes);
     trail.ended(status, code, bytes, durationMs);
     if (this.#options.logRequests) logRequest(this.#log, trail, target, end);

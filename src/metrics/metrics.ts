@@ -1,4 +1,11 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import {
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  Registry,
+  type RegistryContentType,
+} from 'prom-client';
 
 /** How one exchange with the upstream ended. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
@@ -23,20 +30,22 @@ export interface BuildInfo {
   node: string;
 }
 
+interface RequestLabels {
+  readonly deployment: string;
+  readonly operation: string;
+}
+
 /** Every instrument of the gateway, on a registry of its own. */
 export class Metrics {
-  readonly registry = new Registry();
+  readonly registry = new Registry<RegistryContentType>();
+  readonly #exemplars: boolean;
 
   readonly requests = this.#counter(
     'requests_total',
     'Requests answered, by what the client saw; code is an error of the gateway itself, empty when the upstream answered',
     ['deployment', 'operation', 'client', 'status', 'code'],
   );
-  readonly requestDuration = this.#histogram(
-    'request_duration_seconds',
-    'From the head of the request to the end of its answer',
-    ['deployment', 'operation'],
-  );
+  readonly requestDuration: Histogram<'deployment' | 'operation' | 'trace_id'>;
   readonly upstreamDuration = this.#histogram(
     'upstream_duration_seconds',
     'From the first byte to the upstream to the end of its answer, every attempt included',
@@ -131,7 +140,16 @@ export class Metrics {
     [],
   );
 
-  constructor(build: BuildInfo) {
+  /** `exemplars`: durations tell of a trace each, which only OpenMetrics can carry. */
+  constructor(build: BuildInfo, exemplars = false) {
+    this.#exemplars = exemplars;
+    if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
+    this.requestDuration = this.#histogram(
+      'request_duration_seconds',
+      'From the head of the request to the end of its answer',
+      ['deployment', 'operation'],
+      exemplars,
+    );
     collectDefaultMetrics({ register: this.registry });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
     // A counter that first appears with 1 has not increased, as Prometheus sees it.
@@ -142,6 +160,16 @@ export class Metrics {
     );
   }
 
+  /** A request has ended. `traceId`: of its trace, if that is kept. */
+  observeRequest(labels: RequestLabels, seconds: number, traceId: string | undefined): void {
+    if (this.#exemplars) {
+      const exemplarLabels = traceId === undefined ? {} : { trace_id: traceId };
+      this.requestDuration.observe({ labels, value: seconds, exemplarLabels });
+    } else {
+      this.requestDuration.observe(labels, seconds);
+    }
+  }
+
   #counter<T extends string>(name: string, help: string, labelNames: T[]): Counter<T> {
     return new Counter({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
   }
@@ -150,8 +178,14 @@ export class Metrics {
     return new Gauge({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
   }
 
-  #histogram<T extends string>(name: string, help: string, labelNames: T[]): Histogram<T> {
+  #histogram<T extends string>(
+    name: string,
+    help: string,
+    labelNames: T[],
+    enableExemplars = false,
+  ): Histogram<T> {
     return new Histogram({
+      enableExemplars,
       name: PREFIX + name,
       help,
       labelNames,

@@ -8,6 +8,7 @@ import {
   type Span,
   SpanKind,
   SpanStatusCode,
+  TraceFlags,
   type Tracer,
   trace,
 } from '@opentelemetry/api';
@@ -27,6 +28,12 @@ export class TracedWork {
     this.#tracer = tracer;
     this.#span = tracer.startSpan(name, { kind, attributes }, parent);
     this.#context = trace.setSpan(parent, this.#span);
+  }
+
+  /** The id of its trace; undefined: nobody keeps it. */
+  get traceId(): string | undefined {
+    const { traceId, traceFlags } = this.#span.spanContext();
+    return (traceFlags & TraceFlags.SAMPLED) === 0 ? undefined : traceId;
   }
 
   /** Work inside this process that belongs to it. */

@@ -59,6 +59,24 @@ test('a request, the wait for a challenge and each exchange are spans of the cli
   expect(second.map(({ name }) => name)).toEqual(['exchange', 'request']);
 });
 
+test('durations name a trace that took as long, where traces are kept', async () => {
+  const { tracer, spans } = recordTraces();
+  const { get, gateway } = await startPair({}, { tracing: new Tracing(tracer) });
+  await (await get(authors)).text();
+  const answer = await fetch(`${gateway.control}/metrics`);
+  expect(answer.headers.get('content-type')).toContain('application/openmetrics-text');
+  const id = spans.find(({ name }) => name === 'request')?.traceId;
+  const metrics = await answer.text();
+  expect(metrics).toMatch(new RegExp(`request_duration_seconds_bucket{.*} 1 # {trace_id="${id}"} 0\\.\\d+`));
+  expect(metrics).toMatch(/^digest_gateway_requests_total{.*} 1$/m);
+
+  const untraced = await startPair();
+  await (await untraced.get(authors)).text();
+  const plain = await fetch(`${untraced.gateway.control}/metrics`);
+  expect(plain.headers.get('content-type')).toContain('text/plain');
+  expect(await plain.text()).not.toContain('trace_id');
+});
+
 test('a failure is told by its code', async () => {
   const { tracer, spans } = recordTraces();
   const { get } = await startPair({}, { password: 'wrong', tracing: new Tracing(tracer) });
