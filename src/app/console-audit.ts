@@ -48,6 +48,6 @@ function viewOf({ counts, failing, damage }: Audit): AuditView {
 }
 
 function lineOf({ seq, at, record }: RecentRecord): AuditLine {
-  const { event, operation, ...line } = shown.parse(JSON.parse(record));
+  const { event, operation, ...line } = shown.parse(JSON.parse(`{${record}`));
   return { seq, time: new Date(at).toISOString(), ...line, operation: operation || event };
 }

@@ -6,7 +6,7 @@ export interface RecentRecord {
   readonly seq: number;
   /** Unix milliseconds. */
   readonly at: number;
-  /** JSON. */
+  /** JSON from its `kind` to its end, without the brace before. */
   readonly record: string;
 }
 
