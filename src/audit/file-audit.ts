@@ -157,7 +157,7 @@ class FileAudit implements Audit {
     }
     this.counts.records += 1;
     const seq = this.#journal.append(record, waiter);
-    this.recent.add({ seq, at: Date.now(), record });
+    this.recent.add(seq, record);
     return seq;
   }
 

@@ -1,5 +1,7 @@
 /** Records that are kept for whoever looks on. */
 const KEPT = 500;
+/** After so many that nobody looked at none is kept: strings that live on cost more than they seem to. */
+const UNSEEN_AT_MOST = 5_000;
 
 /** One record, as it goes into the log but for the line's number and time. */
 export interface RecentRecord {
@@ -10,18 +12,25 @@ export interface RecentRecord {
   readonly record: string;
 }
 
-/** The last records of this process, in memory that does not grow. */
+/** The last records of this process, in memory that does not grow, as long as somebody looks now and then. */
 export class RecentRecords {
   readonly #kept: RecentRecord[] = [];
   #count = 0;
+  #unseen = 0;
 
-  add(record: RecentRecord): void {
-    this.#kept[this.#count % KEPT] = record;
+  add(seq: number, record: string): void {
+    if (this.#unseen >= UNSEEN_AT_MOST) {
+      this.#kept.length = 0;
+      return;
+    }
+    this.#unseen += 1;
+    this.#kept[this.#count % KEPT] = { seq, at: Date.now(), record };
     this.#count += 1;
   }
 
   /** Those that came after the first so many, as far as they are kept, oldest first; and how many came in all. */
   since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number } {
+    this.#unseen = 0;
     const records: RecentRecord[] = [];
     for (let at = Math.max(position, this.#count - KEPT); at < this.#count; at += 1) {
       const record = this.#kept[at % KEPT];
