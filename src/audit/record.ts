@@ -138,6 +138,9 @@ function tenths(milliseconds: number): number {
   return Math.round(milliseconds * 10) / 10;
 }
 
+/** Most strings are such: nothing in them has to be escaped, and to see that is quicker than to look for it. */
+const PLAIN = /^[\w\-./:,~]*$/;
+
 function json(value: string | readonly string[] | null): string {
-  return JSON.stringify(value);
+  return typeof value === 'string' && PLAIN.test(value) ? `"${value}"` : JSON.stringify(value);
 }
