@@ -59,6 +59,8 @@ export interface Shown extends RecordedTarget {
   readonly address: string;
 }
 
+/** Most strings are such: nothing in them has to be escaped, and to see that is quicker than to look for it. */
+const PLAIN = /^[\w\-./:,~]*$/;
 /** Names whose JSON is remembered. */
 const MOST_NAMES = 4096;
 
@@ -137,9 +139,6 @@ export function recordLine(seq: number, time: string, record: string): string {
 function tenths(milliseconds: number): number {
   return Math.round(milliseconds * 10) / 10;
 }
-
-/** Most strings are such: nothing in them has to be escaped, and to see that is quicker than to look for it. */
-const PLAIN = /^[\w\-./:,~]*$/;
 
 function json(value: string | readonly string[] | null): string {
   return typeof value === 'string' && PLAIN.test(value) ? `"${value}"` : JSON.stringify(value);

@@ -40,13 +40,6 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
   if (size > 0) yield { bytes: held.subarray(0, size), whole: false };
 }
 
-/** The lines of a segment that are whole, in order, as text; header and seals among them. */
-export async function* readLines(file: string): AsyncGenerator<string, void> {
-  for await (const { bytes, whole } of readBlocks(file)) {
-    if (whole) yield* bytes.toString('utf8').slice(0, -1).split('\n');
-  }
-}
-
 async function openSegment(file: string, start: number): Promise<AsyncIterable<Buffer>> {
   const compressed = file.endsWith(COMPRESSED);
   try {

@@ -119,7 +119,16 @@ async function answersOf({ origin }: ServedGateway): Promise<string[]> {
 
 async function pagesOf({ control }: ServedGateway): Promise<string[]> {
   const headers = { authorization: `Bearer ${SECRETS.control}` };
-  const paths = ['/', '/livez', '/readyz', '/metrics', '/openapi.json', '/api/snapshot', '/none'];
+  const paths = [
+    '/',
+    '/livez',
+    '/readyz',
+    '/metrics',
+    '/openapi.json',
+    '/api/snapshot',
+    '/api/history',
+    '/none',
+  ];
   return Promise.all(paths.map(async (path) => (await fetch(`${control}${path}`, { headers })).text()));
 }
 

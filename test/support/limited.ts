@@ -7,7 +7,7 @@ import type { Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 /** 2026-11-20, noon, UTC. */
-export const NOON = Date.UTC(2026, 10, 20, 12);
+const NOON = Date.UTC(2026, 10, 20, 12);
 
 /** Clocks that stand still until they are told how many milliseconds pass. */
 export function clocksAt(epoch = NOON): Clocks & { pass(ms: number): void } {

@@ -9,10 +9,9 @@ import { expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { parseHead } from '../../../src/audit/seal.ts';
-import { readLines } from '../../../src/audit/segment-reader.ts';
 import { verify } from '../../../src/audit/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
-import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
+import { AUDIT_KEY, readLines, useFolders } from '../../support/audit-log.ts';
 import { serveGateway } from '../../support/served-gateway.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
