@@ -75,6 +75,7 @@ class FileAudit implements Audit {
       {
         onState: (reason) => this.#onState(reason),
         onSeal: (head) => this.#onSeal(head),
+        onRecord: (seq, at, record) => this.recent.add(seq, at, record),
         onUnrecorded: (count) => this.#countUnrecorded(count),
         onClosed: () => this.#upkeep.begin(),
       },
@@ -109,14 +110,13 @@ class FileAudit implements Audit {
 
   access(facts: AccessFacts, waiter: Waiter): number {
     const { durability, onFailure } = this.#options;
-    const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
-    const record = this.#text.access(facts, { address: this.#shown(facts.address), path, parameters, cut });
+    const text = (): string => this.#accessText(facts);
     if (durability === 'async') {
-      const seq = this.#append(record);
+      const seq = this.#append(text);
       waiter.recorded();
       return seq;
     }
-    return this.#append(record, onFailure === 'refuse' ? waiter : lenient(waiter));
+    return this.#append(text, onFailure === 'refuse' ? waiter : lenient(waiter));
   }
 
   refusal(facts: AccessFacts, waiter: Waiter): number {
@@ -130,11 +130,12 @@ class FileAudit implements Audit {
   }
 
   outcome(facts: OutcomeFacts): void {
-    this.#append(this.#text.outcome(facts));
+    this.#append(() => this.#text.outcome(facts));
   }
 
   admin(event: string, details: AdminDetails): void {
-    this.#append(this.#text.admin(event, details));
+    const record = this.#text.admin(event, details);
+    this.#append(() => record);
     this.#journal.hurry();
   }
 
@@ -148,7 +149,12 @@ class FileAudit implements Audit {
     this.#logHead();
   }
 
-  #append(record: string, waiter?: Waiter): number {
+  #accessText(facts: AccessFacts): string {
+    const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
+    return this.#text.access(facts, { address: this.#shown(facts.address), path, parameters, cut });
+  }
+
+  #append(text: () => string, waiter?: Waiter): number {
     if (this.#journal.full) {
       this.#missing.lost += 1;
       this.counts.failures += 1;
@@ -156,9 +162,7 @@ class FileAudit implements Audit {
       return 0;
     }
     this.counts.records += 1;
-    const seq = this.#journal.append(record, waiter);
-    this.recent.add(seq, record);
-    return seq;
+    return this.#journal.append(text, waiter);
   }
 
   #countUnrecorded(count: number): void {
@@ -222,7 +226,8 @@ class FileAudit implements Audit {
   #retire(retired: Retired): Promise<boolean> {
     return new Promise((resolve) => {
       const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
-      this.#append(this.#text.admin('segment-retired', { ...retired }), waiter);
+      const record = this.#text.admin('segment-retired', { ...retired });
+      this.#append(() => record, waiter);
     });
   }
 }

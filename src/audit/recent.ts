@@ -18,13 +18,11 @@ export class RecentRecords {
   #count = 0;
   #unseen = 0;
 
-  add(seq: number, record: string): void {
-    if (this.#unseen >= UNSEEN_AT_MOST) {
-      this.#kept.length = 0;
-      return;
-    }
+  add(seq: number, at: number, record: string): void {
+    if (this.#unseen >= UNSEEN_AT_MOST) return;
     this.#unseen += 1;
-    this.#kept[this.#count % KEPT] = { seq, at: Date.now(), record };
+    if (this.#unseen === UNSEEN_AT_MOST) this.#kept.length = 0;
+    else this.#kept[this.#count % KEPT] = { seq, at, record };
     this.#count += 1;
   }
 
