@@ -1,14 +1,10 @@
 import type { Batch, ChainWriter } from './chain-writer.ts';
 import { Gathering } from './gathering.ts';
-import { Lines } from './lines.ts';
-import { recordLine } from './record.ts';
+import { PendingRecords } from './pending.ts';
 import type { Head } from './seal.ts';
-import { Timestamp } from './timestamp.ts';
 
 /** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
 const TICK_MS = 100;
-/** Records that get their text at the latest when there are so many. */
-const MOST_ENTRIES = 64;
 /** Bytes of a batch that is written although nobody waits for it. */
 const LARGE = 32 * 1024;
 /** What is kept while nothing can be written, in bytes. */
@@ -40,14 +36,8 @@ export interface Waiter {
   unrecorded(): void;
 }
 
-/** A record that has its place in the log, but no text yet. */
-interface Entry {
-  /** Unix milliseconds. */
-  readonly at: number;
-  readonly text: () => string;
-}
-
-interface Flight extends Batch {
+interface Flight {
+  readonly batch: Batch;
   /** When the first of its waiters came. */
   readonly since: number;
   waiters: readonly Waiter[];
@@ -62,14 +52,7 @@ export class Journal {
   readonly #options: JournalOptions;
   readonly #events: JournalEvents;
   readonly #timer: NodeJS.Timeout;
-  #nextSeq: number;
-  /** Text is made for many at a time: one by one, among all else that a request takes, it costs half as much again. */
-  readonly #entries: Entry[] = [];
-  #lines = new Lines();
-  /** For the next batch while one is being written. */
-  #spare = new Lines();
-  #first: number;
-  readonly #timestamp = new Timestamp();
+  readonly #pending: PendingRecords;
   #waiters: Waiter[] = [];
   #since = 0;
   readonly #gathering: Gathering;
@@ -83,8 +66,7 @@ export class Journal {
   /** `nextSeq`: number of the first record to come. */
   constructor(chain: ChainWriter, nextSeq: number, options: JournalOptions, events: JournalEvents) {
     this.#chain = chain;
-    this.#nextSeq = nextSeq;
-    this.#first = nextSeq;
+    this.#pending = new PendingRecords(nextSeq, events.onRecord);
     this.#options = options;
     this.#events = events;
     this.#gathering = new Gathering(
@@ -101,17 +83,14 @@ export class Journal {
 
   /** Whether so much waits to be written that no more should be kept. */
   get full(): boolean {
-    return this.#lines.size + (this.#flight?.lines.size ?? 0) >= BACKLOG;
+    return this.#pending.size + (this.#flight?.batch.lines.size ?? 0) >= BACKLOG;
   }
 
   /** Adds a record, whose text may be asked for later; gives its number. Without a waiter it is in no hurry. */
   append(text: () => string, waiter?: Waiter): number {
-    const seq = this.#nextSeq;
-    this.#nextSeq += 1;
-    this.#entries.push({ at: Date.now(), text });
-    if (this.#entries.length >= MOST_ENTRIES) this.#render();
+    const seq = this.#pending.add(text);
     if (waiter === undefined) {
-      if (this.#lines.size >= LARGE) this.#schedule();
+      if (this.#pending.size >= LARGE) this.#schedule();
       return seq;
     }
     if (this.#waiters.length === 0) this.#since = performance.now();
@@ -123,13 +102,13 @@ export class Journal {
 
   /** What was added is to be written now and not with the next batch. */
   hurry(): void {
-    if (!this.#isEmpty) this.#schedule();
+    if (!this.#pending.isEmpty) this.#schedule();
   }
 
   /** Writes what is left, if it can be, and lets go of the folder. */
   async close(): Promise<void> {
     await this.#opening;
-    if (!this.#isEmpty || this.#flight !== undefined) {
+    if (!this.#pending.isEmpty || this.#flight !== undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
         if (this.#flight === undefined && this.#state !== undefined) resolve();
@@ -142,41 +121,22 @@ export class Journal {
     if (this.#flight === undefined) await this.#chain.close();
   }
 
-  /** Whether the next batch has no record. */
-  get #isEmpty(): boolean {
-    return this.#entries.length === 0 && this.#lines.size === 0;
-  }
-
-  #render(): void {
-    let seq = this.#nextSeq - this.#entries.length;
-    for (const { at, text } of this.#entries) {
-      const record = text();
-      this.#lines.add(recordLine(seq, this.#timestamp.of(at), record));
-      this.#events.onRecord(seq, at, record);
-      seq += 1;
-    }
-    this.#entries.length = 0;
-  }
-
   #schedule(): void {
     if (this.#flight === undefined) this.#gathering.begin();
   }
 
   #flush(): void {
     const busy = this.#flight !== undefined || this.#opening !== undefined;
-    if (busy || this.#isEmpty || !this.#chain.writable) return;
-    this.#render();
+    if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
     const waiters = this.#waiters;
     const since = waiters.length > 0 ? this.#since : performance.now();
-    this.#flight = { lines: this.#lines, first: this.#first, last: this.#nextSeq - 1, since, waiters };
-    this.#lines = this.#spare;
+    this.#flight = { batch: this.#pending.take(), since, waiters };
     this.#waiters = [];
-    this.#first = this.#nextSeq;
     this.#write(this.#flight);
   }
 
   #write(flight: Flight): void {
-    this.#chain.write(flight, (error, head) => {
+    this.#chain.write(flight.batch, (error, head) => {
       if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
       else this.#written(flight, head);
     });
@@ -184,8 +144,7 @@ export class Journal {
 
   #written(flight: Flight, head: Head): void {
     this.#flight = undefined;
-    flight.lines.clear();
-    this.#spare = flight.lines;
+    this.#pending.giveBack(flight.batch.lines);
     this.#enter(undefined);
     for (const waiter of flight.waiters) waiter.recorded();
     this.#events.onSeal(head);
@@ -198,7 +157,7 @@ export class Journal {
   }
 
   async #turnOver(): Promise<void> {
-    await this.#open(() => this.#chain.turnOver(this.#first));
+    await this.#open(() => this.#chain.turnOver(this.#pending.first));
     if (this.#chain.writable) this.#events.onClosed();
   }
 
@@ -213,7 +172,7 @@ export class Journal {
     this.#opening = undefined;
     if (!this.#chain.writable) return;
     if (this.#flight !== undefined) this.#write(this.#flight);
-    else if (!this.#isEmpty) this.#flush();
+    else if (!this.#pending.isEmpty) this.#flush();
     else this.#enter(undefined);
   }
 
@@ -240,7 +199,7 @@ export class Journal {
 
   /** Lets `close` go on when everything is written, or nothing can be. */
   #settle(): void {
-    const done = this.#isEmpty && this.#flight === undefined;
+    const done = this.#pending.isEmpty && this.#flight === undefined;
     if (done || this.#state !== undefined) this.#closing?.();
   }
 
@@ -256,7 +215,8 @@ export class Journal {
     }
     // The new file can be written to a little before that is done; the flight must not be written twice.
     if (this.#opening !== undefined) return;
-    if (!this.#chain.writable) void this.#open(() => this.#chain.reopen(this.#flight?.first ?? this.#first));
+    if (!this.#chain.writable)
+      void this.#open(() => this.#chain.reopen(this.#flight?.batch.first ?? this.#pending.first));
     else if (this.#flight === undefined) {
       this.#flush();
       void this.#check();

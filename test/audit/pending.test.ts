@@ -1,0 +1,41 @@
+import { expect, test } from '@jest/globals';
+import { PendingRecords } from '../../src/audit/pending.ts';
+
+function pendingFrom(first: number) {
+  const told: number[] = [];
+  const pending = new PendingRecords(first, (seq) => told.push(seq));
+  const add = (count: number): void => {
+    for (let left = count; left > 0; left -= 1)
+      pending.add(() => `"kind":"admin","event":"e${told.length}"}`);
+  };
+  return { pending, told, add };
+}
+
+test('a batch has the records since the one before, by their numbers, and is taken with their text', () => {
+  const { pending, told, add } = pendingFrom(7);
+  expect([pending.isEmpty, pending.first]).toEqual([true, 7]);
+  add(3);
+  expect([pending.isEmpty, pending.size, told]).toEqual([false, 0, []]);
+  const { lines, first, last } = pending.take();
+  expect([first, last, told, pending.isEmpty, pending.first]).toEqual([7, 9, [7, 8, 9], true, 10]);
+  const texts = lines.bytes.toString().split('\n');
+  expect(texts.map((line) => line.replace(/"time":"[^"]+",/, ''))).toEqual([
+    '{"seq":7,"kind":"admin","event":"e0"}',
+    '{"seq":8,"kind":"admin","event":"e1"}',
+    '{"seq":9,"kind":"admin","event":"e2"}',
+    '',
+  ]);
+  add(1);
+  expect(lines.bytes.toString().split('\n')).toHaveLength(4);
+  pending.giveBack(lines);
+  expect(pending.take()).toMatchObject({ first: 10, last: 10 });
+});
+
+test('many get their text before a batch is taken, so that what is kept is bytes', () => {
+  const { pending, told, add } = pendingFrom(1);
+  add(200);
+  expect(told).toHaveLength(192);
+  expect(pending.size).toBeGreaterThan(192 * 50);
+  expect(pending.take()).toMatchObject({ first: 1, last: 200 });
+  expect(told).toHaveLength(200);
+});
