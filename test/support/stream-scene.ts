@@ -9,7 +9,7 @@ import type { Audit } from '../../src/audit/audit.ts';
 import type { AuditOptions } from '../../src/audit/file-audit.ts';
 import { RedisStream } from '../../src/audit/redis-stream.ts';
 import { StreamSink } from '../../src/audit/stream-sink.ts';
-import { connectCommands } from '../../src/challenges/redis-connection.ts';
+import { connectCommands, type RedisServers } from '../../src/challenges/redis-connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
 import { type RedisServer, startRedis } from './redis.ts';
 import { redisOptions, single } from './redis-store.ts';
@@ -65,8 +65,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
 `,
     );
     const stream = (): RedisStream => {
-      const options = redisOptions(single(redis.port));
-      const opened = new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test' });
+      const opened = streamOn(single(redis.port));
       closing.push(() => opened.close());
       return opened;
     };
@@ -76,23 +75,9 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
       directory,
       stream,
       async open(replica = REPLICA, change = {}, maxLength = 1_000_000) {
-        const logged: Record<string, unknown>[] = [];
-        const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
-        const sink = new StreamSink({
-          folder: join(log, replica),
-          replica,
-          maxLength,
-          stream: stream(),
-          log: { ...SINK_LOG, warn: note, error: note, info: note },
-        });
-        const { audit } = await openTestAudit(log, { replica, ...change }, sink);
-        let closed: Promise<void> | undefined;
-        const close = (): Promise<void> => {
-          closed ??= audit.close();
-          return closed;
-        };
-        closing.push(close);
-        return { audit, logged, close };
+        const streamed = await openStreamed(log, stream(), replica, change, maxLength);
+        closing.push(() => streamed.close());
+        return streamed;
       },
       collector(...more) {
         const child = spawn(
@@ -113,6 +98,32 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
       },
     };
   };
+}
+
+export function streamOn(servers: RedisServers): RedisStream {
+  const options = redisOptions(servers);
+  return new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test' });
+}
+
+/** Opens the audit log of a replica, with a sink to that stream. */
+export async function openStreamed(
+  directory: string,
+  stream: RedisStream,
+  replica = REPLICA,
+  change: Partial<AuditOptions> = {},
+  maxLength = 1_000_000,
+): Promise<StreamedAudit> {
+  const logged: Record<string, unknown>[] = [];
+  const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
+  const log = { ...SINK_LOG, warn: note, error: note, info: note };
+  const sink = new StreamSink({ folder: join(directory, replica), replica, maxLength, stream, log });
+  const { audit } = await openTestAudit(directory, { replica, ...change }, sink);
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    closed ??= audit.close();
+    return closed;
+  };
+  return { audit, logged, close };
 }
 
 /** Records one request after the other until it is told to stop; resolves to how many there were. */
