@@ -7,9 +7,9 @@ import { collect } from '../audit/collector.ts';
 import { allRecords, type RawRecord } from '../audit/search.ts';
 import { placeOf } from './audit-place.ts';
 import { CommandError } from './command-error.ts';
-import { shutdownSignal } from './gateway-process.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
+import { shutdownSignal } from './shutdown-signal.ts';
 import { spentMemory } from './spent-memory.ts';
 import { openStream, streamRedisOf } from './stream-place.ts';
 

@@ -10,8 +10,9 @@ import { Secret } from '../base/secret.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type DemoTraffic, startTraffic } from './demo-traffic.ts';
-import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
+import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { readSetup } from './setup.ts';
+import { shutdownSignal } from './shutdown-signal.ts';
 import { describe } from './simulate.ts';
 import { surroundings } from './surroundings.ts';
 

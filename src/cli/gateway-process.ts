@@ -65,13 +65,6 @@ function sinkFor(
   return new StreamSink({ folder: join(directory, replica), replica, maxLength, stream, log });
 }
 
-/** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */
-export function shutdownSignal(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal));
-  });
-}
-
 /** An address as a client types it. */
 export function urlOf(
   { address, port }: { address: string; port: number },

@@ -1,30 +1,23 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/faults.ts';
-import { registerAudit } from './audit.ts';
-import { registerCheck } from './check.ts';
-import { registerClient } from './client.ts';
 import { CommandError } from './command-error.ts';
-import { registerCredential } from './credential.ts';
-import { registerDemo } from './demo.ts';
-import { registerDoctor } from './doctor.ts';
-import { registerPolicy } from './policy.ts';
-import { registerServe } from './serve.ts';
-import { registerSimulate } from './simulate.ts';
 import { packageVersion } from './version.ts';
 
-/** Each command registers itself; it sets `process.exitCode` when that is not 0. */
-const COMMANDS: readonly ((program: Command) => void)[] = [
-  registerServe,
-  registerCheck,
-  registerDoctor,
-  registerCredential,
-  registerPolicy,
-  registerSimulate,
-  registerDemo,
-  registerClient,
-  registerAudit,
-];
+type Register = (program: Command) => void;
+
+/** Each command registers itself; it sets `process.exitCode` when that is not 0. Only the one that runs is loaded. */
+const COMMANDS = new Map<string, () => Promise<Register>>([
+  ['serve', async () => (await import('./serve.ts')).registerServe],
+  ['check', async () => (await import('./check.ts')).registerCheck],
+  ['doctor', async () => (await import('./doctor.ts')).registerDoctor],
+  ['credential', async () => (await import('./credential.ts')).registerCredential],
+  ['policy', async () => (await import('./policy.ts')).registerPolicy],
+  ['simulate', async () => (await import('./simulate.ts')).registerSimulate],
+  ['demo', async () => (await import('./demo.ts')).registerDemo],
+  ['client', async () => (await import('./client.ts')).registerClient],
+  ['audit', async () => (await import('./audit.ts')).registerAudit],
+]);
 
 /**
  * Runs the command that the arguments name. Exit status: 0 done, 1 found something wrong or failed,
@@ -41,9 +34,8 @@ export async function main(args: readonly string[]): Promise<void> {
     .version(await packageVersion())
     .exitOverride()
     .showHelpAfterError('(see digest-gateway --help)');
-  for (const register of COMMANDS) {
-    register(program);
-  }
+  const named = COMMANDS.get(args[0] ?? '');
+  for (const load of named === undefined ? COMMANDS.values() : [named]) (await load())(program);
   try {
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {

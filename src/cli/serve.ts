@@ -3,8 +3,9 @@ import { formatFault } from '../config/faults.ts';
 import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
-import { gatewayProcess, shutdownSignal, urlOf } from './gateway-process.ts';
+import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { readSetup, type Setup } from './setup.ts';
+import { shutdownSignal } from './shutdown-signal.ts';
 import { surroundings } from './surroundings.ts';
 
 /** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reads the configuration again. */

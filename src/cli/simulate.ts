@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
-import { shutdownSignal } from './gateway-process.ts';
+import { shutdownSignal } from './shutdown-signal.ts';
 
 /** `simulate [--config FILE]`: runs the upstream simulator alone. */
 export function registerSimulate(program: Command): void {
