@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Retired } from './archive.ts';
 import type { Audit, AuditExternals, Waiter } from './audit.ts';
 import { ChainWriter } from './chain-writer.ts';
-import { Gathering } from './gathering.ts';
+import { Departure } from './departure.ts';
 import { Journal } from './journal.ts';
 import { type AuditKeys, auditKeys } from './keys.ts';
 import type { AuditOptions } from './options.ts';
@@ -55,12 +55,7 @@ class FileAudit implements Audit {
   readonly #pseudonyms: Pseudonyms | undefined;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #upkeep: Upkeep;
-  /** Those whose answers do not wait for a file. Together, as after a batch, they cost less than one by one. */
-  #leaving: Waiter[] = [];
-  readonly #departure = new Gathering(
-    () => this.#leaving.length,
-    () => this.#depart(),
-  );
+  readonly #departure = new Departure();
   #head: Head | undefined;
   #headLogged = 0;
   #outage: { readonly reason: string; readonly since: number } | undefined;
@@ -119,8 +114,7 @@ class FileAudit implements Audit {
     const { durability, onFailure } = this.#options;
     const text = (): string => this.#accessText(facts);
     if (durability === 'async') {
-      this.#leaving.push(waiter);
-      this.#departure.begin();
+      this.#departure.add(waiter);
       return this.#append(text);
     }
     return this.#append(text, onFailure === 'refuse' ? waiter : lenient(waiter));
@@ -154,12 +148,6 @@ class FileAudit implements Audit {
     await this.#externals.sink?.close();
     await this.#upkeep.idle;
     this.#logHead();
-  }
-
-  #depart(): void {
-    const leaving = this.#leaving;
-    this.#leaving = [];
-    for (const waiter of leaving) waiter.recorded();
   }
 
   #accessText(facts: AccessFacts): string {

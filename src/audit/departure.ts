@@ -1,0 +1,22 @@
+import { Gathering } from './gathering.ts';
+import type { Waiter } from './journal.ts';
+
+/** Lets answers go that wait for no file: together, as after a batch, they cost less than one by one. */
+export class Departure {
+  #leaving: Waiter[] = [];
+  readonly #gathering = new Gathering(
+    () => this.#leaving.length,
+    () => this.#go(),
+  );
+
+  add(waiter: Waiter): void {
+    this.#leaving.push(waiter);
+    this.#gathering.begin();
+  }
+
+  #go(): void {
+    const leaving = this.#leaving;
+    this.#leaving = [];
+    for (const waiter of leaving) waiter.recorded();
+  }
+}
