@@ -15,7 +15,7 @@ interface Entry {
 
 /**
  * Records with their numbers that no batch has yet. They get their text many at a time: one by one, among all else that
- * a request takes, that costs half as much again.
+ * a request takes, that costs a third more.
  */
 export class PendingRecords {
   readonly #onRecord: (seq: number, at: number, record: string) => void;

@@ -1,5 +1,9 @@
-import { expect, test } from '@jest/globals';
+import { afterEach, expect, jest, test } from '@jest/globals';
 import { PendingRecords } from '../../src/audit/pending.ts';
+
+afterEach(() => {
+  jest.useRealTimers();
+});
 
 function pendingFrom(first: number) {
   const told: number[] = [];
@@ -38,4 +42,17 @@ test('many get their text before a batch is taken, so that what is kept is bytes
   expect(pending.size).toBeGreaterThan(192 * 50);
   expect(pending.take()).toMatchObject({ first: 1, last: 200 });
   expect(told).toHaveLength(200);
+});
+
+test('a record has the time at which it came, not that of its batch', () => {
+  jest.useFakeTimers({ now: Date.UTC(2026, 2, 31, 23, 59, 59, 999) });
+  const { pending, add } = pendingFrom(1);
+  add(1);
+  jest.setSystemTime(Date.UTC(2026, 3, 1, 0, 0, 1));
+  add(1);
+  const times = pending
+    .take()
+    .lines.bytes.toString()
+    .match(/"time":"[^"]+"/g);
+  expect(times).toEqual(['"time":"2026-03-31T23:59:59.999Z"', '"time":"2026-04-01T00:00:01.000Z"']);
 });
