@@ -4,6 +4,7 @@ import { Secret } from '../../src/base/secret.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
 import { examineRedis } from '../../src/doctor/redis.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
+import { redisOptions, single } from '../support/redis-store.ts';
 
 const open: RedisServer[] = [];
 
@@ -18,17 +19,7 @@ async function start(setup: RedisSetup = {}): Promise<RedisServer> {
 }
 
 function examine({ port }: { port: number }, more: Partial<RedisOptions> = {}) {
-  const redis: RedisOptions = {
-    servers: { kind: 'single', address: { host: '127.0.0.1', port }, database: 0 },
-    username: undefined,
-    password: undefined,
-    sentinelUsername: undefined,
-    sentinelPassword: undefined,
-    keyPrefix: 'test',
-    tls: undefined,
-    ...more,
-  };
-  return examineRedis(redis, monotonicClock);
+  return examineRedis(redisOptions(single(port), more), monotonicClock);
 }
 
 describe('Redis', () => {

@@ -100,6 +100,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
   };
 }
 
+/** A connection to the stream of those servers, to be closed. */
 export function streamOn(servers: RedisServers): RedisStream {
   const options = redisOptions(servers);
   return new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test' });
