@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { codeOf, echoOf, useWire } from '../../support/wire.ts';
 
@@ -52,6 +53,19 @@ describe('the client can go on sending all the same,', () => {
     const sent = client.send(CHUNKED, ...Array.from({ length: 100 }, () => chunk(100_000)), '0\r\n\r\n');
     expect((await client.answer()).status).toBe(413);
     await sent;
+    await client.send('GET /echo/next HTTP/1.1\r\nHost: x\r\n\r\n');
+    expect(echoOf(await client.answer()).url).toBe('/echo/next');
+  });
+
+  test('for longer than a silent client may take', async () => {
+    const client = await wire.connect();
+    await client.send(declared(MAX + 10));
+    expect((await client.answer()).status).toBe(413);
+    // Each piece comes within the time that a silent client has, all of them together take longer.
+    for (let sent = 0; sent < MAX + 10; sent += (MAX + 10) / 10) {
+      await delay(300);
+      await client.send(Buffer.alloc((MAX + 10) / 10));
+    }
     await client.send('GET /echo/next HTTP/1.1\r\nHost: x\r\n\r\n');
     expect(echoOf(await client.answer()).url).toBe('/echo/next');
   });
