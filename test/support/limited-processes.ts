@@ -5,10 +5,18 @@ import { startSimulator } from '../../src/simulator/simulator.ts';
 import { type RedisServer, startRedis } from './redis.ts';
 import { type ServedGateway, serveGateway } from './served-gateway.ts';
 
+export interface Asked {
+  readonly status: number;
+  /** How long the response took, in milliseconds. */
+  readonly ms: number;
+  /** Requests that all processes together have left, as the RateLimit field says. */
+  readonly left: number;
+}
+
 /** A gateway in a process of its own, and a client of it. */
 export interface LimitedProcess extends ServedGateway {
-  /** Sends one request; resolves to its status and how long it took. */
-  ask(): Promise<{ status: number; ms: number }>;
+  /** Sends one request. */
+  ask(): Promise<Asked>;
 }
 
 export interface LimitedProcesses {
@@ -17,7 +25,7 @@ export interface LimitedProcesses {
 }
 
 /** How many requests a process is under at once, and how long each client pauses, in milliseconds. */
-const CLIENTS = 4;
+const CLIENTS = 8;
 const PAUSE_MS = 15;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
@@ -53,7 +61,8 @@ export function useLimitedProcesses(): (count: number, limits: object) => Promis
           const begun = performance.now();
           const answer = await client.request({ path: '/status/204', method: 'GET' });
           await answer.body.dump();
-          return { status: answer.statusCode, ms: performance.now() - begun };
+          const [, left] = /;r=(\d+)/.exec(String(answer.headers['ratelimit'])) ?? [];
+          return { status: answer.statusCode, ms: performance.now() - begun, left: Number(left) };
         },
       };
     };
@@ -65,25 +74,38 @@ export function useLimitedProcesses(): (count: number, limits: object) => Promis
 export interface Load {
   readonly passed: number;
   readonly seconds: number;
+  /** Requests that all processes together had left when the last one was refused. */
+  readonly left: number;
   /** Milliseconds within which 95 % of the answers came. */
   readonly usualMs: number;
 }
 
-/** Sends more than the processes let pass, for so long. Another answer than 204 or 429 is an error. */
+/**
+ * Sends more than the processes let pass, for at least so long, until one more is refused. Another answer than
+ * 204 or 429 is an error.
+ */
 export async function saturate(processes: readonly LimitedProcess[], ms: number): Promise<Load> {
-  const begun = performance.now();
-  const answers: { status: number; ms: number }[] = [];
+  // A bucket that nobody has used yet is full: time counts from the first answer.
+  let begun: number | undefined;
+  const answers: Asked[] = [];
+  /** When the last request was refused after the time was over; undefined: not yet. */
+  let ended: number | undefined;
   const client = async (process: LimitedProcess): Promise<void> => {
-    while (performance.now() - begun < ms) {
-      answers.push(await process.ask());
+    while (ended === undefined) {
+      const answer = await process.ask();
+      answers.push(answer);
+      const now = performance.now();
+      begun ??= now;
+      if (answer.status === 429 && now - begun >= ms) ended ??= now;
       await delay(PAUSE_MS);
     }
   };
   await Promise.all(processes.flatMap((process) => Array.from({ length: CLIENTS }, () => client(process))));
-  const seconds = (performance.now() - begun) / 1000;
+  const seconds = ((ended ?? 0) - (begun ?? 0)) / 1000;
   const other = answers.find(({ status }) => status !== 204 && status !== 429);
   if (other !== undefined) throw new Error(`The gateway answered ${other.status}`);
   const passed = answers.filter(({ status }) => status === 204).length;
   const sorted = answers.map((answer) => answer.ms).sort((x, y) => x - y);
-  return { passed, seconds, usualMs: sorted[Math.floor(sorted.length * 0.95)] ?? 0 };
+  const left = answers.findLast(({ status }) => status === 429)?.left ?? Number.NaN;
+  return { passed, seconds, left, usualMs: sorted[Math.floor(sorted.length * 0.95)] ?? 0 };
 }
