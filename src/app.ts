@@ -15,6 +15,7 @@ import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
+import { NoncePools } from './challenges/pools.ts';
 import type { NoncePolicy } from './challenges/store.ts';
 import type { ListenTls } from './config/listen-tls.ts';
 import { CONSOLE_PACE, type ConsolePace } from './control/console.ts';
@@ -87,11 +88,9 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const onStanding = ({ refused, ...which }: CredentialNews): void =>
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
-  const upstreamExternals = { store, clock, metrics, tracing, ...told };
+  const pools = new NoncePools(store);
+  const upstreamExternals = { pools, clock, metrics, tracing, ...told };
   let deployments = buildDeployments(setup, upstreamExternals, []);
-  store.onChange((key) => {
-    for (const { upstream } of deployments) upstream.adopt(key);
-  });
   let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
   let inForce = setup;
@@ -172,8 +171,6 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         const built = buildDeployments(next, upstreamExternals, deployments);
         const added = built.filter(({ upstream }) => !old.includes(upstream));
         const dropped = old.filter((upstream) => !built.some((each) => each.upstream === upstream));
-        // First what is left, then what is taken: a nonce with a count has one owner at a time.
-        await Promise.all(dropped.map((upstream) => upstream.park()));
         await Promise.all(added.map(({ upstream }) => upstream.restore()));
         deployments = built;
         identification = buildIdentification(next.config, identityExternals);

@@ -20,7 +20,7 @@ export class FreeNonces {
   /** The youngest that is still good, for one request; undefined: there is none. */
   take(): Nonce | undefined {
     for (let nonce = this.#nonces.pop(); nonce !== undefined; nonce = this.#nonces.pop()) {
-      if (!nonce.exhausted && !this.#parts.learning.isOver(nonce)) return nonce;
+      if (!nonce.retired && !nonce.exhausted && !this.#parts.learning.isOver(nonce)) return nonce;
     }
     return undefined;
   }

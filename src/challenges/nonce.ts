@@ -37,12 +37,15 @@ export class Nonce implements HeldChallenge {
   readonly obtainedAt: number;
   readonly foreign: boolean;
   readonly hintMs: number | undefined;
-  /** Clients' requests that it served. */
+  /** Client requests that it served. */
   uses = 0;
   /** Whether a younger one was asked for to take its place. */
   renewed = false;
-  /** No request takes it any more, whatever becomes of those under way. */
-  retired = false;
+  #retired = false;
+  #underWay = 0;
+  #onUnused: (() => void) | undefined;
+  /** True if an attempt ended without a response, so that the upstream may not have counted it. */
+  #unanswered = false;
   #count: number;
 
   constructor(held: HeldChallenge, credential: Credential, origin: NonceOrigin) {
@@ -57,8 +60,33 @@ export class Nonce implements HeldChallenge {
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
   }
 
-  /** As it goes to the next owner, who counts on from here. */
-  parked(now: number): ParkedChallenge {
+  /** True: no attempt begins with it any more, whatever becomes of those under way. */
+  get retired(): boolean {
+    return this.#retired;
+  }
+
+  /** True if an attempt ended without a response, so that the upstream may not have counted it. */
+  get unanswered(): boolean {
+    return this.#unanswered;
+  }
+
+  /** Ends the use of the nonce by this process, for good. */
+  retire(): void {
+    this.#retired = true;
+  }
+
+  /** Calls back when no attempt is under way, at once if there is none; for a nonce that is retired. */
+  whenUnused(callback: () => void): void {
+    if (this.#underWay === 0) callback();
+    else this.#onUnused = callback;
+  }
+
+  /**
+   * The challenge with its final count, for the next owner.
+   * @throws TypeError while this process could still count on it
+   */
+  handOver(now: number): ParkedChallenge {
+    if (!this.#retired || this.#underWay > 0) throw new TypeError('the nonce is still in use here');
     const { challenge, cookies, cnonce } = this;
     return { challenge, cookies, cnonce, count: this.#count, ageMs: now - this.obtainedAt };
   }
@@ -76,24 +104,61 @@ export class Nonce implements HeldChallenge {
     return opaque !== undefined && opaque === this.challenge.opaque;
   }
 
-  /** A request goes out with this nonce. */
-  begin(): void {
-    this.lane.underWay += 1;
-  }
-
-  /** It is over; true: others of the lane are still under way. */
-  end(): boolean {
-    this.lane.underWay -= 1;
-    return this.lane.underWay > 0;
-  }
-
   get exhausted(): boolean {
     return this.#count >= LAST_COUNT;
   }
 
-  /** The next nc, never given twice. */
-  count(): number {
+  /** Begins one attempt, with an nc that no other one has; undefined: the nonce is retired or exhausted. */
+  begin(now: number): NonceAttempt | undefined {
+    if (this.#retired || this.exhausted) return undefined;
     this.#count += 1;
-    return this.#count;
+    this.#underWay += 1;
+    this.lane.underWay += 1;
+    return new NonceAttempt(this, this.#count, now);
+  }
+
+  /** The attempt is over, with a response or without; told once for each. */
+  end({ answered }: NonceAttempt): void {
+    if (!answered) this.#unanswered = true;
+    this.#underWay -= 1;
+    this.lane.underWay -= 1;
+    if (this.#underWay > 0) return;
+    const onUnused = this.#onUnused;
+    this.#onUnused = undefined;
+    onUnused?.();
+  }
+}
+
+/** One request that goes out with a nonce: the only way to get an nc. */
+export class NonceAttempt {
+  readonly nonce: Nonce;
+  readonly nc: number;
+  /** On this process's clock. */
+  readonly sentAt: number;
+  /** Whether the upstream responded, so that it has seen this nc. */
+  answered = false;
+  #ended = false;
+
+  constructor(nonce: Nonce, nc: number, sentAt: number) {
+    this.nonce = nonce;
+    this.nc = nc;
+    this.sentAt = sentAt;
+  }
+
+  /** Age of the nonce when the request was sent, in milliseconds. */
+  get ageMs(): number {
+    return this.sentAt - this.nonce.obtainedAt;
+  }
+
+  /** True if other requests use the nonce, or one that continues it or is continued by it. */
+  get contested(): boolean {
+    return this.nonce.lane.underWay > (this.#ended ? 0 : 1);
+  }
+
+  /** The attempt is over, with a response or without. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.nonce.end(this);
   }
 }

@@ -2,7 +2,7 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { FreeNonces } from './free-nonces.ts';
 import { HandshakeQueue, Opening } from './handshake-queue.ts';
 import { Learning } from './learning.ts';
-import type { Nonce } from './nonce.ts';
+import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
 import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
@@ -40,6 +40,7 @@ export class NoncePool {
   readonly #free: FreeNonces;
   readonly #renewal: Renewal | undefined;
   #known: Nonce | undefined;
+  #closed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -78,10 +79,15 @@ export class NoncePool {
     return this.#learning.lifetime.ms;
   }
 
-  /** Takes over what other processes share or left behind. For the start: no request waits for it. */
-  async restore(): Promise<void> {
+  /**
+   * Takes over what other processes share or left behind, and what the pool of another credential learned. For
+   * the start: no request waits for it.
+   */
+  async restore(former?: NoncePool): Promise<void> {
+    const learned = former && (await former.#options.replicas.recall());
+    if (learned !== undefined) await this.#options.replicas.learn(learned);
     await this.#ask();
-    if (!this.#learning.portable) return;
+    if (!this.#learning.portable || this.#known !== undefined) return;
     if (this.policy !== 'shared') return this.#restoreFree();
     const { replicas } = this.#options;
     const held = (await replicas.load()) ?? (await replicas.take());
@@ -93,7 +99,7 @@ export class NoncePool {
   async adopt(): Promise<void> {
     await this.#ask();
     const held = await this.#options.replicas.load();
-    if (this.policy !== 'shared' || !this.#learning.portable) return;
+    if (this.policy !== 'shared' || !this.#learning.portable || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#maker.adopted(held);
@@ -102,20 +108,23 @@ export class NoncePool {
     else if (own?.shareable === true) void this.#share(own);
   }
 
-  /** Leaves the nonces in use for the next process, when no request needs them any more. */
-  async park(): Promise<void> {
+  /**
+   * Ends the pool: a request under way that needs another attempt obtains a nonce of its own. A nonce with a
+   * count is left for the next process; one with requests under way when the last of them is over. Resolves
+   * when those that nobody uses now are left.
+   */
+  async handOver(): Promise<void> {
+    this.#closed = true;
     const nonces = [...this.#free.drain(), ...(this.#known === undefined ? [] : [this.#known])];
     this.#known = undefined;
     this.#renewal?.cancel();
-    const { replicas, clock } = this.#options;
-    for (const nonce of nonces) {
-      if (!nonce.shareable && this.#learning.portable)
-        await replicas.park(nonce.parked(clock.now()), this.lifetimeMs);
-    }
+    this.#queue.dissolve();
+    await Promise.all(nonces.map((nonce) => this.#leave(nonce)));
   }
 
   /** The nonce in use; undefined: none is known, so `enter`. */
   reserve(): Nonce | undefined {
+    if (this.#closed) return undefined;
     if (this.policy !== 'shared') return this.#free.take();
     if (this.#known?.exhausted === true) this.#known = undefined;
     return this.#known;
@@ -126,7 +135,7 @@ export class NoncePool {
    * is under way, when it takes too long, when it ended without a challenge, or when the request is given up.
    */
   async enter(cancellation: Cancellation): Promise<Nonce | Opening> {
-    if (this.policy !== 'shared') return this.open();
+    if (this.policy !== 'shared' || this.#closed) return this.open();
     if (this.#queue.busy) return this.#queue.wait(cancellation);
     const opening = this.open();
     if (!this.#learning.sharesNonces) return opening;
@@ -143,19 +152,29 @@ export class NoncePool {
    */
   open(replaces?: Nonce): Opening {
     const opening = new Opening(replaces);
-    if (this.#known === undefined && this.policy === 'shared') this.#queue.lead(opening);
+    if (this.#known === undefined && this.policy === 'shared' && !this.#closed) this.#queue.lead(opening);
     return opening;
   }
 
-  /** The upstream refused this nonce. A newer one, learned meanwhile, stays. */
-  refuse(nonce: Nonce): void {
+  /**
+   * Begins an attempt; undefined: the nonce was refused meanwhile, or belongs to another process now, so the
+   * request needs another one. The caller calls `end` of the attempt.
+   */
+  begin(nonce: Nonce): NonceAttempt | undefined {
+    return nonce.begin(this.#options.clock.now());
+  }
+
+  /** The upstream refused the nonce of this attempt. A newer one, learned meanwhile, stays. */
+  refuse(attempt: NonceAttempt): void {
+    const { nonce } = attempt;
+    attempt.answered = true;
     if (this.#known === nonce) {
       this.#known = undefined;
       this.#renewal?.cancel();
     }
     // Requests that were under way together learn the same thing once.
     if (!nonce.retired) this.#learning.refused(nonce);
-    nonce.retired = true;
+    nonce.retire();
   }
 
   /** Whether others have requests under way in this nonce's lane, or are about to. */
@@ -177,22 +196,33 @@ export class NoncePool {
   }
 
   /**
-   * The upstream accepted an answer to the nonce, and named the one to use after it or did not. From now on
-   * it serves others, as the policy has it, unless a newer one does. `ageMs`: of the nonce when the answer to it
-   * was sent, since the upstream's own may come late.
+   * The upstream accepted an attempt, and named the nonce to use after it or did not. From now on it serves
+   * others, as the policy has it, unless a newer one does.
    */
-  accept(nonce: Nonce, opening: Opening | undefined, nextnonce: string | undefined, ageMs: number): void {
+  accept(attempt: NonceAttempt, opening: Opening | undefined, nextnonce: string | undefined): void {
+    const { nonce } = attempt;
+    attempt.answered = true;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (opening?.replaces === undefined) nonce.uses += 1;
-    this.#learning.accepted(nonce, ageMs);
+    this.#learning.accepted(nonce, attempt.ageMs);
     const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
-    if (this.policy !== 'shared') {
+    if (this.#closed) {
+      if (next === nonce) void this.#leave(nonce);
+    } else if (this.policy !== 'shared') {
       this.#free.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
-    } else if (nonce === opening?.nonce && this.#known === opening.replaces) {
-      this.#publish(next);
+    } else if (opening !== undefined && nonce === opening.nonce) {
+      this.#replace(opening, next);
     }
+  }
+
+  /** The nonce of a handshake serves others although no request has tried it. */
+  acceptUntried(opening: Opening): void {
+    const { nonce } = opening;
+    if (nonce === undefined || this.#closed) return;
+    if (this.policy !== 'shared') this.#free.giveBack(nonce, nonce);
+    else this.#replace(opening, nonce);
   }
 
   /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
@@ -207,7 +237,7 @@ export class NoncePool {
 
   /** Nobody gets the nonce in use any more, and nobody waits for one. */
   #stopSharing(): void {
-    if (this.#known !== undefined) this.#known.retired = true;
+    this.#known?.retire();
     this.#known = undefined;
     this.#renewal?.cancel();
     this.#queue.dissolve();
@@ -226,6 +256,24 @@ export class NoncePool {
       const nonce = this.#maker.adopted(held);
       if (nonce !== undefined) this.#free.adopt(nonce);
     }
+  }
+
+  /** The nonce takes the place of the one that its handshake was for, unless a newer one has it. */
+  #replace({ replaces }: Opening, nonce: Nonce): void {
+    if (this.#known === replaces) this.#publish(nonce);
+  }
+
+  /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
+  #leave(nonce: Nonce): Promise<void> {
+    if (nonce.shareable || nonce.retired || !this.#learning.portable) return Promise.resolve();
+    nonce.retire();
+    const { replicas, clock } = this.#options;
+    let left = Promise.resolve();
+    nonce.whenUnused(() => {
+      // A server that wants each count refuses the next one, when it has not seen the last.
+      if (!nonce.unanswered) left = replicas.park(nonce.handOver(clock.now()), this.lifetimeMs);
+    });
+    return left;
   }
 
   #publish(nonce: Nonce): void {

@@ -145,9 +145,11 @@ export class CredentialExamination {
   async #attempt(nonce: Nonce, place: Place): Promise<Attempt> {
     if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
     this.#attempts += 1;
-    const { contact, cancellation } = this.#circumstances;
+    const { contact, cancellation, clock } = this.#circumstances;
     const request = requestOf(place);
-    const nc = nonce.count();
+    const attempt = nonce.begin(clock.now());
+    if (attempt === undefined) throw new RangeError('the nonce is exhausted');
+    const { nc } = attempt;
     let nextnonce = false;
     const onHead = (_status: number, lines: readonly string[]): BodyProof | undefined => {
       const info = parseAuthenticationInfo(lines);

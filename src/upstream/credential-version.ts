@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Nonce } from '../challenges/nonce.ts';
-import { NoncePool } from '../challenges/pool.ts';
-import { Replicas } from '../challenges/replicas.ts';
-import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import type { NoncePools, PoolUse } from '../challenges/pools.ts';
+import { type NoncePolicy, serializeKey } from '../challenges/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
@@ -37,7 +37,7 @@ export interface VersionOptions {
 }
 
 export interface VersionExternals {
-  readonly store: ChallengeStore;
+  readonly pools: NoncePools;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
@@ -70,11 +70,9 @@ export interface VersionOwner {
 /** One version of a credential at one upstream: its nonces, and what the upstream has made of it. */
 export class CredentialVersion {
   readonly version: string;
-  /** From `serializeKey`: what its challenges are shared under. */
-  readonly key: string;
   readonly standing = new Standing();
   readonly pool: NoncePool;
-  readonly #replicas: Replicas;
+  readonly #use: PoolUse;
   readonly #options: VersionOptions;
   readonly #owner: VersionOwner;
   readonly #parts: HandshakeParts;
@@ -90,20 +88,19 @@ export class CredentialVersion {
     owner: VersionOwner,
   ) {
     const { deployment, origin, egress } = options;
-    const { clock, store } = externals;
+    const { clock, pools } = externals;
     this.version = credential.version;
     this.#options = options;
     this.#owner = owner;
-    this.key = serializeKey({
-      deployment,
-      origin,
-      credential: credential.name,
-      credentialVersion: credential.version,
-      egressAddress: egressAddress(egress),
-    });
-    this.#replicas = new Replicas({ key: this.key, store });
-    this.pool = new NoncePool({
-      replicas: this.#replicas,
+    this.#use = pools.use({
+      key: serializeKey({
+        deployment,
+        origin,
+        credential: credential.name,
+        credentialVersion: credential.version,
+        egressAddress: egressAddress(egress),
+      }),
+      algorithms: options.algorithms,
       credential,
       clock,
       wallTime: Date.now,
@@ -114,6 +111,7 @@ export class CredentialVersion {
       onApart: () => externals.onNoncesApart(deployment),
       renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
+    this.pool = this.#use.pool;
     this.#tracing = externals.tracing;
     this.#parts = this.#partsFor(credential, externals);
   }
@@ -129,10 +127,13 @@ export class CredentialVersion {
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
-  async restore(former?: CredentialVersion): Promise<void> {
-    const learned = former && (await former.#replicas.recall());
-    if (learned !== undefined) await this.#replicas.learn(learned);
-    await this.pool.restore();
+  restore(former?: CredentialVersion): Promise<void> {
+    return this.#use.restore(former?.pool);
+  }
+
+  /** No new request uses it; its nonces go to other processes when nobody here uses them any more. */
+  close(): Promise<void> {
+    return this.#use.end();
   }
 
   #partsFor(

@@ -1,6 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
-import { Nonce } from '../challenges/nonce.ts';
+import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
@@ -30,14 +30,12 @@ export class Handshake {
   #authenticated = 0;
   /** Of the last authenticated attempt, from `Standing`. */
   #attemptNumber = 0;
-  /** The nonce's, in milliseconds, at that attempt. */
-  #ageWhenSent = 0;
+  /** What went out last; undefined: a request without authentication. */
+  #attempt: NonceAttempt | undefined;
   /** None before the first 401. */
   #doubt: Doubt | undefined;
   #repeated = false;
   #streamed = false;
-  /** Whether others used the lane of the nonce that was sent last, when its answer came. */
-  #contested = false;
 
   constructor(
     parts: HandshakeParts,
@@ -85,11 +83,11 @@ export class Handshake {
     try {
       this.#checkCredential();
       const challenged = await this.#send(undefined);
-      const nonce = challenged && this.#nextNonce(challenged, undefined);
+      const nonce = challenged && this.#nextNonce(challenged);
       // A nonce without a count need not be tried: whoever is refused with it asks for another.
-      if (nonce?.shareable === true) pool.accept(nonce, opening, undefined, 0);
+      if (nonce?.shareable === true) pool.acceptUntried(opening);
       const refused = nonce?.shareable === false ? await this.#send(nonce) : undefined;
-      if (refused !== undefined) this.#nextNonce(refused, nonce);
+      if (refused !== undefined) this.#nextNonce(refused);
     } finally {
       pool.close(opening);
     }
@@ -106,7 +104,7 @@ export class Handshake {
       if (this.#request.body.kind === 'streamed') nonce = (await this.#askFirst()) ?? nonce;
       let challenged = await this.#send(nonce);
       while (challenged !== undefined) {
-        nonce = await this.#clear(this.#nextNonce(challenged, nonce));
+        nonce = await this.#clear(this.#nextNonce(challenged));
         challenged = await this.#send(nonce);
       }
     } finally {
@@ -121,7 +119,7 @@ export class Handshake {
     const asked = { ...question(this.#request), cancellation, onHead: () => undefined };
     const result = await this.#parts.exchange(asked, unseen(this.#sink));
     if (result.kind === 'answered') this.#parts.onAttempt('ok');
-    return result.kind === 'challenged' ? this.#clear(this.#nextNonce(result, undefined)) : undefined;
+    return result.kind === 'challenged' ? this.#clear(this.#nextNonce(result)) : undefined;
   }
 
   /**
@@ -138,19 +136,25 @@ export class Handshake {
 
   /** The request, authenticated if a nonce is given. Resolves to the 401, or undefined: answered. */
   async #send(nonce: Nonce | undefined): Promise<Challenged | undefined> {
-    nonce?.begin();
+    let result = await this.#sendOnce(nonce);
+    if (result.kind === 'lost' && this.#mayRepeat()) {
+      this.#repeated = true;
+      result = await this.#sendOnce(nonce);
+    }
+    if (result.kind === 'lost') throw result.error;
+    if (result.kind === 'challenged') return result;
+    this.#parts.onAttempt('ok');
+    return undefined;
+  }
+
+  /** Asks for a challenge instead where the nonce may not be used any more. */
+  async #sendOnce(nonce: Nonce | undefined): Promise<ExchangeResult> {
+    const attempt = nonce && this.#parts.pool.begin(nonce);
+    this.#attempt = attempt;
     try {
-      let result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
-      if (result.kind === 'lost' && this.#mayRepeat()) {
-        this.#repeated = true;
-        result = await this.#parts.exchange(this.#exchangeFor(nonce), this.#sink);
-      }
-      if (result.kind === 'lost') throw result.error;
-      if (result.kind === 'challenged') return result;
-      this.#parts.onAttempt('ok');
-      return undefined;
+      return await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
     } finally {
-      this.#contested = nonce?.end() ?? false;
+      attempt?.end();
     }
   }
 
@@ -158,24 +162,23 @@ export class Handshake {
     return !this.#repeated && !this.#streamed && IDEMPOTENT.has(this.#request.method);
   }
 
-  #exchangeFor(nonce: Nonce | undefined): ExchangeRequest {
+  #exchangeFor(attempt: NonceAttempt | undefined): ExchangeRequest {
     const request = this.#request;
     const cancellation = this.#cancellation;
     this.#streamed = request.body.kind === 'streamed';
-    if (nonce === undefined) {
+    if (attempt === undefined) {
       return { ...unsigned(request), cancellation, onHead: () => this.#unchallenged() };
     }
+    const { nonce, nc } = attempt;
     this.#authenticated += 1;
     this.#attemptNumber = this.#parts.standing.attempt();
-    this.#ageWhenSent = this.#parts.pool.ageOf(nonce);
-    const nc = nonce.count();
     const onHead = (status: number, lines: readonly string[]): BodyProof | undefined => {
       if (lines.length === 0) {
-        this.#accepted(nonce, status, undefined);
+        this.#accepted(attempt, status, undefined);
         return undefined;
       }
       const info = parseAuthenticationInfo(lines);
-      const accept = (): void => this.#accepted(nonce, status, info.nextnonce);
+      const accept = (): void => this.#accepted(attempt, status, info.nextnonce);
       return verifyProof(info, nonce, { uri: request.target, nc }, accept);
     };
     const { method, target, headers, body, trace } = signed(request, nonce, nc);
@@ -186,7 +189,7 @@ export class Handshake {
     if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
   }
 
-  #accepted(nonce: Nonce, status: number, nextnonce: string | undefined): void {
+  #accepted(attempt: NonceAttempt, status: number, nextnonce: string | undefined): void {
     const { pool, standing, onAccepted } = this.#parts;
     if (SAYS_NOTHING.has(status)) {
       this.#doubt?.conclude('alone');
@@ -194,38 +197,39 @@ export class Handshake {
       this.#doubt?.conclude('accepted');
       onAccepted(status);
     }
-    pool.accept(nonce, this.#opening, nextnonce, this.#ageWhenSent);
+    pool.accept(attempt, this.#opening, nextnonce);
     if (status < 300 && this.#request.method === 'GET') this.#parts.onSuccess(this.#request.target);
   }
 
   /**
-   * Classifies a 401 and gives the nonce to answer it with; undefined: one is to be asked for without an
-   * answer. `nonce` is the refused one; undefined: the request carried none.
+   * Classifies the 401 to what went out last and gives the nonce to answer it with; undefined: one is to be
+   * asked for without an answer.
    * @throws GatewayError when there is nothing to answer, or no sense in it
    */
-  #nextNonce(result: Challenged, nonce: Nonce | undefined): Nonce | undefined {
+  #nextNonce(result: Challenged): Nonce | undefined {
     const { pool } = this.#parts;
+    const attempt = this.#attempt;
     const challenge = this.#parts.choose(result.challenges);
-    if (nonce !== undefined) this.#refuse(nonce, challenge);
-    this.#parts.onAttempt(nonce === undefined ? 'challenged' : 'stale');
+    if (attempt !== undefined) this.#refuse(attempt, challenge);
+    this.#parts.onAttempt(attempt === undefined ? 'challenged' : 'stale');
     if (challenge === undefined) throw noDigest();
     this.#checkThatMoreHelps();
     this.#opening ??= pool.open();
-    const contested = nonce !== undefined && (this.#contested || pool.isContested(nonce));
-    if (contested && nonce.sharesStateWith(challenge)) return undefined;
+    const contested = attempt !== undefined && (attempt.contested || pool.isContested(attempt.nonce));
+    if (contested && attempt.nonce.sharesStateWith(challenge)) return undefined;
     this.#parts.onChallenge(this.#reason(this.#opening), this.#request.trace);
     return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
   }
 
   /** A nonce of one's own that is refused and not stale: it is the credential that is refused. */
-  #refuse(nonce: Nonce, challenge: Challenge | undefined): void {
+  #refuse(attempt: NonceAttempt, challenge: Challenge | undefined): void {
     const { pool, standing, onAttempt, onRefused } = this.#parts;
-    pool.refuse(nonce);
+    pool.refuse(attempt);
     // RFC 7616 §3.3: stale says that the digest was right.
     if (challenge?.stale === true) return;
     this.#doubt ??= new Doubt(this.#parts);
     this.#doubt.raise();
-    if (nonce !== this.#opening?.nonce) return;
+    if (attempt.nonce !== this.#opening?.nonce) return;
     onAttempt('refused');
     if (standing.refuse(this.#attemptNumber)) onRefused();
     if (standing.refused) this.#doubt.conclude('refused');

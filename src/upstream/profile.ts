@@ -97,6 +97,7 @@ export class Profile implements VersionOwner {
     this.#candidates = this.#others.filter((each) => isNew(each) || this.#candidates.includes(each));
     this.#rejected = this.#rejected.filter((each) => this.#others.includes(each));
     for (const version of this.#candidates) if (isNew(version)) void version.restore(this.#current);
+    for (const version of known) if (!this.versions.includes(version)) void version.close();
   }
 
   /**
@@ -109,6 +110,11 @@ export class Profile implements VersionOwner {
     return candidate === undefined
       ? this.#sendUsable(request, sink, cancellation)
       : this.#tryOut(candidate, request, sink, cancellation);
+  }
+
+  /** The caller sends no new requests. Resolves when the nonces that nobody uses are left to other processes. */
+  async close(): Promise<void> {
+    await Promise.all(this.versions.map((version) => version.close()));
   }
 
   isInUse(version: CredentialVersion): boolean {
@@ -200,7 +206,7 @@ export class Profile implements VersionOwner {
     this.#candidates = this.#candidates.filter(isOther);
     this.#rejected = this.#rejected.filter(isOther);
     this.#tell(former, version, 'promoted');
-    void former.pool.park();
+    if (!keepsFormer) void former.close();
   }
 
   /** The version in use stays, and no further request tries this one. */

@@ -110,13 +110,6 @@ export class Upstream {
     await Promise.all(this.#inUse.map((version) => version.restore()));
   }
 
-  /** Another process changed what is shared under this key. */
-  adopt(key: string): void {
-    for (const profile of this.#profiles.values()) {
-      for (const version of profile.versions) if (version.key === key) void version.pool.adopt();
-    }
-  }
-
   uses(credential: string): boolean {
     return this.#profiles.has(credential);
   }
@@ -136,7 +129,7 @@ export class Upstream {
     for (const [name, profile] of this.#profiles) {
       if (names.has(name)) continue;
       this.#profiles.delete(name);
-      void profile.current.pool.park();
+      void profile.close();
     }
   }
 
@@ -180,11 +173,6 @@ export class Upstream {
     }
   }
 
-  /** Leaves the nonces in use for whoever takes the place of this upstream. */
-  async park(): Promise<void> {
-    await Promise.all(this.#pools.map((pool) => pool.park()));
-  }
-
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
     if (this.#inFlight > 0) {
@@ -192,7 +180,7 @@ export class Upstream {
         this.#onIdle = resolve;
       });
     }
-    await this.park();
+    await Promise.all(Array.from(this.#profiles.values(), (profile) => profile.close()));
     await this.connections.close();
   }
 

@@ -9,6 +9,7 @@ import { NoncePool } from '../../src/challenges/pool.ts';
 import { Replicas } from '../../src/challenges/replicas.ts';
 import type { HeldChallenge } from '../../src/challenges/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
+import { attemptWith } from '../support/challenges.ts';
 
 interface Process {
   readonly pool: NoncePool;
@@ -51,7 +52,7 @@ const told = (): Promise<void> => new Promise((resolve) => setImmediate(resolve)
 function obtain(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open(pool.reserve());
   const nonce = pool.offer(opening, challenge);
-  pool.accept(nonce, opening, undefined, 0);
+  pool.accept(attemptWith(pool, nonce), opening, undefined);
   pool.close(opening);
   return nonce;
 }
@@ -62,7 +63,7 @@ async function refusedElsewhere(owner: NoncePool, other: NoncePool, nonce: strin
   await told();
   const adopted = other.reserve();
   expect(adopted?.challenge.nonce).toBe(nonce);
-  if (adopted !== undefined) other.refuse(adopted);
+  if (adopted !== undefined) other.refuse(attemptWith(other, adopted));
 }
 
 describe('nonces that the upstream binds to who asked for them', () => {
@@ -84,7 +85,7 @@ describe('nonces that the upstream binds to who asked for them', () => {
       obtain(one.pool, held(`${nonce}2`));
       await told();
       const adopted = two.pool.reserve();
-      if (adopted !== undefined) two.pool.accept(adopted, undefined, undefined, 0);
+      if (adopted !== undefined) two.pool.accept(attemptWith(two.pool, adopted), undefined, undefined);
     }
     expect(two.apart).toEqual([]);
   });
@@ -108,7 +109,7 @@ describe('processes that start together', () => {
     const others = [two, three].map((pool) => pool.enter(new Cancellation()));
     await told();
     const nonce = one.offer(opening as Opening, held('shared'));
-    one.accept(nonce, opening as Opening, undefined, 0);
+    one.accept(attemptWith(one, nonce), opening as Opening, undefined);
     const got = (await Promise.all(others)) as Nonce[];
     expect(got.map(({ challenge }) => challenge.nonce)).toEqual(['shared', 'shared']);
   });

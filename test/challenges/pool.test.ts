@@ -9,6 +9,7 @@ import { NoncePool } from '../../src/challenges/pool.ts';
 import { Replicas } from '../../src/challenges/replicas.ts';
 import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
+import { attemptWith } from '../support/challenges.ts';
 
 const credential = { username: 'u', password: new Secret('p') };
 
@@ -45,7 +46,7 @@ const never = (): Cancellation => new Cancellation();
 function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
   const opening = pool.open();
   const nonce = pool.offer(opening, challenge);
-  pool.accept(nonce, opening, undefined, 0);
+  pool.accept(attemptWith(pool, nonce), opening, undefined);
   pool.close(opening);
   return nonce;
 }
@@ -58,7 +59,7 @@ describe('one handshake at a time', () => {
     const waiting = [pool.enter(never()), pool.enter(never())];
     const nonce = pool.offer(opening as Opening, held('n', 'auth'));
     expect(pool.reserve()).toBeUndefined();
-    pool.accept(nonce, opening as Opening, undefined, 0);
+    pool.accept(attemptWith(pool, nonce), opening as Opening, undefined);
     expect(await Promise.all(waiting)).toEqual([nonce, nonce]);
     expect(pool.reserve()).toBe(nonce);
   });
@@ -72,7 +73,7 @@ describe('one handshake at a time', () => {
     const opening = (await second) as Opening;
     expect(opening).toBeInstanceOf(Opening);
     const nonce = pool.offer(opening, held('n'));
-    pool.accept(nonce, opening, undefined, 0);
+    pool.accept(attemptWith(pool, nonce), opening, undefined);
     expect(await third).toBe(nonce);
   });
 
@@ -97,27 +98,45 @@ describe('one handshake at a time', () => {
 describe('a nonce', () => {
   test('gives each nc once, from 1', () => {
     const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
-    expect([nonce.count(), nonce.count(), nonce.count()]).toEqual([1, 2, 3]);
+    expect([1, 2, 3].map(() => nonce.begin(0)?.nc)).toEqual([1, 2, 3]);
+  });
+
+  test('gives no nc to anybody once it is retired, and is handed over when nobody uses it', () => {
+    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
+    const attempt = nonce.begin(0);
+    expect(() => nonce.handOver(0)).toThrow('still in use');
+    nonce.retire();
+    expect(nonce.begin(0)).toBeUndefined();
+    expect(() => nonce.handOver(0)).toThrow('still in use');
+    let unused = 0;
+    nonce.whenUnused(() => {
+      unused += 1;
+    });
+    expect(unused).toBe(0);
+    attempt?.end();
+    attempt?.end();
+    expect([unused, nonce.handOver(0).count]).toEqual([1, 1]);
   });
 
   test('that is refused late does not evict a newer one', () => {
     const pool = poolOn();
     const old = accepted(pool, held('old'));
-    pool.refuse(old);
+    const [early, late] = [attemptWith(pool, old), attemptWith(pool, old)];
+    pool.refuse(early);
     const newer = accepted(pool, held('newer'));
-    pool.refuse(old);
+    pool.refuse(late);
     expect(pool.reserve()).toBe(newer);
   });
 
   test('is followed by nextnonce with a count and a cnonce of its own', () => {
     const pool = poolOn();
     const first = accepted(pool, held('first', 'auth'));
-    first.count();
-    pool.accept(first, undefined, 'second', 0);
+    const late = attemptWith(pool, first);
+    pool.accept(attemptWith(pool, first), undefined, 'second');
     const second = pool.reserve();
-    expect([second?.challenge.nonce, second?.count()]).toEqual(['second', 1]);
+    expect([second?.challenge.nonce, second?.begin(0)?.nc]).toEqual(['second', 1]);
     expect(second?.cnonce).not.toBe(first.cnonce);
-    pool.accept(first, undefined, 'third', 0);
+    pool.accept(late, undefined, 'third');
     expect(pool.reserve()).toBe(second);
   });
 });
@@ -135,17 +154,20 @@ describe('the store', () => {
     const store = new MemoryChallengeStore();
     const owner = poolOn(store);
     const nonce = accepted(owner, held('counted', 'auth'));
-    nonce.count();
-    nonce.count();
+    attemptWith(owner, nonce);
     const early = poolOn(store);
     await early.restore();
     expect(early.reserve()).toBeUndefined();
-    await owner.park();
+    await owner.handOver();
     expect(owner.reserve()).toBeUndefined();
     const heirs = [poolOn(store), poolOn(store)];
     for (const heir of heirs) await heir.restore();
     const [first, second] = heirs.map((heir) => heir.reserve());
-    expect([first?.challenge.nonce, first?.cnonce, first?.count()]).toEqual(['counted', nonce.cnonce, 3]);
+    expect([first?.challenge.nonce, first?.cnonce, first?.begin(0)?.nc]).toEqual([
+      'counted',
+      nonce.cnonce,
+      3,
+    ]);
     expect(second).toBeUndefined();
   });
 
@@ -204,7 +226,7 @@ describe('the store', () => {
     await pool.restore();
     const nonce = accepted(pool, held('n', 'auth'));
     expect(pool.reserve()).toBe(nonce);
-    await pool.park();
+    await pool.handOver();
     expect(calls).toBe(5);
   });
 });

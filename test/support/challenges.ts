@@ -1,3 +1,5 @@
+import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
+import type { NoncePool } from '../../src/challenges/pool.ts';
 import type { AgedChallenge, Learned, ParkedChallenge } from '../../src/challenges/store.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
 
@@ -28,6 +30,15 @@ export const learned: Learned = {
   portable: false,
   lifetimeMs: 1234.5,
 };
+
+/** One attempt with a nonce, whose outcome is told next; it is not under way any more. */
+export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {
+  const attempt = pool.begin(nonce);
+  if (attempt === undefined) throw new Error('the nonce may not be used');
+  attempt.answered = true;
+  attempt.end();
+  return attempt;
+}
 
 function challengeOf(parameters: string): Challenge {
   const [challenge] = parseChallenges([`Digest realm="r\u00e9alm", ${parameters}`]);

@@ -1,0 +1,83 @@
+import { NoncePool, type PoolOptions } from './pool.ts';
+import { Replicas } from './replicas.ts';
+import type { ChallengeStore } from './store.ts';
+
+/** What a pool is made from, and how this user of it renews a nonce. */
+export interface PoolUserOptions extends Omit<PoolOptions, 'replicas'> {
+  /** From `serializeKey`. */
+  readonly key: string;
+  /** The algorithms whose challenges may be answered. */
+  readonly algorithms: readonly string[];
+}
+
+/** The use of a pool by one upstream. */
+export interface PoolUse {
+  readonly pool: NoncePool;
+  /**
+   * Takes over what other processes share, and what was learned with another credential, unless another user of
+   * the pool has done so.
+   */
+  restore(former?: NoncePool): Promise<void>;
+  /** Ends this use; the last user leaves the nonces to other processes. Can be called again. */
+  end(): Promise<void>;
+}
+
+interface Entry {
+  readonly key: string;
+  readonly pool: NoncePool;
+  /** Those who use it, the latest last. */
+  readonly users: PoolUserOptions[];
+  restored: Promise<void> | undefined;
+}
+
+/**
+ * The pools of this process, one for each key. Upstreams that have the same key, as before and after a reload, use
+ * the same pool, so that one counter gives every nc of a nonce.
+ */
+export class NoncePools {
+  readonly #store: ChallengeStore;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(store: ChallengeStore) {
+    this.#store = store;
+    store.onChange((key) => {
+      for (const entry of this.#entries.values()) if (entry.key === key) void entry.pool.adopt();
+    });
+  }
+
+  /** The pool of this key and these settings, which is made if nobody uses it. */
+  use(options: PoolUserOptions): PoolUse {
+    const { key, policy, algorithms, renew } = options;
+    const id = JSON.stringify([key, policy, algorithms, renew !== undefined]);
+    const entry = this.#entries.get(id) ?? this.#open(options);
+    this.#entries.set(id, entry);
+    entry.users.push(options);
+    return {
+      pool: entry.pool,
+      restore: (former) => {
+        entry.restored ??= entry.pool.restore(former);
+        return entry.restored;
+      },
+      end: async () => {
+        const at = entry.users.indexOf(options);
+        if (at === -1) return;
+        entry.users.splice(at, 1);
+        if (entry.users.length > 0) return;
+        this.#entries.delete(id);
+        await entry.pool.handOver();
+      },
+    };
+  }
+
+  #open(options: PoolUserOptions): Entry {
+    const { key, renew } = options;
+    const users: PoolUserOptions[] = [];
+    const pool = new NoncePool({
+      ...options,
+      replicas: new Replicas({ key, store: this.#store }),
+      // The connections of an earlier user may be closed.
+      renew: renew && (async (nonce) => users.at(-1)?.renew?.(nonce)),
+    });
+    return { key, pool, users, restored: undefined };
+  }
+}
