@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
 import { changesOf } from './app/changes.ts';
 import { consoleSource } from './app/console.ts';
@@ -30,9 +31,6 @@ import type { DeploymentRotation } from './upstream/upstream.ts';
 
 export type { AppSetup } from './app/deployments.ts';
 
-/** How long a shutdown waits for requests under way, in milliseconds. */
-const DRAIN_MS = 30_000;
-
 export interface AppExternals {
   readonly clock: Clock;
   readonly log: Log;
@@ -54,7 +52,12 @@ export interface App {
   reload(load: () => Promise<AppSetup>): Promise<void>;
   /** What the sources of a credential hold now: what is new is tried before it is used. */
   offer(set: CredentialSet): void;
-  /** Finishes the requests under way and closes everything; can be called again. */
+  /**
+   * Ends as a load balancer needs it: says that it is not ready, serves for `drain.delay`, accepts no more connections
+   * and tells the open ones to close, then closes everything. `close` cuts it short.
+   */
+  drain(): Promise<void>;
+  /** Refuses new requests, finishes those under way and closes everything; can be called again. */
   close(): Promise<void>;
 }
 
@@ -95,6 +98,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   let live = false;
   let inForce = setup;
   let closing: Promise<void> | undefined;
+  const hurry = new AbortController();
   let configuredAt = Date.now();
 
   const limits = openLimits(setup, clock, metrics);
@@ -121,7 +125,13 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     metrics.listenCertificateExpiry.set(tls.expires);
   };
   let stopFollowing: (() => void) | undefined;
-  const ready = (): Promise<Readiness> => readiness(live, storeUp, audit, deployments);
+  const ready = (): Promise<Readiness> =>
+    readiness(
+      !live ? 'starting' : closing === undefined ? 'serving' : 'draining',
+      storeUp,
+      audit,
+      deployments,
+    );
   const control = new ControlPlane({
     tokenSha256: setup.config.control.tokenSha256,
     registry: metrics.registry,
@@ -210,11 +220,13 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       }
     },
 
-    close() {
+    drain() {
       closing ??= (async () => {
+        const { delay, timeout } = inForce.config.drain;
+        if (live) await drainListener(listener, delay, timeout, hurry.signal);
+        else await listener.close(0);
         live = false;
         stopFollowing?.();
-        await listener.close(DRAIN_MS);
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
         await Promise.all([store.close(), limits.close()]);
         await control.close();
@@ -223,7 +235,26 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       })();
       return closing;
     },
+
+    close() {
+      hurry.abort();
+      return this.drain();
+    },
   };
+}
+
+/** Resolves when no connection is left. The signal skips the delay and closes connections without a request. */
+async function drainListener(
+  listener: Listener,
+  delayMs: number,
+  timeoutMs: number,
+  hurry: AbortSignal,
+): Promise<void> {
+  await delay(delayMs, undefined, { signal: hurry }).catch(() => undefined);
+  const close = (): void => void listener.close(timeoutMs);
+  if (hurry.aborted) close();
+  else hurry.addEventListener('abort', close, { once: true });
+  await listener.drain(timeoutMs);
 }
 
 async function openPlanes(

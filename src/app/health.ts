@@ -10,18 +10,23 @@ const STATE_VALUES = { refused: 0, 'in-use': 1, candidate: 2, kept: 3 } as const
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 
+/** What the data plane does. */
+export type Stage = 'starting' | 'serving' | 'draining';
+
+const NOT_SERVING = {
+  starting: 'takes no requests yet: the gateway is starting',
+  serving: '',
+  draining: 'is shutting down: send requests to another gateway',
+} as const satisfies Record<Stage, string>;
+
 /** What `/readyz` says. */
 export async function readiness(
-  live: boolean,
+  stage: Stage,
   storeUp: boolean,
   audit: Audit,
   deployments: readonly Deployment[],
 ): Promise<Readiness> {
-  const planes = {
-    name: 'data-plane',
-    ok: live,
-    detail: live ? '' : 'does not take requests: starting, or shutting down',
-  };
+  const planes = { name: 'data-plane', ok: stage === 'serving', detail: NOT_SERVING[stage] };
   const store = {
     name: 'store',
     ok: storeUp,
@@ -34,7 +39,7 @@ export async function readiness(
   };
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
   const checks = [planes, store, recorder, ...sinkChecks(audit), ...upstreams.map(({ check }) => check)];
-  const served = live && !audit.refusing && upstreams.some(({ serves }) => serves);
+  const served = planes.ok && !audit.refusing && upstreams.some(({ serves }) => serves);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
 }

@@ -61,9 +61,11 @@ async function serve(file: string): Promise<void> {
   });
 
   const signal = await shutdownSignal();
-  log.info({ signal }, 'draining: no new requests, those under way are finished');
+  log.info({ signal }, 'draining: not ready any more; one more signal skips drain.delay');
+  void shutdownSignal().then(() => app.close());
   await watch.close();
-  await app.close();
+  // Ctrl-C: no balancer has to find out.
+  await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
 }

@@ -1,6 +1,12 @@
-/** Resolves with the name of the first signal that asks the process to end. A second one ends it at once. */
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
+
+/** Resolves with the next signal that asks the process to end. Unless this is called again, one more ends it at once. */
 export function shutdownSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal));
+    const heard = (signal: NodeJS.Signals): void => {
+      for (const each of SIGNALS) process.off(each, heard);
+      resolve(signal);
+    };
+    for (const each of SIGNALS) process.on(each, heard);
   });
 }

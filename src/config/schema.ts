@@ -5,7 +5,7 @@ import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
-import { flag, oneOf, record, SECTION, text } from './values.ts';
+import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './values.ts';
 
 /**
  * What a configuration may say. Rules between its parts are in `rules.ts`. `folder` is where
@@ -32,6 +32,12 @@ export const configSchema = (folder: string) =>
             level: oneOf(['debug', 'info', 'warn', 'error']).default('info'),
             requests: flag().default(false),
           },
+          { error: SECTION },
+        )
+        .prefault({}),
+      drain: z
+        .strictObject(
+          { delay: durationOrZero().default(5_000), timeout: duration().default(30_000) },
           { error: SECTION },
         )
         .prefault({}),

@@ -50,6 +50,14 @@ export const duration = (): z.ZodType<number> =>
     return milliseconds;
   });
 
+/** A wait that may be left out. */
+export const durationOrZero = (): z.ZodType<number> =>
+  quantity('a duration, such as 0s, 500ms or 5s', (written) => {
+    const milliseconds = parseDuration(written);
+    if (milliseconds <= LONGEST_TIMER) return milliseconds;
+    throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
+  });
+
 /** A span of time that no timer measures: days and years. */
 export const period = (): z.ZodType<number> =>
   quantity('a period, such as 12h, 1d or 365d', (written) => {

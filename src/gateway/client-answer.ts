@@ -19,7 +19,8 @@ export interface DataPlane {
   readonly spent: SpentBuffers;
   /** Whether answers have records. */
   readonly audited: boolean;
-  isDraining(): boolean;
+  /** Whether every response is the last of its connection. */
+  isEnding(): boolean;
 }
 
 /** What came of an answer before its record was written. */
@@ -140,8 +141,8 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   #begin(status: number, phrase: string, headers: string[]): void {
-    // A client that heard of the shutdown sends its next request elsewhere.
-    if (this.#plane.isDraining()) this.#res.shouldKeepAlive = false;
+    // A client that reads this sends its next request elsewhere.
+    if (this.#plane.isEnding()) this.#res.shouldKeepAlive = false;
     this.#res.writeHead(status, phrase, headers);
   }
 

@@ -66,7 +66,8 @@ export class Gateway {
   readonly #faults: FaultLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
-  #draining = false;
+  #ending = false;
+  #refusing = false;
 
   constructor(options: GatewayOptions, externals: GatewayExternals) {
     const { audit, clock, log, metrics, spent, limits, tracing } = externals;
@@ -78,7 +79,7 @@ export class Gateway {
     this.#limits = limits;
     this.#tracing = tracing;
     this.#faults = new FaultLog(log, clock);
-    this.#plane = { spent, audited: audit !== noAudit, isDraining: () => this.#draining };
+    this.#plane = { spent, audited: audit !== noAudit, isEnding: () => this.#ending };
   }
 
   /** New rules for the requests that come from now on. */
@@ -91,9 +92,15 @@ export class Gateway {
     return this.#faults.recent;
   }
 
+  /** Every response from now on is the last of its connection. */
+  endConnections(): void {
+    this.#ending = true;
+  }
+
   /** Refuses the requests that come from now on. */
-  drain(): void {
-    this.#draining = true;
+  refuseRequests(): void {
+    this.#ending = true;
+    this.#refusing = true;
   }
 
   /** One request from its head to the end of its answer. Never rejects. */
@@ -124,7 +131,7 @@ export class Gateway {
     } catch (thrown) {
       answer.drop();
       const failure = asGatewayError(thrown);
-      const close = isLast(visit, failure);
+      const close = isLast(visit, failure, this.#ending);
       // At once: the request behind it is read while the record of this one is written.
       if (close) visit.refuseRest();
       const error = await this.#recordFailure(failure, trail, answer);
@@ -184,7 +191,7 @@ export class Gateway {
 
   #admit(): void {
     if (this.#audit.refusing) throw auditUnavailable();
-    if (this.#draining) {
+    if (this.#refusing) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
   }
@@ -214,9 +221,9 @@ export class Gateway {
  * Whether nothing more may come on the connection. Where a request ends that could not be read, and whether a body
  * follows that was not asked for, is anybody's guess: what comes next could be the smuggled part of it.
  */
-function isLast({ res, expectsContinue }: Visit, { code }: GatewayError): boolean {
+function isLast({ res, expectsContinue }: Visit, { code }: GatewayError, ending: boolean): boolean {
   if (res.destroyed || res.headersSent) return false;
-  return expectsContinue || code === 'bad-request' || code === 'draining';
+  return expectsContinue || ending || code === 'bad-request';
 }
 
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */

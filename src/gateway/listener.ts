@@ -8,7 +8,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
-import { type AddressInfo, Socket } from 'node:net';
+import { type AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
@@ -90,11 +90,27 @@ export class Listener {
     this.#tlsServer?.setSecureContext(secureContext(tls));
   }
 
+  /**
+   * Takes no more connections, and one more request on each that is open. Resolves when all are closed, or broken off
+   * after `graceMs`. A connection without a request ends after keepAliveTimeout, as its client expects.
+   */
+  async drain(graceMs: number): Promise<void> {
+    this.#gateway.endConnections();
+    // Not http's own close(): it cuts connections off on which a request may be on its way.
+    await this.#closed(() => NetServer.prototype.close.call(this.#server), graceMs);
+    // Ends Node's own timer, too.
+    this.#server.close();
+  }
+
   /** Takes no more requests; resolves when those under way are done, or broken off after `graceMs`. */
   async close(graceMs: number): Promise<void> {
-    this.#gateway.drain();
+    this.#gateway.refuseRequests();
+    await this.#closed(() => this.#server.close(), graceMs);
+  }
+
+  async #closed(close: () => unknown, graceMs: number): Promise<void> {
     const closed = once(this.#server, 'close');
-    this.#server.close();
+    close();
     const timer = setTimeout(() => this.#server.closeAllConnections(), graceMs);
     await closed;
     clearTimeout(timer);

@@ -94,6 +94,7 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
       listen: { port: 0 },
       control: { port: 0 },
       anonymous: true,
+      drain: { delay: '0s' },
       credentials: { demo: { username: { value: 'demo-user' }, password: { file: 'password' } } },
       deployments: {
         submissions: {

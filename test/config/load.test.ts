@@ -37,6 +37,7 @@ describe('a configuration that is right', () => {
     const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
+      drain: { delay: 5_000, timeout: 30_000 },
       control: { address: '127.0.0.1', port: 8081 },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
@@ -79,6 +80,7 @@ describe('a configuration that is right', () => {
       '      - { deployment: d }',
       '  - { id: nobody, identify: { addresses: [10.0.0.2] } }',
       'anonymous: true',
+      'drain: { delay: 0s, timeout: 1m }',
       'log: { level: warn, requests: true }',
       'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
       'deployments:',
@@ -109,6 +111,7 @@ describe('a configuration that is right', () => {
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
+      drain: { delay: 0, timeout: 60_000 },
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
       clients: [
         {

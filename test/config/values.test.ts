@@ -33,6 +33,19 @@ const listeners: Case[] = [
     ['7:19 deployments.d.forwardTrace: must be true or false'],
   ],
   [
+    'a delay without unit, and no time to drain',
+    `${RIGHT}\ndrain: { delay: 5, timeout: 0s }`,
+    [
+      `3:17 drain.delay: 5 ${DURATION}`,
+      '3:29 drain.timeout: 0s is out of range: write a duration from 1ms to 24d',
+    ],
+  ],
+  [
+    'a delay that no timer measures',
+    `${RIGHT}\ndrain: { delay: 30d }`,
+    ['3:17 drain.delay: 30d is out of range: write a duration from 0s to 24d'],
+  ],
+  [
     'a port as text',
     `${RIGHT}\nlisten: { port: "80" }`,
     ['3:17 listen.port: must be a whole number from 0 to 65535'],

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { parseAllDocuments } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
+import { defaultDrainSeconds } from '../support/drain-time.ts';
 import { repository } from '../support/repository.ts';
 
 const read = (name: string): Promise<string> => readFile(join(repository, name), 'utf8');
@@ -55,9 +56,7 @@ test('selects its own pods, probes its own ports, and mounts its own volumes', a
 });
 
 test('leaves longer for a drain than a drain takes, and nothing to root', () => {
-  expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThan(
-    30 + container.lifecycle.preStop.sleep.seconds,
-  );
+  expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThan(defaultDrainSeconds());
   expect(pod.spec.securityContext).toMatchObject({ runAsNonRoot: true, fsGroup: 1000 });
   expect(container.securityContext).toMatchObject({
     readOnlyRootFilesystem: true,

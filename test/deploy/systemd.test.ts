@@ -3,7 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { runCommand } from '../support/command.ts';
+import { defaultDrainSeconds } from '../support/drain-time.ts';
 import { repository } from '../support/repository.ts';
+
+test('systemd waits for longer than a drain takes', async () => {
+  const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');
+  expect(Number(/^TimeoutStopSec=(\d+)s$/m.exec(unit)?.[1])).toBeGreaterThan(defaultDrainSeconds());
+});
 
 test('systemd takes the unit, and finds little to expose', async () => {
   const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');

@@ -16,6 +16,7 @@ need redis-server redis-server
 need redis-cli redis-tools
 need age age
 need squid squid
+need haproxy haproxy
 need strace strace
 need prlimit util-linux
 need prometheus prometheus
@@ -50,7 +51,7 @@ if [ ! -e "$policy" ]; then
 fi
 # shellcheck disable=SC2086 # one word for each package
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-for service in lighttpd redis-server squid prometheus; do
+for service in haproxy lighttpd redis-server squid prometheus; do
   case "$missing " in
   *" $service "*) $as_root update-rc.d "$service" disable ;;
   esac

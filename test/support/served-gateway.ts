@@ -26,7 +26,9 @@ export interface ServedGateway {
   readonly logged: Record<string, unknown>[];
   /** Ends the process without a chance to leave anything behind (SIGKILL). */
   kill(): Promise<void>;
-  /** Ends it as an orchestrator does (SIGTERM): requests under way are finished. Can be called again. */
+  /** Ends it as an orchestrator does (SIGTERM). Can be called again. */
+  drain(): Promise<void>;
+  /** Ends it as Ctrl-C does (SIGINT): requests under way are finished, nothing is waited for. Can be called again. */
   close(): Promise<void>;
 }
 
@@ -82,7 +84,7 @@ export async function serveGateway(
     await ended;
     await rm(folder, { recursive: true, force: true });
   };
-  const close = (): Promise<void> => end('SIGTERM');
+  const close = (): Promise<void> => end('SIGINT');
   const up = await new Promise<{ listen: string; control: string }>((resolve, reject) => {
     createInterface(child.stderr)
       .on('line', (line) => {
@@ -113,6 +115,7 @@ export async function serveGateway(
     printed,
     logged,
     kill: () => end('SIGKILL'),
+    drain: () => end('SIGTERM'),
     close,
   };
 }

@@ -39,7 +39,7 @@ test('drained by SIGTERM after some use, it leaves the nonce: the next process g
   const load = startLoad([owner.origin]);
   await until(() => counts().accepted > 50);
   const { failures } = await load.end();
-  await owner.close();
+  await owner.drain();
   const { challenges, accepted } = counts();
 
   const heir = await serve();
