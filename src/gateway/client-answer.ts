@@ -10,7 +10,6 @@ import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './
 import type { Trail } from './trail.ts';
 
 const NONE: readonly never[] = [];
-const ASCII = /^[\x20-\x7e]*$/;
 /** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
 const MOST_HELD = 64 * 1024;
 
@@ -82,15 +81,13 @@ export class ClientAnswer implements AnswerSink, Waiter {
   head(status: number, reason: string, headers: readonly string[]): void {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    // undici reads the phrase as UTF-8, Node takes the characters for bytes.
-    const phrase = ASCII.test(reason) ? reason : Buffer.from(reason, 'utf8').toString('latin1');
     const fields = inboundHeaders(headers, this.#trail.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     if (!this.#plane.audited) {
-      this.#begin(status, phrase, fields);
+      this.#begin(status, reason, fields);
       return;
     }
-    this.#held = { status, phrase, headers: fields, chunks: [], size: 0, trailers: undefined };
+    this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
     this.#trail.answered(status, this);
   }
 

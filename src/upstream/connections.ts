@@ -1,8 +1,10 @@
 import { type Dispatcher, Pool } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import { Connection } from './connection.ts';
 import { connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
+import { MAX_HEAD_BYTES } from './response-heads.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 export interface ConnectionOptions {
@@ -32,7 +34,18 @@ export class Connections {
   constructor(options: ConnectionOptions, clock: Clock) {
     const { origin, timeouts, tls, egress } = options;
     this.#egress = egress;
+    const connect = connector(
+      { origin, tls, egress, timeout: timeouts.connect },
+      {
+        clock,
+        proxyCredential: () => this.#proxyCredential,
+        onTls: (seen) => {
+          this.#tlsSeen = seen;
+        },
+      },
+    );
     this.#pool = new Pool(origin, {
+      factory: (url, settings) => new Connection(url, settings, connect),
       connections: options.connections,
       pipelining: 1,
       // One connection carries one request at a time: what an upstream refuses or resets then hits
@@ -40,16 +53,8 @@ export class Connections {
       allowH2: false,
       headersTimeout: timeouts.response,
       bodyTimeout: timeouts.idle,
-      connect: connector(
-        { origin, tls, egress, timeout: timeouts.connect },
-        {
-          clock,
-          proxyCredential: () => this.#proxyCredential,
-          onTls: (seen) => {
-            this.#tlsSeen = seen;
-          },
-        },
-      ),
+      // Of the trailers; those of the head are bounded before undici sees them.
+      maxHeaderSize: MAX_HEAD_BYTES,
     });
   }
 

@@ -3,6 +3,7 @@ import type { Dispatcher } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
+import type { ConnectionDispatchOptions } from './connection.ts';
 import { asGatewayError, isConnectionLost } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
 
@@ -24,6 +25,8 @@ export interface ExchangeRequest {
   readonly headers: readonly string[];
   readonly body: Buffer | AsyncIterable<Buffer> | null;
   readonly cancellation: Cancellation;
+  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
+  readonly freshConnection?: boolean;
   /** What it is part of; undefined: nothing is traced. */
   readonly trace: TracedWork | undefined;
   /**
@@ -57,13 +60,14 @@ export function exchange(
   sink: AnswerSink,
 ): Promise<ExchangeResult> {
   return new Promise((resolve, reject) => {
-    const { method, target: path, headers, body, cancellation } = request;
+    const { method, target: path, headers, body, cancellation, freshConnection = false } = request;
     if (cancellation.reason !== undefined) {
       reject(cancellation.reason);
       return;
     }
     const handler = new Exchange(request, sink, resolve, reject);
-    dispatcher.dispatch({ method, path, headers, body } as Dispatcher.DispatchOptions, handler);
+    const options = { method, path, headers, body, freshConnection };
+    dispatcher.dispatch(options as ConnectionDispatchOptions, handler);
   });
 }
 

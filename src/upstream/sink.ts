@@ -5,8 +5,8 @@ export interface CredentialUsed {
 }
 
 /**
- * Where an upstream's answer goes, as it comes. Header and trailer lists are flat: name, value,
- * name, value …, Latin-1 text as on the wire.
+ * Where an upstream's answer goes, as it comes. Header and trailer lists are flat: name, value, name, value …
+ * They and the reason phrase are Latin-1 text as on the wire.
  */
 export interface AnswerSink {
   /** The request goes to the upstream, once more, with this credential. */

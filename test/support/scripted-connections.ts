@@ -1,0 +1,133 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
+import { createServer as createTlsServer } from 'node:tls';
+import type { KeyPair } from '../../src/simulator/certificates.ts';
+
+/** One connection to an upstream that a test writes byte for byte. */
+export class UpstreamConnection {
+  /** The first is 1. */
+  readonly number: number;
+  readonly #socket: Socket;
+  /** The TCP connection; of TLS the one below it. */
+  readonly #wire: Socket;
+  #received = '';
+  #news: (() => void) | undefined;
+
+  constructor(number: number, socket: Socket, wire: Socket) {
+    this.number = number;
+    this.#socket = socket;
+    this.#wire = wire;
+    socket.setNoDelay(true);
+    const tell = (): void => this.#news?.();
+    socket.on('error', () => socket.destroy());
+    socket.on('close', tell);
+    socket.on('data', (chunk: Buffer) => {
+      this.#received += chunk.toString('latin1');
+      tell();
+    });
+  }
+
+  /** The head of the next request; undefined: the connection closed before one came whole. */
+  async request(): Promise<string | undefined> {
+    for (;;) {
+      const end = this.#received.indexOf('\r\n\r\n');
+      if (end !== -1) {
+        const head = this.#received.slice(0, end);
+        this.#received = this.#received.slice(end + 4);
+        return head;
+      }
+      if (this.#socket.destroyed) return undefined;
+      await new Promise<void>((resolve) => {
+        this.#news = resolve;
+      });
+    }
+  }
+
+  /** Latin-1 text; resolves when it has been sent. */
+  async write(text: string): Promise<void> {
+    await new Promise<void>((resolve) => this.#socket.write(text, 'latin1', () => resolve()));
+  }
+
+  /** Each byte in a packet, and with TLS a record, of its own. */
+  async trickle(text: string): Promise<void> {
+    for (const byte of text) {
+      await this.write(byte);
+      await turn();
+    }
+  }
+
+  /** Ends the connection; with TLS after a close_notify. */
+  end(): void {
+    this.#socket.end();
+  }
+
+  /** Ends the TCP connection, without a close_notify. */
+  cut(): void {
+    this.#wire.end();
+  }
+
+  /** Resets the TCP connection. */
+  reset(): void {
+    this.#wire.resetAndDestroy();
+  }
+
+  /** Resolves when the other side has closed the connection. */
+  async closed(): Promise<void> {
+    if (!this.#socket.destroyed) await once(this.#socket, 'close');
+  }
+
+  destroy(): void {
+    this.#wire.destroy();
+    this.#socket.destroy();
+  }
+}
+
+export interface ScriptedConnections {
+  /** `https://127.0.0.1:PORT`, or `http:` without TLS. */
+  readonly origin: string;
+  /** Connections that were made. */
+  readonly count: number;
+  /** Rejects with what the script threw. */
+  close(): Promise<void>;
+}
+
+/** An upstream whose every connection follows the script; with `tls` over TLS. */
+export async function startConnections(
+  script: (connection: UpstreamConnection) => Promise<void>,
+  tls?: KeyPair,
+): Promise<ScriptedConnections> {
+  const open = new Set<UpstreamConnection>();
+  const failures: unknown[] = [];
+  let count = 0;
+  const serve = (socket: Socket, wire: Socket): void => {
+    count += 1;
+    const connection = new UpstreamConnection(count, socket, wire);
+    open.add(connection);
+    socket.on('close', () => open.delete(connection));
+    script(connection).catch((error) => failures.push(error));
+  };
+  // TLS takes over the handle of the socket below it, through which it can be ended without a close_notify.
+  const wires = new Map<number | undefined, Socket>();
+  const server: Server =
+    tls === undefined
+      ? createServer((socket) => serve(socket, socket))
+      : createTlsServer(tls, (socket) => serve(socket, wires.get(socket.remotePort) ?? socket));
+  server.on('connection', (wire: unknown) => {
+    if (tls !== undefined && wire instanceof Socket) wires.set(wire.remotePort, wire);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    origin: `${tls === undefined ? 'http' : 'https'}://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    get count() {
+      return count;
+    },
+    close: async () => {
+      server.close();
+      for (const connection of open) connection.destroy();
+      await once(server, 'close');
+      if (failures.length > 0) throw failures[0];
+    },
+  };
+}
