@@ -67,7 +67,7 @@ export function unreliableStore(
 }
 
 /** Numbers from 0 to 1 that only the seed decides (mulberry32). */
-function generator(seed: number): () => number {
+export function generator(seed: number): () => number {
   let state = seed;
   return () => {
     state = (state + 0x6d2b79f5) | 0;
