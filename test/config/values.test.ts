@@ -36,7 +36,7 @@ const listeners: Case[] = [
     'a delay without unit, and no time to drain',
     `${RIGHT}\ndrain: { delay: 5, timeout: 0s }`,
     [
-      `3:17 drain.delay: 5 ${DURATION}`,
+      `3:17 drain.delay: "5" ${DURATION}`,
       '3:29 drain.timeout: 0s is out of range: write a duration from 1ms to 24d',
     ],
   ],
