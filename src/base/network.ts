@@ -28,12 +28,13 @@ const MAPPED_BITS = 96;
 
 /** The addresses that begin alike, such as 10.1.0.0/16; a single address is a network of one. */
 export class Network {
-  readonly #address: Address;
+  /** Its first address. */
+  readonly first: Address;
   /** How many bits are alike. */
   readonly bits: number;
 
   private constructor(address: Address, bits: number) {
-    this.#address = address;
+    this.first = address;
     this.bits = bits;
   }
 
@@ -58,16 +59,16 @@ export class Network {
   }
 
   contains(address: Address): boolean {
-    return address.kind() === this.#address.kind() && address.match([this.#address, this.bits]);
+    return address.kind() === this.first.kind() && address.match([this.first, this.bits]);
   }
 
   /** Whether every address of the other network is in this one. */
   covers(other: Network): boolean {
-    return this.bits <= other.bits && this.contains(other.#address);
+    return this.bits <= other.bits && this.contains(other.first);
   }
 
   toString(): string {
-    return `${this.#address.toString()}/${this.bits}`;
+    return `${this.first.toString()}/${this.bits}`;
   }
 
   toJSON(): string {

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { ParameterLimit, Rule } from '../policy/client.ts';
 import type { Complaint, Path } from './faults.ts';
 import { isMethod } from './operations.ts';
-import { keysAt, textAt, valueAt } from './tree.ts';
+import { hasKeyAt, keysAt, listKeysAt, textAt, valueAt } from './tree.ts';
 import { record, SECTION, text, whole } from './values.ts';
 
 const EVERYTHING = '*';
@@ -74,7 +74,7 @@ export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
     if (deployment === undefined) continue;
     const section = ['deployments', deployment];
     if (valueAt(tree, section) === undefined) {
-      const known = keysAt(tree, ['deployments']).join(', ');
+      const known = listKeysAt(tree, ['deployments']);
       yield {
         path: [...at, 'deployment'],
         message: `names a deployment that does not exist: deployments has ${known}`,
@@ -85,7 +85,7 @@ export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
       ['sites', 'a site'],
       ['operations', 'an operation'],
     ] as const) {
-      yield* namesExist(tree, [...at, key], { deployment, what, known: keysAt(tree, [...section, key]) });
+      yield* namesExist(tree, [...at, key], { deployment, what, section: [...section, key] });
     }
     yield* parameterNames(tree, [...at, 'parameters']);
   }
@@ -95,19 +95,21 @@ interface Named {
   readonly deployment: string;
   /** With its article. */
   readonly what: string;
-  readonly known: readonly string[];
+  /** The mapping that has the names. */
+  readonly section: Path;
 }
 
-function* namesExist(tree: unknown, path: Path, { deployment, what, known }: Named): Generator<Complaint> {
+function* namesExist(tree: unknown, path: Path, { deployment, what, section }: Named): Generator<Complaint> {
   for (const index of keysOfList(tree, path)) {
     const name = textAt(tree, [...path, index]);
-    if (name === undefined || name === EVERYTHING || known.includes(name)) continue;
+    if (name === undefined || name === EVERYTHING || hasKeyAt(tree, section, name)) continue;
+    const known = listKeysAt(tree, section);
     yield {
       path: [...path, index],
       message:
-        known.length === 0
+        known === ''
           ? `names ${what}, and the deployment ${deployment} describes none: write "*"`
-          : `names ${what} that does not exist: the deployment ${deployment} has ${known.join(', ')}`,
+          : `names ${what} that does not exist: the deployment ${deployment} has ${known}`,
     };
   }
 }

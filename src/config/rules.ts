@@ -5,7 +5,7 @@ import { egressFits } from './egress.ts';
 import type { Complaint, Path } from './faults.ts';
 import { operationsFit } from './operations.ts';
 import { redisFits } from './redis.ts';
-import { keysAt, textAt, valueAt } from './tree.ts';
+import { hasKeyAt, keysAt, listKeysAt, textAt, valueAt } from './tree.ts';
 import { upstreamTlsFits } from './upstream-tls.ts';
 import { NAME } from './values.ts';
 
@@ -161,12 +161,10 @@ function* credentialFits(tree: unknown, deployment: string): Generator<Complaint
 }
 
 function* credentialExists(tree: unknown, use: Path, name: string): Generator<Complaint> {
-  const known = keysAt(tree, ['credentials']);
-  if (!known.includes(name)) {
-    const right =
-      known.length === 0 ? 'describe it under credentials' : `credentials has ${known.join(', ')}`;
-    yield { path: use, message: `names a credential that does not exist: ${right}` };
-  }
+  if (hasKeyAt(tree, ['credentials'], name)) return;
+  const known = listKeysAt(tree, ['credentials']);
+  const right = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
+  yield { path: use, message: `names a credential that does not exist: ${right}` };
 }
 
 function* matchedTwice(tree: unknown, rule: string, normal: (text: string) => string): Generator<Complaint> {

@@ -1,14 +1,17 @@
 import {
+  type Alias,
   type Document,
   isAlias,
+  isCollection,
   isMap,
   isNode,
   isScalar,
   isSeq,
   LineCounter,
+  type Node,
   type Pair,
   parseDocument,
-  visit,
+  type YAMLMap,
 } from 'yaml';
 import type { Complaint, Fault, Path } from './faults.ts';
 import { formatPath } from './faults.ts';
@@ -40,7 +43,6 @@ const SYNTAX: Readonly<Record<string, string>> = {
     'the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
   BAD_SCALAR_START: 'a plain text cannot start with @ or `: put it in quotes',
   BLOCK_AS_IMPLICIT_KEY: 'a second ": " on one line: put the text in quotes, or start a new line',
-  DUPLICATE_KEY: 'the key stands twice in this mapping: keep one of them',
   MISSING_CHAR: 'a quote, bracket, comma or colon is missing: close what is open, write ": " after a key',
   MULTILINE_IMPLICIT_KEY: 'a key goes over several lines: write "key: value" on one line',
   MULTIPLE_DOCS: 'a second document starts here: keep one document in the file',
@@ -55,7 +57,13 @@ const OTHER_SYNTAX = 'this is not YAML: write "key: value", one on a line';
 /** Reads YAML. Whatever the text is, it does not throw: errors are among `syntaxFaults`. */
 export function readYaml(text: string, file: string): YamlSource {
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, stringKeys: true });
+  const document = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    stringKeys: true,
+    // The parser compares each key with every other one; `survey` takes one look at each.
+    uniqueKeys: false,
+  });
 
   const fault = (offset: number, path: Path, message: string): Fault => {
     const { line, col } = lines.linePos(offset);
@@ -66,7 +74,8 @@ export function readYaml(text: string, file: string): YamlSource {
   const syntaxFaults = problems.map((problem) =>
     fault(problem.pos[0], [], SYNTAX[problem.code] ?? OTHER_SYNTAX),
   );
-  for (const offset of danglingAliases(document)) {
+  const { repeatedKeys, danglingAliases, targets } = survey(document);
+  for (const offset of danglingAliases) {
     syntaxFaults.push(
       fault(offset, [], 'the alias has no anchor before it: put text that starts with * in quotes'),
     );
@@ -74,7 +83,7 @@ export function readYaml(text: string, file: string): YamlSource {
 
   let value: unknown;
   // A key that stands twice leaves the rest readable; every other error makes the rest a guess.
-  if (syntaxFaults.length === document.errors.filter((error) => error.code === 'DUPLICATE_KEY').length) {
+  if (syntaxFaults.length === 0) {
     try {
       value = document.toJS();
     } catch {
@@ -82,62 +91,106 @@ export function readYaml(text: string, file: string): YamlSource {
       syntaxFaults.push(fault(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
+  for (const offset of repeatedKeys) {
+    syntaxFaults.push(fault(offset, [], 'the key stands twice in this mapping: keep one of them'));
+  }
 
+  const places = new Places(document, targets);
   return {
     value,
     syntaxFaults,
     faultAt: ({ path, key, message }) => {
-      const offset = key === undefined ? offsetOf(document, path, 'value') : offsetOf(document, key, 'key');
+      const offset = key === undefined ? places.offsetOf(path, 'value') : places.offsetOf(key, 'key');
       return fault(offset, path, message);
     },
   };
 }
 
-function danglingAliases(document: Document): number[] {
-  const offsets: number[] = [];
-  visit(document, {
-    Alias(_key, alias) {
-      if (alias.resolve(document) === undefined) {
-        offsets.push(startOf(alias));
-      }
-    },
-  });
-  return offsets;
+interface Survey {
+  /** Offsets of keys that their mapping has already. */
+  readonly repeatedKeys: readonly number[];
+  /** Offsets of aliases without an anchor before them. */
+  readonly danglingAliases: readonly number[];
+  /** What each of the other aliases stands for. */
+  readonly targets: ReadonlyMap<Alias, Node>;
 }
 
-function offsetOf(document: Document, path: Path, target: 'key' | 'value'): number {
-  let place: Place = { key: undefined, value: document.contents };
-  for (const segment of path) {
-    const parent = isAlias(place.value) ? place.value.resolve(document) : place.value;
-    const next = stepInto(parent, segment);
-    if (next === undefined) {
-      return startOf(isNode(place.key) ? place.key : place.value);
+/** Looks once at each node, in the order of the text: an alias stands for the latest anchor of its name. */
+function survey(document: Document): Survey {
+  const anchors = new Map<string, Node>();
+  const found = { repeatedKeys: [] as number[], danglingAliases: [] as number[], targets: new Map() };
+  const look = (node: unknown): void => {
+    if (isAlias(node)) {
+      const target = anchors.get(node.source);
+      if (target === undefined) found.danglingAliases.push(startOf(node));
+      else found.targets.set(node, target);
+      return;
     }
-    place = next;
-  }
-  const atKey = isNode(place.key) && (target === 'key' || isEmpty(place.value));
-  return startOf(atKey ? place.key : place.value);
+    if ((isScalar(node) || isCollection(node)) && node.anchor !== undefined) anchors.set(node.anchor, node);
+    if (isSeq(node)) for (const item of node.items) look(item);
+    if (isMap(node)) lookAtPairs(node.items);
+  };
+  const lookAtPairs = (pairs: readonly Pair[]): void => {
+    const keys = new Set<unknown>();
+    for (const { key, value } of pairs) {
+      const name = isScalar(key) ? key.value : key;
+      if (keys.has(name)) found.repeatedKeys.push(startOf(key));
+      keys.add(name);
+      look(key);
+      look(value);
+    }
+  };
+  look(document.contents);
+  return found;
 }
 
 /** A value of the document, and its key unless it is an item of a list or the whole. */
 interface Place {
-  key: unknown;
-  value: unknown;
+  readonly key: unknown;
+  readonly value: unknown;
 }
 
-function stepInto(parent: unknown, segment: string | number): Place | undefined {
-  if (isMap(parent)) {
-    return pairOf(parent.items, segment);
-  }
-  if (isSeq(parent) && typeof segment === 'number' && segment < parent.items.length) {
-    return { key: undefined, value: parent.items[segment] };
-  }
-  return undefined;
-}
+/** Where keys and values stand. Each mapping that a path leads through is indexed once. */
+class Places {
+  readonly #root: Place;
+  readonly #targets: Survey['targets'];
+  readonly #indexes = new Map<unknown, ReadonlyMap<string, Pair>>();
 
-/** The last pair of a key, as it is the one whose value counts. */
-function pairOf(pairs: readonly Pair[], segment: string | number): Pair | undefined {
-  return pairs.findLast(({ key }) => isScalar(key) && String(key.value) === String(segment));
+  constructor(document: Document, targets: Survey['targets']) {
+    this.#root = { key: undefined, value: document.contents };
+    this.#targets = targets;
+  }
+
+  offsetOf(path: Path, target: 'key' | 'value'): number {
+    let place = this.#root;
+    for (const segment of path) {
+      const next = this.#stepInto(place.value, segment);
+      if (next === undefined) {
+        return startOf(isNode(place.key) ? place.key : place.value);
+      }
+      place = next;
+    }
+    const atKey = isNode(place.key) && (target === 'key' || isEmpty(place.value));
+    return startOf(atKey ? place.key : place.value);
+  }
+
+  #stepInto(value: unknown, segment: string | number): Place | undefined {
+    const parent = isAlias(value) ? this.#targets.get(value) : value;
+    if (isMap(parent)) return this.#indexOf(parent).get(String(segment));
+    if (isSeq(parent) && typeof segment === 'number' && segment < parent.items.length) {
+      return { key: undefined, value: parent.items[segment] };
+    }
+    return undefined;
+  }
+
+  #indexOf(map: YAMLMap): ReadonlyMap<string, Pair> {
+    // The last pair of a key is the one whose value counts.
+    const index =
+      this.#indexes.get(map) ??
+      new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));
+    this.#indexes.set(map, index);
+    return index;
+  }
 }
 
 function startOf(node: unknown): number {

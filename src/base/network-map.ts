@@ -1,0 +1,36 @@
+import type { Address, Network } from './network.ts';
+
+/** Values filed under networks. A look-up costs as much as there are lengths of prefixes, not networks. */
+export class NetworkMap<T> {
+  /** By kind of address and length of the prefix, then by the bits of the prefix. */
+  readonly #byLength = new Map<string, { kind: string; bits: number; byPrefix: Map<bigint, T[]> }>();
+
+  add(network: Network, value: T): void {
+    const { first, bits } = network;
+    const kind = first.kind();
+    const length = this.#byLength.get(`${kind}/${bits}`) ?? { kind, bits, byPrefix: new Map() };
+    this.#byLength.set(`${kind}/${bits}`, length);
+    const prefix = prefixOf(numberOf(first), first, bits);
+    const filed = length.byPrefix.get(prefix);
+    if (filed === undefined) length.byPrefix.set(prefix, [value]);
+    else filed.push(value);
+  }
+
+  /** The values of every network that holds the address; with `bits`, all addresses that begin so. */
+  *holding(address: Address, bits = Number.POSITIVE_INFINITY): Generator<T> {
+    const kind = address.kind();
+    const number = numberOf(address);
+    for (const length of this.#byLength.values()) {
+      if (length.kind !== kind || length.bits > bits) continue;
+      yield* length.byPrefix.get(prefixOf(number, address, length.bits)) ?? [];
+    }
+  }
+}
+
+function numberOf(address: Address): bigint {
+  return BigInt(`0x${Buffer.from(address.toByteArray()).toString('hex')}`);
+}
+
+function prefixOf(number: bigint, address: Address, bits: number): bigint {
+  return number >> BigInt((address.kind() === 'ipv4' ? 32 : 128) - bits);
+}
