@@ -9,7 +9,6 @@ import type { Visit } from './client-request.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { Trail } from './trail.ts';
 
-const NONE: readonly never[] = [];
 /** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
 const MOST_HELD = 64 * 1024;
 
@@ -22,11 +21,14 @@ export interface DataPlane {
   isEnding(): boolean;
 }
 
-/** What came of an answer before its record was written. */
-interface Held {
+interface Head {
   readonly status: number;
   readonly phrase: string;
   readonly headers: string[];
+}
+
+/** What came of an answer before its record was written. */
+interface Held extends Head {
   readonly chunks: Buffer[];
   size: number;
   /** Undefined: the end has not come. */
@@ -44,8 +46,11 @@ export class ClientAnswer implements AnswerSink, Waiter {
   readonly #res: ServerResponse;
   readonly #plane: DataPlane;
   #resume: (() => void) | undefined;
-  #early: readonly [number, readonly string[]][] = NONE;
+  /** Interim responses that wait for the record. */
+  #early: [number, readonly string[]][] | undefined;
   #held: Held | undefined;
+  /** Of a response of which no byte has left. */
+  #head: Head | undefined;
   #unrecorded = false;
   #dropped = false;
   #onSettled: (() => void) | undefined;
@@ -74,8 +79,12 @@ export class ClientAnswer implements AnswerSink, Waiter {
     // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
     // It is a part of the answer, which has no record yet.
-    if (this.#plane.audited) this.#early = [...this.#early, [status, interimHeaders(headers)]];
-    else this.#res.writeInformation(status, interimHeaders(headers));
+    if (this.#plane.audited) {
+      this.#early ??= [];
+      this.#early.push([status, interimHeaders(headers)]);
+    } else {
+      this.#res.writeInformation(status, interimHeaders(headers));
+    }
   }
 
   head(status: number, reason: string, headers: readonly string[]): void {
@@ -84,7 +93,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
     const fields = inboundHeaders(headers, this.#trail.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     if (!this.#plane.audited) {
-      this.#begin(status, reason, fields);
+      this.#begin({ status, phrase: reason, headers: fields });
       return;
     }
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
@@ -126,18 +135,44 @@ export class ClientAnswer implements AnswerSink, Waiter {
   /** What is held back is not to be sent any more. */
   drop(): void {
     this.#dropped = true;
+    this.#head = undefined;
   }
 
-  #release({ status, phrase, headers, chunks, trailers }: Held): void {
-    for (const [code, fields] of this.#early) this.#res.writeInformation(code, fields);
-    this.#begin(status, phrase, headers);
+  #release(held: Held): void {
+    const { chunks, trailers } = held;
+    for (const [code, fields] of this.#early ?? []) this.#res.writeInformation(code, fields);
+    this.#begin(held);
     let more = true;
     for (const chunk of chunks) more = this.#pass(chunk);
     if (trailers !== undefined) this.#finish(trailers);
     else if (more && chunks.length > 0) this.#resume?.();
   }
 
-  #begin(status: number, phrase: string, headers: string[]): void {
+  /**
+   * The head leaves with the first bytes of the body: until then a problem document can still take its place. If the
+   * length is unknown, as of server-sent events, the first bytes may be long in coming, so the head waits for them
+   * only until the end of this turn of the event loop.
+   */
+  #begin(head: Head): void {
+    this.#head = head;
+    if (fieldValues(head.headers, 'content-length').length === 0) setImmediate(ClientAnswer.#sendHead, this);
+  }
+
+  static #sendHead(answer: ClientAnswer): void {
+    if (answer.#head === undefined) return;
+    try {
+      answer.#writeHead();
+      answer.#res.flushHeaders();
+    } catch (error) {
+      const detail = 'The head of the response could not be sent.';
+      answer.#cancellation.cancel(new GatewayError('internal-error', detail, error));
+    }
+  }
+
+  #writeHead(): void {
+    if (this.#head === undefined) return;
+    const { status, phrase, headers } = this.#head;
+    this.#head = undefined;
     // A client that reads this sends its next request elsewhere.
     if (this.#plane.isEnding()) this.#res.shouldKeepAlive = false;
     this.#res.writeHead(status, phrase, headers);
@@ -152,6 +187,8 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   #pass(chunk: Buffer): boolean {
+    if (this.#dropped || chunk.length === 0) return true;
+    this.#writeHead();
     this.bytes += chunk.length;
     this.#plane.spent.add(chunk.length);
     const more = this.#res.write(chunk);
@@ -169,6 +206,8 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   #finish(trailers: readonly string[]): void {
+    if (this.#dropped) return;
+    this.#writeHead();
     if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
     this.#res.end();
   }

@@ -7,8 +7,10 @@ import type { ConnectionDispatchOptions } from './connection.ts';
 import { asGatewayError, isConnectionLost } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
 
-/** How much of a 401's body is read so that its connection can be used again, in bytes. */
+/** How much of a 401's body is read so that its connection can be used again, in bytes … */
 const DRAIN_LIMIT = 64 * 1024;
+/** … and for how long, in milliseconds. */
+const DRAIN_TIME = 1_000;
 const EMPTY = Buffer.alloc(0);
 
 /** Checks an answer's body while it passes. */
@@ -39,7 +41,7 @@ export interface ExchangeRequest {
 export type ExchangeResult =
   /** The answer went to the sink, whole. */
   | { readonly kind: 'answered'; readonly status: number }
-  /** A 401, its body drained. Nothing reached the sink. */
+  /** A 401. Its body was read, or the connection closed. Nothing reached the sink. */
   | {
       readonly kind: 'challenged';
       readonly challenges: readonly string[];
@@ -79,6 +81,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   #status = 0;
   #challenge: ExchangeResult | undefined;
   #drained = 0;
+  #drainTimer: NodeJS.Timeout | undefined;
   #proof: BodyProof | undefined;
   #held: Buffer = EMPTY;
 
@@ -122,6 +125,7 @@ class Exchange implements Dispatcher.DispatchHandler {
         setCookies: fieldLines(headers['set-cookie']),
         date: headers.date,
       };
+      this.#drainTimer = setTimeout(() => this.#endDrain(controller), DRAIN_TIME);
       return;
     }
     this.#proof = this.#request.onHead(status, fieldLines(headers['authentication-info']));
@@ -132,10 +136,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.#challenge !== undefined) {
       this.#drained += chunk.length;
-      if (this.#drained > DRAIN_LIMIT) {
-        this.#finish(this.#challenge);
-        controller.abort(new GatewayError('upstream-protocol', 'The body of a 401 is too long.'));
-      }
+      if (this.#drained > DRAIN_LIMIT) this.#endDrain(controller);
       return;
     }
     if (!this.#sink.data(this.#proof === undefined ? chunk : this.#prove(chunk))) controller.pause();
@@ -158,11 +159,19 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    if (this.#status === 0 && this.#request.cancellation.reason === undefined && isConnectionLost(error)) {
+    const givenUp = this.#request.cancellation.reason !== undefined;
+    if (this.#challenge !== undefined && !givenUp) {
+      this.#finish(this.#challenge);
+    } else if (this.#status === 0 && !givenUp && isConnectionLost(error)) {
       this.#finish({ kind: 'lost', error: asGatewayError(error) });
-      return;
+    } else {
+      this.#fail(error);
     }
-    this.#fail(error);
+  }
+
+  /** The challenge is in the head: a body that does not end need not be waited for. Closes the connection. */
+  #endDrain(controller: Dispatcher.DispatchController): void {
+    controller.abort(new GatewayError('upstream-protocol', 'The body of a 401 does not end.'));
   }
 
   /** Holds the last piece back until the proof is checked: with it the client would have the whole answer. */
@@ -174,11 +183,13 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #finish(result: ExchangeResult): void {
+    clearTimeout(this.#drainTimer);
     this.#request.cancellation.onCancel(undefined);
     this.#resolve(result);
   }
 
   #fail(error: unknown): void {
+    clearTimeout(this.#drainTimer);
     this.#request.cancellation.onCancel(undefined);
     this.#reject(asGatewayError(error));
   }
