@@ -27,6 +27,11 @@ const table = {
   'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
   'rate-limited': { status: 429, title: 'Rate limited', proxyError: 'http_request_denied' },
   'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
+  'client-timeout': {
+    status: 499,
+    title: 'Client did not read the response',
+    proxyError: 'http_request_error',
+  },
   'internal-error': { status: 500, title: 'Internal error', proxyError: 'proxy_internal_error' },
   'upstream-unreachable': {
     status: 502,

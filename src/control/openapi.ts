@@ -21,7 +21,7 @@ type Json = string | number | boolean | readonly Json[] | { readonly [key: strin
 type JsonObject = { readonly [key: string]: Json };
 
 /** A CONNECT is no operation, and nobody is there to see a 499. */
-const UNSEEN: readonly ErrorCode[] = ['connect-unsupported', 'client-closed'];
+const UNSEEN: readonly ErrorCode[] = ['connect-unsupported', 'client-closed', 'client-timeout'];
 
 /** Regular expressions (ECMA-262) of the forms that have one. */
 const PATTERNS: Readonly<Record<string, string>> = {

@@ -1,11 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Waiter } from '../audit/audit.ts';
-import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { AnswerSink, CredentialUsed } from '../upstream/sink.ts';
-import type { Visit } from './client-request.ts';
+import type { ClientExchange } from './client-exchange.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { Trail } from './trail.ts';
 
@@ -41,7 +40,7 @@ interface Held extends Head {
  */
 export class ClientAnswer implements AnswerSink, Waiter {
   readonly #trail: Trail;
-  readonly #cancellation: Cancellation;
+  readonly #exchange: ClientExchange;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
   readonly #plane: DataPlane;
@@ -56,13 +55,15 @@ export class ClientAnswer implements AnswerSink, Waiter {
   #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
+  /** The request counts as one in flight. */
+  inFlight = false;
   /** What limits say of the request; undefined: nothing limits it. */
   permit: Permit | undefined;
 
-  constructor({ req, res, cancellation }: Visit, trail: Trail, plane: DataPlane) {
-    this.#req = req;
-    this.#res = res;
-    this.#cancellation = cancellation;
+  constructor(exchange: ClientExchange, trail: Trail, plane: DataPlane) {
+    this.#exchange = exchange;
+    this.#req = exchange.req;
+    this.#res = exchange.res;
     this.#trail = trail;
     this.#plane = plane;
   }
@@ -90,7 +91,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
   head(status: number, reason: string, headers: readonly string[]): void {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    const fields = inboundHeaders(headers, this.#trail.requestId, trailers);
+    const fields = inboundHeaders(headers, status, this.#trail.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     if (!this.#plane.audited) {
       this.#begin({ status, phrase: reason, headers: fields });
@@ -110,7 +111,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
   unrecorded(): void {
     this.#held = undefined;
     this.#unrecorded = true;
-    this.#cancellation.cancel(auditUnavailable());
+    this.#exchange.cancellation.cancel(auditUnavailable());
     this.#onSettled?.();
   }
 
@@ -192,8 +193,10 @@ export class ClientAnswer implements AnswerSink, Waiter {
     this.bytes += chunk.length;
     this.#plane.spent.add(chunk.length);
     const more = this.#res.write(chunk);
-    if (!more && this.#resume !== undefined) this.#res.once('drain', this.#resume);
-    return more;
+    if (more) return true;
+    this.#exchange.limitStall();
+    if (this.#resume !== undefined) this.#res.once('drain', this.#resume);
+    return false;
   }
 
   onDrain(resume: () => void): void {

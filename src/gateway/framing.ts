@@ -7,12 +7,16 @@ const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
 
 /**
  * Refuses what Node's parser lets through although two servers could read it in two ways: that is how
- * a second request is smuggled in behind the first.
+ * a second request is smuggled in behind the first. `protocol`: how the request line ends.
  * @throws GatewayError `bad-request`
  */
-export function checkFraming({ httpVersion, headers, rawHeaders }: IncomingMessage): void {
-  if (httpVersion !== '1.1' && httpVersion !== '1.0') {
-    throw new GatewayError('bad-request', `HTTP/${httpVersion} is not spoken here; HTTP/1.1 is.`);
+export function checkFraming(
+  { httpVersion, method, headers, rawHeaders }: IncomingMessage,
+  protocol: string,
+): void {
+  // The parser also reads RTSP and ICE, whose requests look alike; SOURCE is a method of ICE alone.
+  if ((protocol !== 'HTTP/1.1' && protocol !== 'HTTP/1.0') || method === 'SOURCE') {
+    throw new GatewayError('bad-request', 'The request is not HTTP/1.1 or HTTP/1.0.');
   }
   const coding = headers['transfer-encoding'];
   if (coding !== undefined && httpVersion === '1.0') {

@@ -13,7 +13,7 @@ import type { Tracing } from '../tracing/tracing.ts';
 import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
-import { bodyOf, onClientGone, type Visit } from './client-request.ts';
+import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { FaultLog, type RecentFault } from './fault-log.ts';
 import { checkFraming } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
@@ -52,8 +52,6 @@ export interface GatewayExternals {
   readonly tracing: Tracing | undefined;
   readonly limits: Limits;
 }
-
-const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
 /** The data plane: takes a client's request through to its upstream and the answer back. */
 export class Gateway {
@@ -103,18 +101,18 @@ export class Gateway {
     this.#refusing = true;
   }
 
-  /** One request from its head to the end of its answer. Never rejects. */
-  async handle(visit: Visit): Promise<void> {
-    const { req, res } = visit;
+  /** One request from its head until its response has left. Never rejects. */
+  async handle(exchange: ClientExchange): Promise<void> {
+    const { req, res } = exchange;
     const requestId = requestIdOf(req.headers['x-request-id']);
     const { method = '', socket, rawHeaders: headers } = req;
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
     const trace = this.#tracing?.request(req.headers, { 'digest_gateway.request_id': requestId });
     const trail = new Trail(this.#audit, this.#clock, arrival, trace);
-    const answer = new ClientAnswer(visit, trail, this.#plane);
-    let code = '';
+    const answer = new ClientAnswer(exchange, trail, this.#plane);
+    let error: GatewayError | undefined;
     try {
-      checkFraming(req);
+      checkFraming(req, exchange.protocol);
       this.#admit();
       const target = parseTarget(req.url ?? '', req.headers.host);
       trail.aimedAt(target.path);
@@ -123,38 +121,68 @@ export class Gateway {
       trail.identified(client.id, address);
       const found = this.#options.routes.find(target);
       trail.routed(found.name, found.address);
+      exchange.idleMs = found.upstream.options.timeouts.idle;
       const grant = decide(found.rules, client, { method, target: target.path, headers });
       trail.granted(grant.site, grant.operation);
       answer.permit = this.#limits.take(client.id, found.name);
-      await this.#forward(found, visit, grant, answer, trail);
+      await this.#forward(found, exchange, grant, answer, trail);
       if (!answer.isSettled) await answer.settled();
     } catch (thrown) {
       answer.drop();
       const failure = asGatewayError(thrown);
-      const close = isLast(visit, failure, this.#ending);
-      // At once: the request behind it is read while the record of this one is written.
-      if (close) visit.refuseRest();
-      const error = await this.#recordFailure(failure, trail, answer);
-      code = error.code;
+      const close = isLast(exchange, failure, this.#ending);
+      // At once: nothing behind it is read while its record is being written.
+      if (close) exchange.refuseRest();
+      error = await this.#recordFailure(failure, trail, answer);
       this.#faults.add(trail.deployment, error, requestId);
-      fail(visit, error, requestId, close, answer.permit);
+      fail(exchange, error, requestId, close, answer.permit);
     } finally {
-      answer.permit?.release();
       linger(req);
-      const status = code === CLIENT_CLOSED.code ? CLIENT_CLOSED.kind.status : res.statusCode;
+      await exchange.left();
+      answer.permit?.release();
+      if (answer.inFlight) this.#metrics.requestsInFlight.dec({ deployment: trail.deployment });
+      error ??= this.#unsent(exchange, trail);
+      const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
       const durationMs = this.#clock.now() - trail.begun;
-      this.#end(trail, req.url ?? '', { status, code, durationMs, bytes: answer.bytes });
+      this.#end(trail, req.url ?? '', {
+        status,
+        code: error?.code ?? '',
+        durationMs,
+        bytes: answer.bytes,
+      });
     }
   }
 
+  /** Why a whole response did not leave whole; undefined: it did. */
+  #unsent({ res, cancellation }: ClientExchange, trail: Trail): GatewayError | undefined {
+    if (res.writableFinished) return undefined;
+    const error = cancellation.reason ?? CLIENT_CLOSED;
+    this.#faults.add(trail.deployment, error, trail.requestId);
+    return error;
+  }
+
+  /** Refuses what is no request that can be handled. Records and counts it; resolves to the error to answer with. */
+  async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
+    const trail = new Trail(this.#audit, this.#clock, arrival);
+    const told = this.#audit.refusing ? auditUnavailable() : refusal;
+    const error = await this.#recordFailure(told, trail, undefined);
+    const labels = { deployment: '', operation: '', client: '' };
+    this.#metrics.requests.inc({ ...labels, status: String(error.kind.status), code: error.code });
+    return error;
+  }
+
   /** Sees to it that the failure has its record before it is answered; gives the one to answer with. */
-  async #recordFailure(error: GatewayError, trail: Trail, answer: ClientAnswer): Promise<GatewayError> {
+  async #recordFailure(
+    error: GatewayError,
+    trail: Trail,
+    answer: ClientAnswer | undefined,
+  ): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
       this.#audit.missed();
       return error;
     }
     try {
-      if (trail.recorded) await answer.settled();
+      if (trail.recorded) await answer?.settled();
       else if (!(await trail.failed(error))) throw auditUnavailable();
       return error;
     } catch (thrown) {
@@ -164,15 +192,14 @@ export class Gateway {
 
   async #forward(
     { name, upstream }: Deployment,
-    visit: Visit,
+    exchange: ClientExchange,
     { target, credential }: Grant,
     answer: ClientAnswer,
     trail: Trail,
   ): Promise<void> {
-    const { req, res, cancellation } = visit;
+    const { req, cancellation } = exchange;
     const labels = { deployment: name };
-    onClientGone(res, () => cancellation.cancel(CLIENT_CLOSED));
-    const body = bodyOf(visit, (count) => {
+    const body = bodyOf(exchange, (count) => {
       this.#plane.spent.add(count);
       trail.bytesIn += count;
       this.#metrics.requestBytes.inc(labels, count);
@@ -180,13 +207,10 @@ export class Gateway {
     const { trace } = trail;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
+    answer.inFlight = true;
     this.#metrics.requestsInFlight.inc(labels);
-    try {
-      const request = { method: req.method ?? '', target, headers, body, trace };
-      await upstream.send(request, credential, answer, cancellation);
-    } finally {
-      this.#metrics.requestsInFlight.dec(labels);
-    }
+    const request = { method: req.method ?? '', target, headers, body, trace };
+    await upstream.send(request, credential, answer, cancellation);
   }
 
   #admit(): void {
@@ -194,14 +218,6 @@ export class Gateway {
     if (this.#refusing) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
-  }
-
-  /** Counts and records a refusal of something that was no request the gateway could handle. */
-  countRefusal(error: GatewayError, arrival: Arrival): void {
-    const { code, kind } = error;
-    void new Trail(this.#audit, this.#clock, arrival).failed(error);
-    const labels = { deployment: '', operation: '', client: '', status: String(kind.status), code };
-    this.#metrics.requests.inc(labels);
   }
 
   /** Counts, records, traces and logs how a request ended. */
@@ -221,14 +237,14 @@ export class Gateway {
  * Whether nothing more may come on the connection. Where a request ends that could not be read, and whether a body
  * follows that was not asked for, is anybody's guess: what comes next could be the smuggled part of it.
  */
-function isLast({ res, expectsContinue }: Visit, { code }: GatewayError, ending: boolean): boolean {
+function isLast({ res, expectsContinue }: ClientExchange, { code }: GatewayError, ending: boolean): boolean {
   if (res.destroyed || res.headersSent) return false;
   return expectsContinue || ending || code === 'bad-request';
 }
 
 /** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
 function fail(
-  { res }: Visit,
+  { res }: ClientExchange,
   error: GatewayError,
   requestId: string,
   close: boolean,

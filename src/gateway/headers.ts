@@ -42,6 +42,9 @@ const NOT_INBOUND: ReadonlySet<string> = new Set([
   'x-request-id',
 ]);
 
+/** Responses without content, 1xx and 204, must not have Content-Length (RFC 9110 §8.6). */
+const NOT_WITHOUT_CONTENT: ReadonlySet<string> = new Set([...NOT_INBOUND, 'content-length']);
+
 const VIA = '1.1 digest-gateway';
 
 /**
@@ -58,8 +61,13 @@ export function outboundHeaders(raw: readonly string[], httpVersion: string, kee
  * The headers that go to the client: the upstream's, less those for the gateway alone, with Via and
  * X-Request-Id. `trailers`: the answer can carry trailers, so their announcement stays.
  */
-export function inboundHeaders(raw: readonly string[], requestId: string, trailers: boolean): string[] {
-  const headers = without(raw, NOT_INBOUND);
+export function inboundHeaders(
+  raw: readonly string[],
+  status: number,
+  requestId: string,
+  trailers: boolean,
+): string[] {
+  const headers = without(raw, status === 204 ? NOT_WITHOUT_CONTENT : NOT_INBOUND);
   if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);
   headers.push('via', VIA, 'x-request-id', requestId);
   return headers;
@@ -67,7 +75,7 @@ export function inboundHeaders(raw: readonly string[], requestId: string, traile
 
 /** The headers of an interim answer (1xx) that go to the client. */
 export function interimHeaders(raw: readonly string[]): string[] {
-  return without(raw, NOT_INBOUND);
+  return without(raw, NOT_WITHOUT_CONTENT);
 }
 
 /** The trailers that go to the client. */

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import {
   createServer,
@@ -8,17 +7,14 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
-import { type AddressInfo, Server as NetServer, Socket } from 'node:net';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
-import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { ListenTls } from '../config/listen-tls.ts';
-import type { Visit } from './client-request.ts';
+import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
-import { sendRawProblem } from './problem.ts';
-import { requestIdOf } from './request-id.ts';
 
 /** How often Node looks for requests whose head is late, in milliseconds at most. */
 const LATE_CHECK_MS = 1_000;
@@ -43,10 +39,7 @@ export class Listener {
   readonly #tlsServer: TlsServer | undefined;
   readonly #headerSize: number;
   readonly #gateway: Gateway;
-  /** The latest request of each connection: a complaint about what follows must not cut into its answer. */
-  readonly #latest = new WeakMap<Duplex, Visit>();
-  /** Connections that are read no further. */
-  readonly #refused = new WeakSet<Duplex>();
+  readonly #connections = new WeakMap<Duplex, ClientConnection>();
 
   constructor(gateway: Gateway, options: ListenerOptions) {
     this.#gateway = gateway;
@@ -68,13 +61,18 @@ export class Listener {
     this.#server.on('drop', () => options.onRefused('total'));
     const limits = new ConnectionLimits(options);
     this.#server.on('connection', (socket) => limits.admit(socket));
+    this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
+      this.#open(socket),
+    );
     // The size of the head bounds it already; some versions of Node drop what is above their own limit.
     this.#server.maxHeadersCount = 0;
     this.#server.on('request', (req, res) => this.#serve(req, res, false));
     this.#server.on('checkContinue', (req, res) => this.#serve(req, res, true));
     // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
     this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
-    this.#server.on('connect', (req, socket) => this.#refuseTunnel(req, socket));
+    this.#server.on('connect', (req, socket) =>
+      this.#connections.get(socket)?.refuseTunnel(connectUnsupported(), req),
+    );
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket));
   }
 
@@ -116,49 +114,29 @@ export class Listener {
     clearTimeout(timer);
   }
 
+  #open(socket: Socket): void {
+    // Node's own way of taking bytes to its parser; without it in between, the parser would read ahead.
+    const [parse] = socket.listeners('data') as ((chunk: Buffer) => void)[];
+    if (parse === undefined) {
+      socket.destroy();
+      return;
+    }
+    const connection = new ClientConnection(socket, parse, this.#gateway);
+    this.#connections.set(socket, connection);
+    socket.removeListener('data', parse);
+    socket.on('data', (chunk: Buffer) => connection.receive(chunk));
+  }
+
   #serve(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
-    const { socket } = req;
-    if (this.#refused.has(socket)) return;
-    const refuseRest = (): void => void this.#refused.add(socket);
-    const visit = { req, res, expectsContinue, cancellation: new Cancellation(), refuseRest };
-    this.#latest.set(socket, visit);
-    void this.#gateway.handle(visit);
+    this.#connections.get(req.socket)?.begin(req, res, expectsContinue);
   }
 
-  #refuseTunnel(req: IncomingMessage, socket: Duplex): void {
-    if (this.#latest.get(socket)?.res.closed === false) socket.destroy();
-    else {
-      const requestId = requestIdOf(req.headers['x-request-id']);
-      this.#answerRaw(socket, connectUnsupported(), requestId, 'CONNECT');
-    }
-  }
-
-  /** Node calls this for a broken connection too, and again for each piece that comes after the fault. */
+  /** Node calls this for a broken connection too. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
-    const latest = this.#latest.get(socket);
+    const connection = this.#connections.get(socket);
     // Before the TLS handshake is done there is no way to answer.
-    if (!socket.writable || error.code === 'ECONNRESET' || isHandshakeFault(error)) {
-      socket.destroy();
-    } else if (!this.#refused.has(socket)) {
-      this.#refused.add(socket);
-      if (latest === undefined) this.#answerUnreadable(error, socket);
-      else this.#refuseAfter(latest, error, socket);
-    }
-  }
-
-  #refuseAfter({ req, res, cancellation }: Visit, error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (req.complete) {
-      if (res.closed) this.#answerUnreadable(error, socket);
-      else res.once('close', () => this.#answerUnreadable(error, socket));
-    } else if (res.closed || error.code === 'HPE_INVALID_EOF_STATE') {
-      socket.destroy();
-    } else {
-      cancellation.cancel(this.#unreadable(error));
-    }
-  }
-
-  #answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (socket.writable) this.#answerRaw(socket, this.#unreadable(error), randomUUID(), '');
+    if (connection === undefined || !socket.writable || isBroken(error)) socket.destroy();
+    else connection.refuse(this.#unreadable(error), error.code === 'HPE_INVALID_EOF_STATE');
   }
 
   #unreadable({ code }: NodeJS.ErrnoException): GatewayError {
@@ -173,12 +151,6 @@ export class Listener {
       'bad-request',
       `The request is not HTTP/1.1 as RFC 9112 has it (${code ?? 'unreadable'}).`,
     );
-  }
-
-  #answerRaw(socket: Duplex, error: GatewayError, requestId: string, method: string): void {
-    const address = socket instanceof Socket ? (socket.remoteAddress ?? '') : '';
-    this.#gateway.countRefusal(error, { requestId, method, address });
-    sendRawProblem(socket, error, requestId);
   }
 }
 
@@ -201,8 +173,9 @@ function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureCo
   return { cert, key, minVersion, ...(clientCa !== undefined && { ca: clientCa }) };
 }
 
-function isHandshakeFault({ code }: NodeJS.ErrnoException): boolean {
-  return code?.startsWith('ERR_SSL_') === true || code === 'ERR_TLS_HANDSHAKE_TIMEOUT';
+/** Whether nothing can be said on the connection any more. */
+function isBroken({ code }: NodeJS.ErrnoException): boolean {
+  return code === 'ECONNRESET' || code?.startsWith('ERR_SSL_') === true;
 }
 
 function connectUnsupported(): GatewayError {

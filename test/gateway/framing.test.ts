@@ -7,6 +7,7 @@ function head(httpVersion: string, rawHeaders: string[], headers: IncomingHttpHe
   return { httpVersion, rawHeaders, headers } as IncomingMessage;
 }
 
+const check = (req: IncomingMessage): void => checkFraming(req, `HTTP/${req.httpVersion}`);
 const chunked = { 'transfer-encoding': 'chunked' };
 
 describe('good is', () => {
@@ -23,14 +24,14 @@ describe('good is', () => {
     'xn--bcher-kva.example',
     'a%20b',
   ])('the Host %j', (host) => {
-    expect(() => checkFraming(head('1.1', ['HOST', host]))).not.toThrow();
+    expect(() => check(head('1.1', ['HOST', host]))).not.toThrow();
   });
 
-  test('HTTP/1.0 without Host', () => expect(() => checkFraming(head('1.0', []))).not.toThrow());
+  test('HTTP/1.0 without Host', () => expect(() => check(head('1.0', []))).not.toThrow());
 
   test.each(['chunked', 'Chunked', 'CHUNKED'])('Transfer-Encoding: %s', (coding) => {
     const req = head('1.1', ['Host', 'a'], { 'transfer-encoding': coding });
-    expect(() => checkFraming(req)).not.toThrow();
+    expect(() => check(req)).not.toThrow();
   });
 });
 
@@ -53,12 +54,12 @@ describe('bad is', () => {
       (host): [string, IncomingMessage] => [`Host: ${host}`, head('1.1', ['Host', host])],
     ),
   ])('%s', (_what, req) => {
-    expect(() => checkFraming(req)).toThrow(expect.objectContaining({ code: 'bad-request' }));
+    expect(() => check(req)).toThrow(expect.objectContaining({ code: 'bad-request' }));
   });
 
   test('a long Host that is almost right, at once', () => {
     const begun = performance.now();
-    expect(() => checkFraming(head('1.1', ['Host', `${'a'.repeat(1_000_000)}/`]))).toThrow('Host');
+    expect(() => check(head('1.1', ['Host', `${'a'.repeat(1_000_000)}/`]))).toThrow('Host');
     expect(performance.now() - begun).toBeLessThan(500);
   });
 });

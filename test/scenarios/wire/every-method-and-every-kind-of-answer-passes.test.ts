@@ -19,7 +19,8 @@ async function askTwice(head: string, body = '') {
 }
 
 describe('every method that HTTP knows', () => {
-  const methods = METHODS.filter((method) => method !== 'CONNECT');
+  // SOURCE is a method of Icecast, which Node's parser reads, too.
+  const methods = METHODS.filter((method) => method !== 'CONNECT' && method !== 'SOURCE');
 
   test.each(methods)('%s', async (method) => {
     const answer = await askTwice(`${method} /echo HTTP/1.1\r\nHost: x\r\n`);

@@ -1,0 +1,158 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { GatewayError } from '../base/errors.ts';
+import { CLIENT_CLOSED, ClientExchange } from './client-exchange.ts';
+import type { Gateway } from './gateway.ts';
+import { sendRawProblem } from './problem.ts';
+import { RequestBoundary } from './request-boundary.ts';
+import { requestIdOf } from './request-id.ts';
+
+const EMPTY = Buffer.alloc(0);
+/** Bytes of later requests that are taken from a connection while one is under way. */
+const MOST_HELD = 16 * 1024;
+const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
+
+/**
+ * One connection of a client, which carries one exchange at a time. The parser gets no byte behind a request until
+ * the response to that request has left, and never one behind the last request of the connection. So responses
+ * cannot mix, later requests take no memory but that of their bytes, and nothing that follows a doubtful request is
+ * ever read as another one.
+ */
+export class ClientConnection {
+  readonly #socket: Socket;
+  readonly #gateway: Gateway;
+  readonly #parse: (chunk: Buffer) => void;
+  readonly #boundary = new RequestBoundary();
+  readonly #refuseRest = (): void => this.#close();
+  /** From the head of its request until the request is complete and the response has left. */
+  #exchange: ClientExchange | undefined;
+  /** Bytes behind the request that is under way. */
+  #held: Buffer = EMPTY;
+  /** No further request is read. */
+  #closing = false;
+  /** The parser failed: nothing is read at all. */
+  #unreadable = false;
+
+  /** `parse` takes bytes to the HTTP parser of the connection. */
+  constructor(socket: Socket, parse: (chunk: Buffer) => void, gateway: Gateway) {
+    this.#socket = socket;
+    this.#parse = parse;
+    this.#gateway = gateway;
+  }
+
+  /** Bytes have come. */
+  receive(chunk: Buffer): void {
+    if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
+    else this.#feed(chunk);
+  }
+
+  /** The parser has read a head. */
+  begin(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
+    if (this.#exchange !== undefined || this.#closing) {
+      // Two requests in one piece: the boundary between them was not where the parser saw it.
+      this.#socket.destroy();
+      return;
+    }
+    this.#boundary.expectBody(req.headers);
+    const protocol = this.#boundary.protocol ?? '';
+    const exchange = new ClientExchange(req, res, {
+      protocol,
+      expectsContinue,
+      refuseRest: this.#refuseRest,
+    });
+    this.#exchange = exchange;
+    if (isLast(req, res)) {
+      res.shouldKeepAlive = false;
+      this.#closing = true;
+    }
+    res.once('close', () => this.#onLeft(exchange));
+    void this.#gateway.handle(exchange);
+  }
+
+  /** The parser cannot read what the client sends, or the head is late. `ended`: the client has ended its side. */
+  refuse(error: GatewayError, ended: boolean): void {
+    const exchange = this.#exchange;
+    this.#unreadable = true;
+    if (exchange === undefined) this.#refuseMessage(error, randomUUID(), '');
+    else if (exchange.res.closed || ended) this.#socket.destroy();
+    else {
+      this.#close();
+      exchange.cancellation.cancel(error);
+    }
+  }
+
+  /** The client wants a tunnel. */
+  refuseTunnel(error: GatewayError, { headers }: IncomingMessage): void {
+    this.#refuseMessage(error, requestIdOf(headers['x-request-id']), 'CONNECT');
+  }
+
+  /** Refuses what is no request that the gateway handles. */
+  #refuseMessage(error: GatewayError, requestId: string, method: string): void {
+    if (this.#closing) return;
+    this.#close();
+    const address = this.#socket.remoteAddress ?? '';
+    void this.#gateway.refuse(error, { requestId, method, address }).then((answer) => {
+      if (this.#socket.writable) sendRawProblem(this.#socket, answer, requestId);
+      else this.#socket.destroy();
+    });
+  }
+
+  #close(): void {
+    this.#closing = true;
+    this.#held = EMPTY;
+  }
+
+  get #takesBytes(): boolean {
+    if (this.#unreadable) return false;
+    return this.#exchange === undefined ? !this.#closing : !this.#exchange.req.complete;
+  }
+
+  #feed(chunk: Buffer): void {
+    let from = 0;
+    while (from < chunk.length) {
+      if (!this.#takesBytes) {
+        this.#hold(chunk.subarray(from));
+        return;
+      }
+      const end = this.#boundary.next(chunk, from);
+      this.#parse(end - from === chunk.length ? chunk : chunk.subarray(from, end));
+      from = end;
+      this.#settle();
+    }
+  }
+
+  #hold(bytes: Buffer): void {
+    if (this.#closing) return;
+    this.#held = bytes;
+    // A client that does not read is not read either, so that its bytes do not count as progress. Any other is read
+    // on for a while: that is how the gateway learns that it has left.
+    if (bytes.length >= MOST_HELD || this.#socket.writableLength > 0) this.#socket.pause();
+  }
+
+  /** Ends the exchange when nothing of it is to come. */
+  #settle(): void {
+    if (this.#exchange?.res.closed !== true || !this.#exchange.req.complete) return;
+    this.#exchange = undefined;
+    this.#boundary.reset();
+  }
+
+  #onLeft({ res, cancellation }: ClientExchange): void {
+    if (!res.writableFinished) cancellation.cancel(CLIENT_CLOSED);
+    this.#settle();
+    if (this.#held.length === 0 || this.#socket.destroyed) return;
+    const held = this.#held;
+    this.#held = EMPTY;
+    this.#feed(held);
+    if (this.#held.length < MOST_HELD) this.#socket.resume();
+  }
+}
+
+/** Whether the client says that nothing follows, or what follows would be of another protocol. */
+function isLast({ headers }: IncomingMessage, res: ServerResponse): boolean {
+  const { connection, upgrade } = headers;
+  // Node's parser drops what comes in the same packet as a request with Upgrade, and reads on behind it.
+  if (!res.shouldKeepAlive || upgrade !== undefined) return true;
+  // Of fields that disagree, close counts (RFC 9112 §9.3).
+  return connection !== undefined && connection !== 'keep-alive' && CLOSE.test(connection);
+}

@@ -1,0 +1,85 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Cancellation } from '../base/cancellation.ts';
+import { GatewayError } from '../base/errors.ts';
+import type { BodySource } from '../upstream/body.ts';
+
+/** How long a client may leave a response unread where no deployment says it, in milliseconds. */
+const IDLE_MS = 30_000;
+
+export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
+
+export interface ClientExchangeOptions {
+  /** How the request line ends, such as `HTTP/1.1`. */
+  readonly protocol: string;
+  /** The client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
+  readonly expectsContinue: boolean;
+  /** Makes this the last request that is read from its connection. */
+  readonly refuseRest: () => void;
+}
+
+/** One request of a client and the way to its response. It is the only one under way on its connection. */
+export class ClientExchange {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly protocol: string;
+  readonly expectsContinue: boolean;
+  readonly refuseRest: () => void;
+  readonly cancellation = new Cancellation();
+  /** How long the client may leave the response unread, in milliseconds. */
+  idleMs = IDLE_MS;
+  #progressLimited = false;
+
+  constructor(req: IncomingMessage, res: ServerResponse, options: ClientExchangeOptions) {
+    this.req = req;
+    this.res = res;
+    this.protocol = options.protocol;
+    this.expectsContinue = options.expectsContinue;
+    this.refuseRest = options.refuseRest;
+  }
+
+  /** Ends the connection if the client takes nothing of what waits to be sent for `idleMs`. */
+  limitStall(): void {
+    if (this.#progressLimited) return;
+    this.#progressLimited = true;
+    const { res, req } = this;
+    res.setTimeout(this.idleMs, () => {
+      // Nothing waits for the client: the upstream is slow.
+      if (res.writableLength === 0) return;
+      this.cancellation.cancel(clientTimeout(this.idleMs));
+      req.socket.destroy();
+    });
+  }
+
+  /**
+   * Resolves when the last byte of the response has left, or the connection has ended. A response that is not
+   * complete is broken off: nothing will complete it.
+   */
+  async left(): Promise<void> {
+    const { res } = this;
+    if (res.closed) return;
+    if (!res.writableEnded) res.destroy();
+    else if (res.writableLength > 0) this.limitStall();
+    await new Promise<void>((resolve) => res.once('close', resolve));
+  }
+}
+
+/** A client's body, still unread; undefined: the request has none. */
+export function bodyOf(
+  { req, res, expectsContinue }: ClientExchange,
+  onBytes: (count: number) => void,
+): BodySource | undefined {
+  const declared = req.headers['content-length'];
+  if (declared === undefined && req.headers['transfer-encoding'] === undefined) return undefined;
+  const open = (): IncomingMessage => {
+    if (expectsContinue) res.writeContinue();
+    return req;
+  };
+  return { length: declared === undefined ? undefined : Number(declared), open, onBytes };
+}
+
+function clientTimeout(idleMs: number): GatewayError {
+  return new GatewayError(
+    'client-timeout',
+    `The client read nothing of the response for ${idleMs} ms (timeouts.idle).`,
+  );
+}
