@@ -70,8 +70,8 @@ export class Listener {
     this.#server.on('checkContinue', (req, res) => this.#serve(req, res, true));
     // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
     this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
-    this.#server.on('connect', (req, socket) =>
-      this.#connections.get(socket)?.refuseTunnel(connectUnsupported(), req),
+    this.#server.on('connect', (req) =>
+      this.#connections.get(req.socket)?.refuseTunnel(connectUnsupported(), req),
     );
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket));
   }

@@ -113,8 +113,23 @@ describe('its version is not what its framing says', () => {
     ['HTTP/0.9', `GET /echo HTTP/0.9\r\n${HOST}\r\n`],
     ['HTTP/1.2', `GET /echo HTTP/1.2\r\n${HOST}\r\n`],
     ['http/1.1', `GET /echo http/1.1\r\n${HOST}\r\n`],
+    ['RTSP/1.0', `GET /echo RTSP/1.0\r\n${HOST}\r\n${HIDDEN}`],
+    ['RTSP/1.1', `POST /echo RTSP/1.1\r\n${HOST}Content-Length: 5\r\n\r\nhello${HIDDEN}`],
+    ['a method of RTSP', `DESCRIBE /echo RTSP/1.0\r\n${HOST}\r\n`],
+    ['ICE/1.0', `SOURCE /echo ICE/1.0\r\n${HOST}\r\n`],
+    ['the method of ICE', `SOURCE /echo HTTP/1.1\r\n${HOST}\r\n${HIDDEN}`],
     ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
   ])('%s', (_what, bytes) => refused(bytes));
+});
+
+test('not even when its protocol comes in two packets', async () => {
+  const { requests } = wire.simulator.counts('submissions');
+  const client = await wire.connect();
+  await client.send('GET /echo RT');
+  await client.send(`SP/1.1\r\n${HOST}\r\n`);
+  expectProblem(await client.answer(), 400, 'bad-request');
+  expect((await client.end()).toString()).toBe('');
+  expect(wire.simulator.counts('submissions').requests).toBe(requests);
 });
 
 describe('its host is in doubt', () => {
