@@ -166,7 +166,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
       answer.#res.flushHeaders();
     } catch (error) {
       const detail = 'The head of the response could not be sent.';
-      answer.#cancellation.cancel(new GatewayError('internal-error', detail, error));
+      answer.#exchange.cancellation.cancel(new GatewayError('internal-error', detail, error));
     }
   }
 
