@@ -16,13 +16,17 @@ export class NetworkMap<T> {
     else filed.push(value);
   }
 
-  /** The values of every network that holds the address; with `bits`, all addresses that begin so. */
-  *holding(address: Address, bits = Number.POSITIVE_INFINITY): Generator<T> {
+  /**
+   * The values of each network that holds the address, or with `bits` all addresses that begin so; those of one network
+   * in the order in which they were added.
+   */
+  *holding(address: Address, bits = Number.POSITIVE_INFINITY): Generator<readonly T[]> {
     const kind = address.kind();
     const number = numberOf(address);
     for (const length of this.#byLength.values()) {
       if (length.kind !== kind || length.bits > bits) continue;
-      yield* length.byPrefix.get(prefixOf(number, address, length.bits)) ?? [];
+      const values = length.byPrefix.get(prefixOf(number, address, length.bits));
+      if (values !== undefined) yield values;
     }
   }
 }

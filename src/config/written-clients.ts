@@ -90,10 +90,9 @@ export class EarlierClients {
     }
     const [network] = later.networks ?? [];
     if (network !== undefined) {
-      for (const each of this.#byNetwork.holding(network.first, network.bits)) {
-        if (!covers(each, later)) continue;
-        found.push(each);
-        break;
+      for (const filed of this.#byNetwork.holding(network.first, network.bits)) {
+        const covering = filed.find((each) => covers(each, later));
+        if (covering !== undefined) found.push(covering);
       }
     }
     return first(found);

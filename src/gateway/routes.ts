@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import { PrefixMap } from '../base/prefix-map.ts';
 import { splitAuthority, type Target } from './target.ts';
 
 /** What makes a request belong to a deployment: its host, its prefix, or its upstream's name. */
@@ -19,13 +20,14 @@ export interface Route<Deployment> {
 /** Which deployment a request belongs to: that of its host, else the one with the longest prefix. */
 export class Routes<Deployment> {
   readonly #byHost = new Map<string, Deployment>();
-  /** Routes by `host:port` of their upstream, longest prefix first. */
-  readonly #byUpstream: ReadonlyMap<string, readonly Route<Deployment>[]>;
-  readonly #byPrefix: readonly Route<Deployment>[];
+  /** By `host:port` of their upstream. */
+  readonly #byUpstream: ReadonlyMap<string, Named<Deployment>>;
+  readonly #byPrefix: PrefixMap<Deployment>;
 
   constructor(routes: readonly Route<Deployment>[]) {
-    this.#byPrefix = routes.toSorted((a, b) => prefixLength(b) - prefixLength(a));
-    this.#byUpstream = Map.groupBy(this.#byPrefix, ({ match }) => upstreamOf(match));
+    this.#byPrefix = prefixesOf(routes);
+    const groups = Map.groupBy(routes, ({ match }) => upstreamOf(match));
+    this.#byUpstream = new Map(Array.from(groups, ([upstream, group]) => [upstream, namedBy(group)]));
     for (const { match, deployment } of routes) {
       if (match.host !== undefined) this.#byHost.set(match.host, deployment);
     }
@@ -36,7 +38,7 @@ export class Routes<Deployment> {
     const { host, port } = splitAuthority(target.authority);
     const found =
       this.#byHost.get(host) ??
-      (target.absolute ? this.#named(target, host, port) : underPrefix(this.#byPrefix, target.path));
+      (target.absolute ? this.#named(target, host, port) : this.#byPrefix.longest(target.path, endsSegment));
     if (found !== undefined) return found;
     throw new GatewayError(
       'no-deployment',
@@ -46,14 +48,28 @@ export class Routes<Deployment> {
 
   /** A client that uses the gateway as its proxy asks for the upstream by its name. */
   #named(target: Target, host: string, port: string): Deployment | undefined {
-    const routes = this.#byUpstream.get(`${host}:${port || '443'}`) ?? [];
-    const [only] = routes;
-    return underPrefix(routes, target.path) ?? (routes.length === 1 ? only?.deployment : undefined);
+    const named = this.#byUpstream.get(`${host}:${port || '443'}`);
+    return named?.byPrefix.longest(target.path, endsSegment) ?? named?.only;
   }
 }
 
-function prefixLength({ match }: Route<unknown>): number {
-  return match.pathPrefix?.length ?? 0;
+/** The deployments of one upstream. */
+interface Named<Deployment> {
+  readonly byPrefix: PrefixMap<Deployment>;
+  /** undefined: there are several. */
+  readonly only: Deployment | undefined;
+}
+
+function namedBy<Deployment>(routes: readonly Route<Deployment>[]): Named<Deployment> {
+  return { byPrefix: prefixesOf(routes), only: routes.length === 1 ? routes[0]?.deployment : undefined };
+}
+
+function prefixesOf<Deployment>(routes: readonly Route<Deployment>[]): PrefixMap<Deployment> {
+  return new PrefixMap(
+    routes.flatMap(({ match: { pathPrefix }, deployment }) =>
+      pathPrefix === undefined ? [] : [[pathPrefix, deployment] as const],
+    ),
+  );
 }
 
 function upstreamOf({ baseUrl }: RouteMatch): string {
@@ -61,13 +77,8 @@ function upstreamOf({ baseUrl }: RouteMatch): string {
   return `${hostname}:${port || '443'}`;
 }
 
-function underPrefix<Deployment>(routes: readonly Route<Deployment>[], path: string): Deployment | undefined {
-  return routes.find(({ match }) => match.pathPrefix !== undefined && isUnder(path, match.pathPrefix))
-    ?.deployment;
-}
-
-function isUnder(path: string, prefix: string): boolean {
-  if (!path.startsWith(prefix)) return false;
-  const next = path[prefix.length];
-  return prefix.endsWith('/') || next === undefined || next === '/' || next === '?';
+/** Whether a prefix of this length ends where a segment of the path does. */
+function endsSegment(path: string, length: number): boolean {
+  const next = path[length];
+  return path[length - 1] === '/' || next === undefined || next === '/' || next === '?';
 }

@@ -56,6 +56,23 @@ export function certificateTest(rule: CertificateRule): (certificate: ClientCert
     (san === undefined || certificate.names.has(san));
 }
 
+/** The marks of which a certificate has one if it may be what the rule says. */
+export function marksOfRule({ fingerprint256, san, subject = '' }: CertificateRule): string[] {
+  if (fingerprint256 !== undefined) return fingerprint256.map((fingerprint) => `fingerprint ${fingerprint}`);
+  if (san !== undefined) return [`name ${normalName(...splitName(san))}`];
+  return [`subject ${sorted(subject.split(/(?<!\\),/))}`];
+}
+
+export function* marksOfCertificate({
+  fingerprint256,
+  subject,
+  names,
+}: ClientCertificate): Generator<string> {
+  yield `fingerprint ${fingerprint256}`;
+  yield `subject ${subject}`;
+  for (const name of names) yield `name ${name}`;
+}
+
 function sorted(attributes: readonly string[]): string {
   return attributes
     .map((attribute) => attribute.trim())

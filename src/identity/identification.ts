@@ -1,24 +1,21 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { type Address, type Network, parseAddress } from '../base/network.ts';
+import { type Address, parseAddress } from '../base/network.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { ApiKeys, presentedKey, presentedToken } from './api-keys.ts';
-import { type CertificateRule, certificateOf, certificateTest, type Shown } from './certificates.ts';
+import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
+import { certificateOf, type Shown } from './certificates.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './client-address.ts';
+import {
+  type ClientDescription,
+  ConnectionIndex,
+  type Ranked,
+  rankClients,
+  TokenIndex,
+} from './client-index.ts';
 import { type Evidence, type Proof, proofOf, unknownClient } from './refusal.ts';
 import type { TokenVerdict } from './token-issuer.ts';
-import { fitsToken, type TokenRule } from './token-rule.ts';
+import { fitsToken } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
-
-/** How one client is known: all that it lists must hold, and it lists at least one thing. */
-export interface ClientDescription extends Client {
-  readonly identify: {
-    readonly addresses?: readonly Network[] | undefined;
-    readonly apiKeySha256?: readonly string[] | undefined;
-    readonly certificate?: CertificateRule | undefined;
-    readonly jwt?: TokenRule | undefined;
-  };
-}
 
 export interface IdentificationSettings extends ProxySettings {
   /** In the order of the configuration: the first that fits is the one. */
@@ -41,36 +38,52 @@ export interface Caller {
   readonly address: string;
 }
 
-const ANYBODY: ClientDescription = { ...ANONYMOUS, identify: {} };
-
-/** A client that only the headers of a request can still rule out. */
-interface Candidate {
-  readonly client: ClientDescription;
-  readonly caller: Caller;
+/** A trusted proxy's connection, whose requests come from anybody. */
+interface ProxyConnection {
+  readonly proxied: true;
+  readonly certificate: Shown;
 }
 
-/** What is known of a connection before its first request. */
-interface Connection {
+/** What a connection, or a request through a proxy, says without headers for the gateway. */
+interface Origin {
+  readonly proxied: false;
   readonly address: Address | undefined;
   readonly certificate: Shown;
-  /** undefined: a trusted proxy's, whose requests come from anybody. */
-  readonly candidates: readonly Candidate[] | undefined;
+  /** Who it is if no header says more; undefined: nobody. */
+  readonly unasked: Caller | undefined;
+  /** Of that client. Only clients before it can be known by headers. */
+  readonly rank: number;
+  /** Whether such a client may be at the other end. */
+  readonly needsHeaders: boolean;
+  /** Who the headers said that it was last. */
+  latest: Caller | undefined;
 }
 
 /** Finds out which client a request is from. What depends on the connection only is found out once for it. */
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #externals: IdentificationExternals;
-  readonly #rules: readonly ConnectionRule[];
+  readonly #unasked: ConnectionIndex;
+  readonly #asked: ConnectionIndex;
+  readonly #withToken: ConnectionIndex;
+  readonly #tokens: TokenIndex;
+  readonly #withKey: ReadonlyMap<string, Ranked>;
   readonly #keys: ApiKeys;
-  readonly #connections = new WeakMap<Socket, Connection>();
+  readonly #connections = new WeakMap<Socket, ProxyConnection | Origin>();
 
   constructor(settings: IdentificationSettings, externals: IdentificationExternals) {
     this.#settings = settings;
     this.#externals = externals;
-    this.#rules = settings.clients.map(connectionRule);
+    const ranked = rankClients(settings.clients);
+    const keyed = ranked.filter(hasKey);
+    const others = ranked.filter((each) => !hasKey(each));
+    this.#unasked = new ConnectionIndex(others.filter((each) => !hasToken(each)));
+    this.#asked = new ConnectionIndex(ranked.filter((each) => hasKey(each) || hasToken(each)));
+    this.#withToken = new ConnectionIndex(others.filter(hasToken));
+    this.#tokens = new TokenIndex(others.filter(hasToken));
+    this.#withKey = new Map(keyed.map((each) => [each.client.id, each]));
     this.#keys = new ApiKeys(
-      settings.clients.map(({ id, identify }) => ({ id, apiKeySha256: identify.apiKeySha256 ?? [] })),
+      keyed.map(({ client: { id, identify } }) => ({ id, apiKeySha256: identify.apiKeySha256 ?? [] })),
     );
   }
 
@@ -80,14 +93,10 @@ export class Identification {
    */
   identify(req: IncomingMessage): Caller | Promise<Caller> {
     const connection = this.#connections.get(req.socket) ?? this.#meet(req.socket);
-    if (connection.candidates === undefined) {
-      const address = forwardedClient(this.#settings, req);
-      return this.#choose(req, { ...connection, address }, this.#candidates(address, connection.certificate));
-    }
-    const [first] = connection.candidates;
-    return first !== undefined && needsNoHeader(first)
-      ? first.caller
-      : this.#choose(req, connection, connection.candidates);
+    const origin = connection.proxied
+      ? this.#originOf(forwardedClient(this.#settings, req), connection.certificate)
+      : connection;
+    return origin.unasked !== undefined && !origin.needsHeaders ? origin.unasked : this.#ask(req, origin);
   }
 
   /** Whether many clients may share the connections from an address: it is a trusted proxy's. */
@@ -96,60 +105,69 @@ export class Identification {
     return parsed !== undefined && isTrusted(this.#settings, parsed);
   }
 
-  #meet(socket: Socket): Connection {
+  #meet(socket: Socket): ProxyConnection | Origin {
     const address = parseAddress(socket.remoteAddress ?? '');
     const certificate = certificateOf(socket);
     const proxied = address !== undefined && isTrusted(this.#settings, address);
-    const candidates = proxied ? undefined : this.#candidates(address, certificate);
-    const connection = { address, certificate, candidates };
-    this.#connections.set(socket, connection);
-    return connection;
+    const met = proxied ? { proxied, certificate } : this.#originOf(address, certificate);
+    this.#connections.set(socket, met);
+    return met;
   }
 
-  #candidates(address: Address | undefined, certificate: Shown): Candidate[] {
-    const candidates: Candidate[] = [];
-    const text = address?.toString() ?? '';
-    for (const { client, holds } of this.#rules) {
-      if (!holds(address, certificate)) continue;
-      const candidate = { client, caller: { client, address: text } };
-      candidates.push(candidate);
-      // Nobody after this one can be the first that fits.
-      if (needsNoHeader(candidate)) return candidates;
-    }
-    if (this.#settings.anonymous) {
-      candidates.push({ client: ANYBODY, caller: { client: ANONYMOUS, address: text } });
-    }
-    return candidates;
+  #originOf(address: Address | undefined, certificate: Shown): Origin {
+    const found = this.#unasked.first(address, certificate);
+    const asked = this.#asked.first(address, certificate);
+    const rank = found?.rank ?? Number.POSITIVE_INFINITY;
+    const client = found?.client ?? (this.#settings.anonymous ? ANONYMOUS : undefined);
+    const unasked = client && { client, address: address?.toString() ?? '' };
+    const needsHeaders = asked !== undefined && asked.rank < rank;
+    return { proxied: false, address, certificate, unasked, rank, needsHeaders, latest: undefined };
   }
 
-  #choose(
-    { headers }: IncomingMessage,
-    { address, certificate }: Connection,
-    candidates: readonly Candidate[],
-  ): Caller | Promise<Caller> {
+  /** What the headers say counts only for clients before the one that needs none. */
+  #ask({ headers }: IncomingMessage, origin: Origin): Caller | Promise<Caller> {
+    const { address, certificate, rank, unasked } = origin;
     const key = presentedKey(headers);
-    const owner = key === undefined ? undefined : this.#keys.ownerOf(key);
     const token = presentedToken(headers);
     const evidence = { address, certificate, key, token };
-    for (const candidate of candidates) {
-      if (!hasKey(candidate, owner)) continue;
-      if (candidate.client.identify.jwt === undefined) return candidate.caller;
-      if (token !== undefined) return this.#chooseByToken(token, evidence, candidates, owner);
+    const keyed = key === undefined ? undefined : this.#ownerOf(key, origin);
+    const byKey = keyed !== undefined && keyed.rank < rank ? keyed : undefined;
+    if (token !== undefined) {
+      const before = byKey !== undefined && !hasToken(byKey) ? byKey.rank : rank;
+      const asksForToken = (byKey !== undefined && hasToken(byKey)) || this.#firstWithToken(origin) < before;
+      if (asksForToken) return this.#askForToken(token, evidence, byKey, origin);
     }
-    return this.#refuse(evidence);
+    if (byKey !== undefined && !hasToken(byKey)) return callerOf(byKey, origin);
+    return unasked ?? this.#refuse(evidence);
   }
 
-  async #chooseByToken(
+  async #askForToken(
     token: string,
     evidence: Evidence,
-    candidates: readonly Candidate[],
-    owner: string | undefined,
+    byKey: Ranked | undefined,
+    origin: Origin,
   ): Promise<Caller> {
     const verdict = await this.#externals.tokens.verify(token);
-    const chosen = candidates.find((candidate) => hasKey(candidate, owner) && hasToken(candidate, verdict));
-    if (chosen !== undefined) return chosen.caller;
+    const fitting = [byKey].filter((each) => each !== undefined && tokenFits(each, verdict));
+    if ('payload' in verdict) {
+      fitting.push(this.#tokens.first(verdict.payload, origin.address, origin.certificate));
+    }
+    const [first] = fitting
+      .filter((each) => each !== undefined && each.rank < origin.rank)
+      .sort((a, b) => (a?.rank ?? 0) - (b?.rank ?? 0));
+    if (first !== undefined) return callerOf(first, origin);
+    if (origin.unasked !== undefined) return origin.unasked;
     if ('unavailable' in verdict) throw verdict.unavailable;
     return this.#refuse({ ...evidence, tokenFault: 'fault' in verdict ? verdict.fault : undefined });
+  }
+
+  #ownerOf(key: PresentedKey, { address, certificate }: Origin): Ranked | undefined {
+    const owner = this.#withKey.get(this.#keys.ownerOf(key) ?? '');
+    return owner?.holds(address, certificate) === true ? owner : undefined;
+  }
+
+  #firstWithToken({ address, certificate }: Origin): number {
+    return this.#withToken.first(address, certificate)?.rank ?? Number.POSITIVE_INFINITY;
   }
 
   #refuse(evidence: Evidence): never {
@@ -158,32 +176,21 @@ export class Identification {
   }
 }
 
-interface ConnectionRule {
-  readonly client: ClientDescription;
-  /** Whether this client may be at the other end of such a connection. */
-  readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
+function callerOf({ client }: Ranked, origin: Origin): Caller {
+  if (origin.latest?.client !== client) {
+    origin.latest = { client, address: origin.address?.toString() ?? '' };
+  }
+  return origin.latest;
 }
 
-function connectionRule(client: ClientDescription): ConnectionRule {
-  const { addresses, certificate: rule } = client.identify;
-  const fits = rule === undefined ? undefined : certificateTest(rule);
-  return {
-    client,
-    holds: (address, certificate) =>
-      (addresses === undefined ||
-        (address !== undefined && addresses.some((network) => network.contains(address)))) &&
-      (fits === undefined || (certificate !== undefined && 'names' in certificate && fits(certificate))),
-  };
+function hasKey({ client: { identify } }: Ranked): boolean {
+  return identify.apiKeySha256 !== undefined;
 }
 
-function needsNoHeader({ client: { identify } }: Candidate): boolean {
-  return identify.apiKeySha256 === undefined && identify.jwt === undefined;
+function hasToken({ client: { identify } }: Ranked): boolean {
+  return identify.jwt !== undefined;
 }
 
-function hasKey({ client: { id, identify } }: Candidate, owner: string | undefined): boolean {
-  return identify.apiKeySha256 === undefined || owner === id;
-}
-
-function hasToken({ client: { identify } }: Candidate, verdict: TokenVerdict): boolean {
+function tokenFits({ client: { identify } }: Ranked, verdict: TokenVerdict): boolean {
   return identify.jwt === undefined || ('payload' in verdict && fitsToken(identify.jwt, verdict.payload));
 }

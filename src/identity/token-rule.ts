@@ -12,19 +12,16 @@ export interface TokenRule {
 export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
   return (
     payload.iss === rule.issuer &&
-    says(payload.aud, rule.audience) &&
+    claimSays(payload, 'aud').includes(rule.audience) &&
     (rule.subject === undefined || payload.sub === rule.subject) &&
-    Object.entries(rule.claims ?? {}).every(([name, wanted]) =>
-      says(Object.hasOwn(payload, name) ? values(name, payload[name]) : undefined, wanted),
-    )
+    Object.entries(rule.claims ?? {}).every(([name, wanted]) => claimSays(payload, name).includes(wanted))
   );
 }
 
-function says(claim: unknown, wanted: string | number | boolean): boolean {
-  return Array.isArray(claim) ? claim.includes(wanted) : claim === wanted;
-}
-
-/** `scope` is a list in one text (RFC 8693 §4.2). */
-function values(name: string, claim: unknown): unknown {
-  return name === 'scope' && typeof claim === 'string' ? claim.split(' ') : claim;
+/** The values of a claim: one, those of a list, or none. */
+export function claimSays(payload: JWTPayload, name: string): readonly unknown[] {
+  const claim = Object.hasOwn(payload, name) ? payload[name] : undefined;
+  // A list in one text (RFC 8693 §4.2).
+  if (name === 'scope' && typeof claim === 'string') return claim.split(' ');
+  return Array.isArray(claim) ? claim : [claim];
 }

@@ -1,3 +1,4 @@
+import { PrefixMap } from '../base/prefix-map.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { withoutPrefix } from './rewrite.ts';
 import { foldPath } from './spelling.ts';
@@ -46,9 +47,6 @@ export function compileRules(
   settings: DeploymentSettings,
   all: Readonly<Record<string, DeploymentSettings>>,
 ): DeploymentRules {
-  const others = Object.entries(all)
-    .filter(([other, { baseUrl }]) => other !== name && sameOrigin(baseUrl, settings.baseUrl))
-    .flatMap(([, other]) => prefixOf(other) ?? []);
   return {
     deployment: name,
     stripPrefix: settings.rewrite?.stripPrefix,
@@ -56,7 +54,7 @@ export function compileRules(
     sites: sitesOf(settings),
     catalogue: new Catalogue(settings.operations),
     unlistedOperations: settings.unlistedOperations,
-    isOwnPath: ownPath(prefixOf(settings), settings.match.host, others),
+    isOwnPath: ownPath(settings, all),
   };
 }
 
@@ -71,17 +69,38 @@ function sitesOf({ siteParameter, sites, injectSite }: DeploymentSettings): Site
  * rules of /v2. One that a host name leads to has every path.
  */
 function ownPath(
-  pathPrefix: string | undefined,
-  host: string | undefined,
-  others: readonly string[],
+  settings: DeploymentSettings,
+  all: Readonly<Record<string, DeploymentSettings>>,
 ): ((path: string) => boolean) | undefined {
-  if (pathPrefix === undefined || host !== undefined || others.length === 0) return undefined;
-  const own = folder(pathPrefix);
-  const narrower = others.map(folder).filter((other) => other.length > own.length);
-  return (path) => {
-    const read = folder(path);
-    return read.startsWith(own) && !narrower.some((other) => read.startsWith(other));
-  };
+  const prefix = prefixOf(settings);
+  if (prefix === undefined || settings.match.host !== undefined) return undefined;
+  const siblings = foldersByOrigin(all).get(originOf(settings));
+  if (siblings === undefined || siblings.deployments < 2) return undefined;
+  const own = folder(prefix);
+  return (path) => siblings.folders.longest(folder(path)) === own;
+}
+
+interface Siblings {
+  readonly folders: PrefixMap<string>;
+  /** How many deployments of the upstream have a prefix. */
+  readonly deployments: number;
+}
+
+/** Worked out once for all the deployments of a configuration. */
+const FOLDERS = new WeakMap<object, ReadonlyMap<string, Siblings>>();
+
+function foldersByOrigin(all: Readonly<Record<string, DeploymentSettings>>): ReadonlyMap<string, Siblings> {
+  const known = FOLDERS.get(all);
+  if (known !== undefined) return known;
+  const groups = Map.groupBy(Object.values(all), originOf);
+  const siblings = new Map(Array.from(groups, ([origin, group]) => [origin, siblingsIn(group)]));
+  FOLDERS.set(all, siblings);
+  return siblings;
+}
+
+function siblingsIn(group: readonly DeploymentSettings[]): Siblings {
+  const folders = group.flatMap((each) => prefixOf(each) ?? []).map(folder);
+  return { folders: new PrefixMap(folders.map((each) => [each, each])), deployments: folders.length };
 }
 
 /** Where its paths begin at the upstream. */
@@ -94,6 +113,6 @@ function folder(path: string): string {
   return folded === '/' ? folded : `${folded}/`;
 }
 
-function sameOrigin(a: string, b: string): boolean {
-  return new URL(a).origin === new URL(b).origin;
+function originOf({ baseUrl }: DeploymentSettings): string {
+  return new URL(baseUrl).origin;
 }

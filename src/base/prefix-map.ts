@@ -1,0 +1,27 @@
+/** Values by prefix. A look-up costs as much as there are lengths of prefixes, not prefixes. */
+export class PrefixMap<T> {
+  readonly #values = new Map<string, T>();
+  /** The longest first. */
+  readonly #lengths: readonly number[];
+
+  /** Of entries with the same prefix the first one counts. */
+  constructor(entries: Iterable<readonly [prefix: string, value: T]>) {
+    for (const [prefix, value] of entries) if (!this.#values.has(prefix)) this.#values.set(prefix, value);
+    const lengths = new Set(Array.from(this.#values.keys(), ({ length }) => length));
+    this.#lengths = [...lengths].sort((a, b) => b - a);
+  }
+
+  get size(): number {
+    return this.#values.size;
+  }
+
+  /** The value of the longest prefix of the text that may end where it does; undefined: there is none. */
+  longest(text: string, mayEnd: (text: string, length: number) => boolean = () => true): T | undefined {
+    for (const length of this.#lengths) {
+      if (length > text.length || !mayEnd(text, length)) continue;
+      const value = this.#values.get(text.slice(0, length));
+      if (value !== undefined) return value;
+    }
+    return undefined;
+  }
+}

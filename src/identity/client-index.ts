@@ -1,0 +1,148 @@
+import type { JWTPayload } from 'jose';
+import type { Address, Network } from '../base/network.ts';
+import { NetworkMap } from '../base/network-map.ts';
+import type { Client } from '../policy/client.ts';
+import {
+  type CertificateRule,
+  certificateTest,
+  marksOfCertificate,
+  marksOfRule,
+  type Shown,
+} from './certificates.ts';
+import { claimSays, fitsToken, type TokenRule } from './token-rule.ts';
+
+/** How one client is known: all that it lists must hold, and it lists at least one thing. */
+export interface ClientDescription extends Client {
+  readonly identify: {
+    readonly addresses?: readonly Network[] | undefined;
+    readonly apiKeySha256?: readonly string[] | undefined;
+    readonly certificate?: CertificateRule | undefined;
+    readonly jwt?: TokenRule | undefined;
+  };
+}
+
+/** A client and its place in the configuration: of several that fit, the first is the one. */
+export interface Ranked {
+  readonly client: ClientDescription;
+  readonly rank: number;
+  /** Whether this client may be at the other end of such a connection. */
+  readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
+}
+
+export function rankClients(clients: readonly ClientDescription[]): Ranked[] {
+  return clients.map((client, rank) => {
+    const { addresses, certificate: rule } = client.identify;
+    const fits = rule === undefined ? undefined : certificateTest(rule);
+    return {
+      client,
+      rank,
+      holds: (address, certificate) =>
+        (addresses === undefined ||
+          (address !== undefined && addresses.some((network) => network.contains(address)))) &&
+        (fits === undefined || (certificate !== undefined && 'names' in certificate && fits(certificate))),
+    };
+  });
+}
+
+/** Finds clients by what a connection shows, without a look at each. */
+export class ConnectionIndex {
+  readonly #byCertificate = new Map<string, Ranked[]>();
+  readonly #byNetwork = new NetworkMap<Ranked>();
+  /** The first of those that any connection may be from. */
+  #any: Ranked | undefined;
+
+  /** In the order of their ranks. */
+  constructor(clients: readonly Ranked[]) {
+    for (const each of clients) {
+      const { addresses, certificate } = each.client.identify;
+      if (certificate !== undefined) {
+        for (const mark of marksOfRule(certificate)) file(this.#byCertificate, mark, each);
+      } else if (addresses !== undefined) {
+        for (const network of addresses) this.#byNetwork.add(network, each);
+      } else {
+        this.#any ??= each;
+      }
+    }
+  }
+
+  /** The first client that may be at the other end. */
+  first(address: Address | undefined, certificate: Shown): Ranked | undefined {
+    const fits = (each: Ranked): boolean => each.holds(address, certificate);
+    let found = this.#any;
+    if (address !== undefined) {
+      for (const filed of this.#byNetwork.holding(address)) found = earlier(filed, found, fits);
+    }
+    if (certificate !== undefined && 'names' in certificate) {
+      for (const mark of marksOfCertificate(certificate)) {
+        found = earlier(this.#byCertificate.get(mark), found, fits);
+      }
+    }
+    return found;
+  }
+}
+
+/** Finds clients by what a verified token says, without a look at each. */
+export class TokenIndex {
+  /** Each client under the claim that the fewest others ask for. */
+  readonly #byClaim = new Map<string, Ranked[]>();
+  readonly #claims = new Set<string>();
+
+  /** In the order of their ranks. Clients without `jwt` are left out. */
+  constructor(clients: readonly Ranked[]) {
+    const shares = new Map<string, number>();
+    const shareOf = (claim: readonly unknown[]): number => shares.get(JSON.stringify(claim)) ?? 0;
+    for (const { client } of clients) {
+      for (const claim of claimsOf(client)) shares.set(JSON.stringify(claim), shareOf(claim) + 1);
+    }
+    for (const each of clients) {
+      const [rarest] = claimsOf(each.client).sort((a, b) => shareOf(a) - shareOf(b));
+      if (rarest === undefined) continue;
+      this.#claims.add(rarest[0]);
+      file(this.#byClaim, JSON.stringify(rarest), each);
+    }
+  }
+
+  /** The first client that the token and the connection are of. */
+  first(payload: JWTPayload, address: Address | undefined, certificate: Shown): Ranked | undefined {
+    const fits = ({ client, holds }: Ranked): boolean =>
+      client.identify.jwt !== undefined &&
+      fitsToken(client.identify.jwt, payload) &&
+      holds(address, certificate);
+    let found: Ranked | undefined;
+    for (const name of this.#claims) {
+      for (const value of claimSays(payload, name)) {
+        found = earlier(this.#byClaim.get(JSON.stringify([name, value])), found, fits);
+      }
+    }
+    return found;
+  }
+}
+
+/** The first client of a list, in the order of ranks, that fits and comes before the one that was found. */
+function earlier(
+  filed: readonly Ranked[] = [],
+  found: Ranked | undefined,
+  fits: (client: Ranked) => boolean,
+): Ranked | undefined {
+  for (const each of filed) {
+    if (found !== undefined && found.rank <= each.rank) return found;
+    if (fits(each)) return each;
+  }
+  return found;
+}
+
+function claimsOf({ identify: { jwt } }: ClientDescription): [name: string, value: unknown][] {
+  if (jwt === undefined) return [];
+  const { audience, subject, claims = {} } = jwt;
+  return [
+    ['aud', audience],
+    ...(subject === undefined ? [] : ([['sub', subject]] satisfies [string, unknown][])),
+    ...Object.entries(claims),
+  ];
+}
+
+function file<T>(map: Map<string, T[]>, key: string, value: T): void {
+  const filed = map.get(key);
+  if (filed === undefined) map.set(key, [value]);
+  else filed.push(value);
+}
