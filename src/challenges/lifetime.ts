@@ -1,7 +1,9 @@
 /** From this share of its life on a nonce is to be renewed. */
 const AGING = 0.7;
 /** Shorter lives are no lives: nonces that serve once are refused at any age, in milliseconds. */
-const SHORTEST_MS = 500;
+export const SHORTEST_LIFE_MS = 500;
+/** Longer than what was learned is remembered, in milliseconds: 30 days. */
+export const LONGEST_LIFE_MS = 30 * 24 * 60 * 60_000;
 /** So many refusals in a row at an age that was fine before mean that the upstream has changed. */
 const ENOUGH = 3;
 /** How far a time that a nonce carries may be off, in milliseconds … */
@@ -56,7 +58,7 @@ export class Lifetime {
 
   /** A nonce of this age, used before, was refused. */
   refused(ageMs: number, { hintMs }: Hinted): void {
-    if (ageMs < SHORTEST_MS) return;
+    if (ageMs < SHORTEST_LIFE_MS) return;
     if (ageMs < this.#oldestAccepted) {
       this.#tooEarly += 1;
       if (this.#tooEarly < ENOUGH) return;
@@ -64,13 +66,14 @@ export class Lifetime {
       this.#ms = undefined;
     }
     this.#tooEarly = 0;
-    this.#ms = Math.min(this.#ms ?? ageMs, ageMs);
+    this.#ms = Math.min(this.#ms ?? ageMs, ageMs, LONGEST_LIFE_MS);
     if (hintMs !== undefined) this.#judge(ageMs, hintMs);
   }
 
   /** What another process learned; counts as long as nothing speaks against it. */
   told(ms: number): void {
-    if (ms > this.#oldestAccepted) this.#ms = Math.min(this.#ms ?? ms, ms);
+    const isLife = ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS;
+    if (isLife && ms > this.#oldestAccepted) this.#ms = Math.min(this.#ms ?? ms, ms);
   }
 
   /** It is another upstream. */

@@ -50,6 +50,11 @@ export class MemoryChallengeStore implements ChallengeStore {
     return Promise.resolve(next);
   }
 
+  discard(key: string, nonce: string): Promise<void> {
+    if (this.#held(key)?.challenge.nonce === nonce) this.#shelves.shared.delete(key);
+    return Promise.resolve();
+  }
+
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
     this.#shelves.parked.set(key, [...this.#waiting(key), this.#keep(parked, maxAgeMs)]);
     return Promise.resolve();

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import { type Credential, canAnswer } from '../digest/authorization.ts';
+import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
 import { Nonce, type NonceOrigin } from './nonce.ts';
 import { expiryHint } from './nonce-timestamp.ts';
@@ -28,11 +28,10 @@ export class NonceMaker {
   }
 
   /**
-   * Another process obtained it, and counted on it if it has a count. undefined: the credential, a stored hash,
-   * is not good for it.
+   * Another process obtained it, and counted on it if it has a count.
+   * @throws GatewayError `credential-unavailable` when the credential, a stored hash, is not good for it
    */
-  adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
-    if (!canAnswer(held.challenge, this.#options.credential)) return undefined;
+  adopted(held: AgedChallenge | ParkedChallenge): Nonce {
     const owned = 'count' in held ? { cnonce: held.cnonce, count: held.count } : {};
     return this.#make(held, held.ageMs, { foreign: true, ...owned });
   }

@@ -1,4 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { AdoptionGuard } from './adoption-guard.ts';
 import { FreeNonces } from './free-nonces.ts';
 import { HandshakeQueue, Opening } from './handshake-queue.ts';
 import { Learning } from './learning.ts';
@@ -6,7 +8,7 @@ import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
 import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
-import type { HeldChallenge, NoncePolicy } from './store.ts';
+import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store.ts';
 
 /** How long a cold start waits for the store and another process's challenge, in milliseconds. */
 const ELSEWHERE_MS = 100;
@@ -15,6 +17,8 @@ const RESTORED_AT_MOST = 64;
 
 export interface PoolOptions extends NonceMakerOptions {
   readonly replicas: Replicas;
+  /** Those of the deployment: no other is answered, wherever a challenge comes from. */
+  readonly algorithms: readonly AlgorithmName[];
   /** From 0 to 1. */
   readonly random: () => number;
   /** How nonces are used; `auto`: learned from refusals. */
@@ -39,13 +43,15 @@ export class NoncePool {
   /** None with the policy `shared`. */
   readonly #free: FreeNonces;
   readonly #renewal: Renewal | undefined;
+  readonly #guard: AdoptionGuard;
   #known: Nonce | undefined;
   #closed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
     this.#maker = new NonceMaker(options);
-    const { clock, random, renew, replicas, onStep } = options;
+    const { clock, random, renew, replicas, onStep, credential, algorithms } = options;
+    this.#guard = new AdoptionGuard({ credential, algorithms, now: () => clock.now() });
     const step = (policy: NoncePolicy): void => {
       onStep(policy);
       this.#stopSharing();
@@ -91,7 +97,7 @@ export class NoncePool {
     if (this.policy !== 'shared') return this.#restoreFree();
     const { replicas } = this.#options;
     const held = (await replicas.load()) ?? (await replicas.take());
-    const nonce = held && this.#maker.adopted(held);
+    const nonce = held && this.#adopted(held);
     if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
@@ -102,7 +108,7 @@ export class NoncePool {
     if (this.policy !== 'shared' || !this.#learning.portable || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
-    const nonce = held && this.#maker.adopted(held);
+    const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
     else if (own?.shareable === true) void this.#share(own);
@@ -172,6 +178,10 @@ export class NoncePool {
       this.#known = undefined;
       this.#renewal?.cancel();
     }
+    if (nonce.foreign && nonce.uses === 0) {
+      this.#guard.refused();
+      void this.#options.replicas.discard(nonce);
+    }
     // Requests that were under way together learn the same thing once.
     if (!nonce.retired) this.#learning.refused(nonce);
     nonce.retire();
@@ -189,6 +199,7 @@ export class NoncePool {
    * refused credential.
    */
   offer(opening: Opening, held: HeldChallenge): Nonce {
+    this.#guard.issued(held.challenge);
     const nonce = this.#maker.issued(held);
     this.#learning.issued(nonce);
     opening.nonce = nonce;
@@ -205,6 +216,7 @@ export class NoncePool {
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (opening?.replaces === undefined) nonce.uses += 1;
     this.#learning.accepted(nonce, attempt.ageMs);
+    if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
@@ -235,6 +247,14 @@ export class NoncePool {
     this.#queue.close(opening);
   }
 
+  /** What the store holds, if this process may use it. What it may not use is removed from there. */
+  #adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
+    if (this.#guard.paused) return undefined;
+    if (this.#guard.fits(held.challenge)) return this.#maker.adopted(held);
+    void this.#options.replicas.discard(held);
+    return undefined;
+  }
+
   /** Nobody gets the nonce in use any more, and nobody waits for one. */
   #stopSharing(): void {
     this.#known?.retire();
@@ -253,8 +273,10 @@ export class NoncePool {
     for (let count = 0; count < RESTORED_AT_MOST; count += 1) {
       const held = await this.#options.replicas.take();
       if (held === undefined) return;
-      const nonce = this.#maker.adopted(held);
-      if (nonce !== undefined) this.#free.adopt(nonce);
+      const nonce = this.#adopted(held);
+      // One that was used already may be used no more.
+      const isOver = this.policy === 'single-use' && 'count' in held && held.count > 0;
+      if (nonce !== undefined && !isOver) this.#free.adopt(nonce);
     }
   }
 
@@ -292,7 +314,7 @@ export class NoncePool {
     const { clock, replicas } = this.#options;
     const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
     const quicker = await replicas.share(next, this.lifetimeMs);
-    const adopted = quicker && this.#maker.adopted(quicker);
+    const adopted = quicker && this.#adopted(quicker);
     if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
   }
 }

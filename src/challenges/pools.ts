@@ -6,8 +6,6 @@ import type { ChallengeStore } from './store.ts';
 export interface PoolUserOptions extends Omit<PoolOptions, 'replicas'> {
   /** From `serializeKey`. */
   readonly key: string;
-  /** The algorithms whose challenges may be answered. */
-  readonly algorithms: readonly string[];
 }
 
 /** The use of a pool by one upstream. */

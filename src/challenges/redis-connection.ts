@@ -1,6 +1,7 @@
 import { Cluster, Redis, type RedisOptions as RedisClientOptions } from 'ioredis';
 import type { Secret } from '../base/secret.ts';
 import { scripts } from './redis-scripts.ts';
+import type { StoreKey } from './value-signer.ts';
 
 export interface RedisAddress {
   readonly host: string;
@@ -22,6 +23,8 @@ export interface RedisOptions {
   readonly sentinelPassword: Secret | undefined;
   /** Before every key and channel. Holds no brace: those mark what stays on one node of a Cluster. */
   readonly keyPrefix: string;
+  /** What signs the values that gateways leave for each other, the first for new ones; empty: nothing does. */
+  readonly keys: readonly StoreKey[];
   /** With TLS, of Sentinels too; `ca` is PEM, undefined: the authorities that Node.js has. undefined: no TLS. */
   readonly tls: { readonly ca: string | undefined } | undefined;
 }

@@ -4,6 +4,9 @@ import type { ClientContext, Result } from 'ioredis';
  * What has to happen at once, in Redis. KEYS[1] of whatever writes is the ticket of the call: it is gone
  * when the caller has given up, so a Redis that hung does not catch up on old calls, with ages that were
  * right then, once it goes on; and a call that a client library sends again does not happen twice.
+ *
+ * Others may write to the same Redis. A value of another type, or one that is longer than any of a gateway, never
+ * leaves it: the reply has an empty text in its place, which no gateway has written.
  */
 
 const SPEND_TICKET = `
@@ -18,31 +21,54 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 /** More than any number of processes that could drain at once. */
 const PARKED_AT_MOST = 256;
+/** Bytes of a stored value: more than a challenge and its cookies can have. */
+const LONGEST_VALUE = 64 * 1024;
+/** Bytes of the name of a leader, with its signature. */
+const LONGEST_LEADER = 256;
+/** A lock that stays longer than it was asked for and so many milliseconds is not of a gateway's making. */
+const LOCK_EXCESS_MS = 60 * 60_000;
+
+/** shared(key) → false: none is held; or value, max, ms left, nonce. */
+const SHARED = `
+local function shared(key)
+  local lengths = {}
+  for at, field in ipairs({ 'value', 'max', 'nonce' }) do
+    lengths[at] = redis.pcall('HSTRLEN', key, field)
+    if type(lengths[at]) ~= 'number' then return { '', '', 0, '' } end
+  end
+  if lengths[1] + lengths[2] + lengths[3] > ${LONGEST_VALUE} then return { '', '', 0, '' } end
+  local held = redis.call('HMGET', key, 'value', 'max', 'nonce')
+  if not held[1] and not held[2] and not held[3] then return false end
+  return { held[1] or '', held[2] or '', redis.call('PTTL', key), held[3] or '' }
+end
+`;
 
 export const scripts = {
-  /** (shared) → value, maxAgeMs, ms left; or nil */
+  /** (shared) → value, maxAgeMs, ms left, nonce; or nil */
   loadShared: {
     numberOfKeys: 1,
     readOnly: true,
-    lua: `
-local held = redis.pcall('HMGET', KEYS[1], 'value', 'max')
-if held.err or not held[1] or not held[2] then return false end
-return { held[1], held[2], redis.call('PTTL', KEYS[1]) }`,
+    lua: `${SHARED}
+return shared(KEYS[1])`,
   },
-  /** (ticket, shared; seen or '', nonce, value, maxAgeMs, ms left, channel, message) → nil, or as `loadShared` with the nonce that is held */
+  /** (ticket, shared; seen or '', nonce, value, maxAgeMs, ms left, channel, message) → nil, or as `loadShared` */
   replaceShared: {
     numberOfKeys: 2,
-    lua: `${SPEND_TICKET}
-local held = redis.pcall('HMGET', KEYS[2], 'nonce', 'value', 'max')
-if held.err then
-  redis.call('DEL', KEYS[2])
-elseif held[1] and held[1] ~= ARGV[1] then
-  return { held[2], held[3], redis.call('PTTL', KEYS[2]), held[1] }
-end
+    lua: `${SPEND_TICKET}${SHARED}
+local held = shared(KEYS[2])
+if held and held[4] ~= '' and held[4] ~= ARGV[1] then return held end
+redis.call('DEL', KEYS[2])
 redis.call('HSET', KEYS[2], 'nonce', ARGV[2], 'value', ARGV[3], 'max', ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
 redis.call('PUBLISH', ARGV[6], ARGV[7])
 return false`,
+  },
+  /** (shared; nonce): removes the challenge if it has this nonce */
+  discardShared: {
+    numberOfKeys: 1,
+    lua: `${SHARED}
+local held = shared(KEYS[1])
+if held and (held[4] == '' or held[4] == ARGV[1]) then redis.call('DEL', KEYS[1]) end`,
   },
   /** (ticket, parked; value, maxAgeMs, ageMs) */
   park: {
@@ -59,13 +85,20 @@ if redis.call('PTTL', KEYS[2]) < left then redis.call('PEXPIRE', KEYS[2], left) 
   takeParked: {
     numberOfKeys: 2,
     lua: `${SPEND_TICKET}${NOW}
-local waiting = redis.pcall('ZREVRANGE', KEYS[2], 0, -1, 'WITHSCORES')
-if waiting.err then return false end
-for at = 1, #waiting, 2 do
-  redis.call('ZREM', KEYS[2], waiting[at])
-  local age = math.max(0, now - waiting[at + 1])
-  local max, value = string.match(waiting[at], '^(%d+) (.*)$')
-  if max and age < tonumber(max) then return { value, string.format('%.0f', age) } end
+local count = redis.pcall('ZCARD', KEYS[2])
+if type(count) ~= 'number' or count > ${PARKED_AT_MOST} then
+  redis.call('UNLINK', KEYS[2])
+  return { '', '0' }
+end
+for _ = 1, count do
+  local waiting = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+  if not waiting[1] then return false end
+  redis.call('ZREM', KEYS[2], waiting[1])
+  if string.len(waiting[1]) > ${LONGEST_VALUE} then return { '', '0' } end
+  local age = math.max(0, now - waiting[2])
+  local max, value = string.match(waiting[1], '^(%d+) (.*)$')
+  if not max then return { '', '0' } end
+  if age < tonumber(max) then return { value, string.format('%.0f', age) } end
 end
 return false`,
   },
@@ -74,8 +107,9 @@ return false`,
     numberOfKeys: 1,
     readOnly: true,
     lua: `
-local value = redis.pcall('GET', KEYS[1])
-return type(value) == 'string' and value`,
+local length = redis.pcall('STRLEN', KEYS[1])
+if type(length) ~= 'number' or length > ${LONGEST_VALUE} then return '' end
+return redis.call('GET', KEYS[1])`,
   },
   /** (ticket, learned; value, ms, channel, message) */
   learnFor: {
@@ -84,12 +118,16 @@ return type(value) == 'string' and value`,
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 redis.call('PUBLISH', ARGV[3], ARGV[4])`,
   },
-  /** (ticket, leader; process, ms) → 1 or 0 */
+  /** (ticket, leader; process, ms, '1': whoever leads) → 1, or the process that leads */
   leadFor: {
     numberOfKeys: 2,
     lua: `${SPEND_TICKET}
-local leader = redis.pcall('GET', KEYS[2])
-if type(leader) == 'string' and leader ~= ARGV[1] then return 0 end
+local length = redis.pcall('STRLEN', KEYS[2])
+if ARGV[3] ~= '1' and type(length) == 'number' and length > 0 and length <= ${LONGEST_LEADER} then
+  local left = redis.call('PTTL', KEYS[2])
+  local leader = redis.call('GET', KEYS[2])
+  if leader ~= ARGV[1] and left >= 0 and left <= ARGV[2] + ${LOCK_EXCESS_MS} then return leader end
+end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return 1`,
   },
@@ -108,6 +146,7 @@ declare module 'ioredis' {
   interface RedisCommander<Context extends ClientContext = { type: 'default' }> {
     loadShared: Script<Context>;
     replaceShared: Script<Context>;
+    discardShared: Script<Context>;
     park: Script<Context>;
     takeParked: Script<Context>;
     recallLearned: Script<Context>;

@@ -1,23 +1,36 @@
 import { hash, randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import { ChangeFeed } from './change-feed.ts';
+import { LONGEST_LIFE_MS } from './lifetime.ts';
 import type { Commands, RedisOptions } from './redis-connection.ts';
 import { CALL_MS, RedisLink } from './redis-link.ts';
 import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
+import { CLOCK_DIFFERENCE_MS, type SignatureFault, type ValueKind, ValueSigner } from './value-signer.ts';
 
 /** How long it is remembered what an upstream tolerates, in milliseconds: 30 days after it was last learned. */
 const LEARNED_MS = 30 * 24 * 60 * 60_000;
+/** How long the name of a process counts, in milliseconds: longer than processes run. */
+const PROCESS_LIFE_MS = 10 * 365 * 24 * 60 * 60_000;
+/** So many parked challenges that no gateway wrote are passed over in one call. */
+const TAKEN_AT_MOST = 8;
+
+/** Why a stored value is not used. `malformed`: no gateway writes it so. */
+export type RejectionReason = 'malformed' | SignatureFault;
 
 export interface RedisStoreEvents {
   /** Called with the first that is known, and on each change. `reason` says why Redis is not there. */
   onUp(up: boolean, reason: string | undefined): void;
   /** A call of the store failed; the caller gets the same error. It holds no secret. */
   onError(operation: string, error: unknown): void;
+  /** Redis holds a value that no gateway wrote, or one that is too old; it is not used, and removed. */
+  onRejected(kind: ValueKind, reason: RejectionReason): void;
 }
 
 /**
  * A store in Redis, which connects by itself for as long as it is open: Redis may be absent at the start and
- * go away at any time. Each call ends within 100 ms.
+ * go away at any time. Each call ends within 100 ms. Whatever somebody else writes there, a caller gets what a
+ * gateway could have written, and with keys only what one wrote.
  */
 export function openRedisStore(options: RedisOptions, events: RedisStoreEvents): ChallengeStore {
   return new RedisChallengeStore(options, events);
@@ -25,6 +38,7 @@ export function openRedisStore(options: RedisOptions, events: RedisStoreEvents):
 
 /** Where the parts of one challenge key live, all on one node of a Cluster. */
 interface Places {
+  readonly base: string;
   readonly ticket: string;
   readonly shared: string;
   readonly parked: string;
@@ -37,32 +51,44 @@ interface Step {
   readonly places: Places;
 }
 
-/** value, maxAgeMs, ms left */
-const loaded = z.tuple([z.string(), z.coerce.number(), z.number()]);
-/** … and the nonce that stayed in its place */
-const refused = z.tuple([...loaded.def.items, z.string()]);
-const taken = z.tuple([z.string(), z.coerce.number()]);
+const milliseconds = z.coerce.number().min(0).max(LONGEST_LIFE_MS);
+/** value, maxAgeMs, ms left, nonce */
+const loaded = z.tuple([z.string(), milliseconds, milliseconds, z.string()]);
+/** … and what of it says which challenge is in the way, whatever the rest is */
+const inTheWay = z.tuple([z.string(), z.unknown(), z.unknown(), z.string()]);
+const taken = z.tuple([z.string(), milliseconds]);
 
 class RedisChallengeStore implements ChallengeStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
   readonly #prefix: string;
   readonly #events: RedisStoreEvents;
+  readonly #signer: ValueSigner;
   readonly #link: RedisLink;
+  readonly #feed: ChangeFeed;
   readonly #asked = new Set<string>();
   readonly #listeners: ((key: string) => void)[] = [];
 
   constructor(options: RedisOptions, events: RedisStoreEvents) {
-    // With the version of what is stored: another version does not see it.
-    this.#prefix = `${options.keyPrefix}:v1`;
+    this.#signer = new ValueSigner(options.keys);
+    // With the version of what is stored: another version, or a gateway without the keys, does not see it.
+    this.#prefix = `${options.keyPrefix}:v2${this.#signer.signs ? ':signed' : ''}`;
     this.#events = events;
+    this.#feed = new ChangeFeed({
+      process: this.#process,
+      channel: this.#channel,
+      signer: this.#signer,
+      isUsed: (key) => this.#asked.has(key),
+      onChange: (key) => this.#tell(key),
+      onRejected: (reason) => events.onRejected('change', reason),
+    });
     this.#link = new RedisLink({
       redis: options,
       channel: this.#channel,
       ownChannel: `${this.#prefix}:echo:${this.#process}`,
       pulseKeys: () => this.#pulseKeys(options),
       onUp: (up, reason) => events.onUp(up, reason),
-      onMessage: (message) => this.#hear(message),
+      onMessage: (message) => this.#feed.hear(message),
       onRejoin: () => {
         for (const key of this.#asked) this.#tell(key);
       },
@@ -72,10 +98,11 @@ class RedisChallengeStore implements ChallengeStore {
   load(key: string): Promise<AgedChallenge | undefined> {
     return this.#run('load', key, async ({ commands, places }) => {
       const elapsed = stopwatch();
-      const { data } = loaded.safeParse(await commands.loadShared(places.shared));
-      if (data === undefined) return undefined;
-      const [value, maxAgeMs, leftMs] = data;
-      return aged(value, maxAgeMs, leftMs - elapsed());
+      const reply = await commands.loadShared(places.shared);
+      if (reply === null) return undefined;
+      const held = this.#readShared(places, reply, elapsed);
+      if (held === undefined) await commands.unlink(places.shared);
+      return held;
     });
   }
 
@@ -85,29 +112,35 @@ class RedisChallengeStore implements ChallengeStore {
     next: AgedChallenge,
     maxAgeMs: number,
   ): Promise<AgedChallenge> {
-    const { nonce } = next.challenge;
     const elapsed = stopwatch();
-    const reply = await this.#write('replace', key, ({ commands, places }) =>
-      commands.replaceShared(
-        places.ticket,
-        places.shared,
-        seen ?? '',
-        nonce,
-        writeHeld(next),
-        Math.round(maxAgeMs),
-        Math.round(maxAgeMs - next.ageMs - elapsed()),
-        this.#channel,
-        this.#announcement(key),
-      ),
-    );
-    const { data } = refused.safeParse(reply);
-    if (data === undefined) return next;
-    const [value, maxMs, leftMs, nonceHeld] = data;
-    // What cannot be read is as good as none.
-    return (
-      aged(value, maxMs, leftMs - elapsed()) ??
-      this.replace(key, nonceHeld, { ...next, ageMs: next.ageMs + elapsed() }, maxAgeMs)
-    );
+    const put = (instead: string | undefined): Promise<unknown> =>
+      this.#write('replace', key, ({ commands, places }) => {
+        const ageMs = next.ageMs + elapsed();
+        return commands.replaceShared(
+          places.ticket,
+          places.shared,
+          instead ?? '',
+          next.challenge.nonce,
+          this.#sign('challenge', places, writeHeld(next), ageMs, maxAgeMs),
+          Math.round(maxAgeMs),
+          Math.round(maxAgeMs - ageMs),
+          this.#channel,
+          this.#feed.announcement(key),
+        );
+      });
+    const reply = await put(seen);
+    if (reply === null) return next;
+    const held = this.#readShared(this.#places(key), reply, elapsed);
+    if (held !== undefined) return held;
+    // What cannot be read is as good as none; a stranger who is there again keeps the place.
+    await put(inTheWay.safeParse(reply).data?.[3]);
+    return next;
+  }
+
+  discard(key: string, nonce: string): Promise<void> {
+    return this.#run('discard', key, async ({ commands, places }) => {
+      await commands.discardShared(places.shared, nonce);
+    });
   }
 
   async park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
@@ -116,26 +149,33 @@ class RedisChallengeStore implements ChallengeStore {
     const elapsed = stopwatch();
     await this.#write('park', key, ({ commands, places }) => {
       const age = Math.round(parked.ageMs + elapsed());
-      return commands.park(places.ticket, places.parked, writeParked(parked), max, age);
+      const value = this.#sign('parked', places, writeParked(parked), age, max);
+      return commands.park(places.ticket, places.parked, value, max, age);
     });
   }
 
   async take(key: string): Promise<ParkedChallenge | undefined> {
-    const elapsed = stopwatch();
-    const reply = await this.#write('take', key, ({ commands, places }) =>
-      commands.takeParked(places.ticket, places.parked),
-    );
-    const { data } = taken.safeParse(reply);
-    if (data === undefined) return undefined;
-    const [value, ageMs] = data;
-    // One that cannot be read was as good as none; the next may be.
-    return readParked(value, ageMs + elapsed()) ?? this.take(key);
+    for (let attempt = 0; attempt < TAKEN_AT_MOST; attempt += 1) {
+      const elapsed = stopwatch();
+      const reply = await this.#write('take', key, ({ commands, places }) =>
+        commands.takeParked(places.ticket, places.parked),
+      );
+      if (reply === null) return undefined;
+      const [value = '', ageMs = 0] = taken.safeParse(reply).data ?? [];
+      const parked = this.#open('parked', this.#places(key), value, ageMs + elapsed(), readParked);
+      // One that cannot be read was as good as none; the next may be.
+      if (parked !== undefined) return parked;
+    }
+    return undefined;
   }
 
   recall(key: string): Promise<Learned | undefined> {
     return this.#run('recall', key, async ({ commands, places }) => {
       const reply = await commands.recallLearned(places.learned);
-      return typeof reply === 'string' ? readLearned(reply) : undefined;
+      if (reply === null) return undefined;
+      const learned = this.#open('learned', places, String(reply), 0, readLearned);
+      if (learned === undefined) await commands.unlink(places.learned);
+      return learned;
     });
   }
 
@@ -144,19 +184,24 @@ class RedisChallengeStore implements ChallengeStore {
       commands.learnFor(
         places.ticket,
         places.learned,
-        writeLearned(learned),
+        this.#sign('learned', places, writeLearned(learned), 0, LEARNED_MS),
         LEARNED_MS,
         this.#channel,
-        this.#announcement(key),
+        this.#feed.announcement(key),
       ),
     );
   }
 
-  lead(key: string, ms: number): Promise<boolean> {
-    return this.#write('lead', key, async ({ commands, places }) => {
-      const reply = await commands.leadFor(places.ticket, places.leader, this.#process, Math.round(ms));
-      return reply === 1;
-    });
+  async lead(key: string, ms: number): Promise<boolean> {
+    const attempt = (anyway: boolean): Promise<unknown> =>
+      this.#write('lead', key, ({ commands, places }) => {
+        const self = this.#sign('leader', places, this.#process, 0, PROCESS_LIFE_MS);
+        return commands.leadFor(places.ticket, places.leader, self, Math.round(ms), anyway ? '1' : '');
+      });
+    const reply = await attempt(false);
+    if (reply === 1) return true;
+    const leader = this.#open('leader', this.#places(key), String(reply), 0, readProcess);
+    return leader === undefined ? (await attempt(true)) === 1 : leader === this.#process;
   }
 
   onChange(listener: (key: string) => void): void {
@@ -164,7 +209,47 @@ class RedisChallengeStore implements ChallengeStore {
   }
 
   close(): Promise<void> {
+    this.#feed.close();
     return this.#link.close();
+  }
+
+  /** undefined: no gateway wrote it so, or it is too old. */
+  #readShared(places: Places, reply: unknown, elapsed: () => number): AgedChallenge | undefined {
+    const { data } = loaded.safeParse(reply);
+    if (data === undefined) {
+      this.#events.onRejected('challenge', 'malformed');
+      return undefined;
+    }
+    const [value, maxAgeMs, leftMs, nonce] = data;
+    const ageMs = Math.max(0, maxAgeMs - leftMs) + elapsed();
+    return this.#open('challenge', places, value, ageMs, (text, age) => {
+      const held = readHeld(text, age);
+      return held?.challenge.nonce === nonce ? held : undefined;
+    });
+  }
+
+  #sign(kind: ValueKind, { base }: Places, text: string, ageMs: number, lifeMs: number): string {
+    return this.#signer.sign({ kind, place: base }, text, ageMs, lifeMs);
+  }
+
+  /** What `read` makes of a value that is signed, where values are; undefined: it is rejected. */
+  #open<T>(
+    kind: ValueKind,
+    { base }: Places,
+    value: string,
+    ageMs: number,
+    read: (text: string, ageMs: number) => T | undefined,
+  ): T | undefined {
+    const opened = this.#signer.open({ kind, place: base }, value);
+    if (typeof opened === 'string') {
+      this.#events.onRejected(kind, opened);
+      return undefined;
+    }
+    // Redis knows the age better than two wall clocks do, unless somebody changed it.
+    const least = (opened.ageMs ?? 0) - CLOCK_DIFFERENCE_MS;
+    const result = read(opened.text, Math.max(ageMs, least));
+    if (result === undefined) this.#events.onRejected(kind, 'malformed');
+    return result;
   }
 
   /** Does what changes something: only as long as the caller waits, and at most once. */
@@ -196,15 +281,6 @@ class RedisChallengeStore implements ChallengeStore {
     return `${this.#prefix}:changes`;
   }
 
-  #announcement(key: string): string {
-    return `${this.#process} ${key}`;
-  }
-
-  #hear(message: string): void {
-    const at = message.indexOf(' ');
-    if (at > 0 && message.slice(0, at) !== this.#process) this.#tell(message.slice(at + 1));
-  }
-
   #tell(key: string): void {
     for (const listener of this.#listeners) listener(key);
   }
@@ -219,6 +295,7 @@ class RedisChallengeStore implements ChallengeStore {
   #places(key: string): Places {
     const base = this.#base(key);
     return {
+      base,
       ticket: `${base}:ticket:${randomUUID()}`,
       shared: `${base}:shared`,
       parked: `${base}:parked`,
@@ -232,9 +309,9 @@ class RedisChallengeStore implements ChallengeStore {
   }
 }
 
-/** undefined: it cannot be read, or has no end, so that it is not of a store's making. */
-function aged(value: string, maxAgeMs: number, leftMs: number): AgedChallenge | undefined {
-  return leftMs < 0 ? undefined : readHeld(value, Math.max(0, maxAgeMs - leftMs));
+/** The name of a process; undefined: it is none. */
+function readProcess(text: string): string | undefined {
+  return /^[0-9a-f-]{36}$/.test(text) ? text : undefined;
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { timerDelay } from '../base/timer.ts';
 import type { Lifetime } from './lifetime.ts';
 import type { Nonce } from './nonce.ts';
 
@@ -45,7 +46,7 @@ export class Renewal {
   }
 
   #at(nonce: Nonce, delayMs: number): void {
-    this.#timer = setTimeout(() => void this.#renew(nonce), Math.max(0, delayMs)).unref();
+    this.#timer = setTimeout(() => void this.#renew(nonce), timerDelay(delayMs)).unref();
   }
 
   async #renew(nonce: Nonce): Promise<void> {

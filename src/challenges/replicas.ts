@@ -1,4 +1,4 @@
-import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+import type { AgedChallenge, ChallengeStore, HeldChallenge, Learned, ParkedChallenge } from './store.ts';
 
 /** How long a challenge is kept for others while nobody knows how long it lives, in milliseconds. */
 const KEPT_MS = 15 * 60_000;
@@ -28,6 +28,12 @@ export class Replicas {
     const held = await this.#try(() => store.load(key));
     if (held !== undefined) this.#stored = held.challenge.nonce;
     return held;
+  }
+
+  /** The challenge that everybody may use turned out to be of no use. */
+  async discard({ challenge }: HeldChallenge): Promise<void> {
+    const { store, key } = this.#options;
+    await this.#try(() => store.discard(key, challenge.nonce));
   }
 
   /** A challenge with a count that another process left; nobody else gets it. */

@@ -81,6 +81,8 @@ export interface ChallengeStore {
     next: AgedChallenge,
     maxAgeMs: number,
   ): Promise<AgedChallenge>;
+  /** Removes the challenge with this nonce that everybody may use: it turned out to be of no use. */
+  discard(key: string, nonce: string): Promise<void>;
   /** Leaves a challenge with qop for whoever takes it; several can wait. Forgotten when it is `maxAgeMs` old. */
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
   /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
@@ -94,7 +96,10 @@ export interface ChallengeStore {
    * after `ms`, so that a process that died does not hold it.
    */
   lead(key: string, ms: number): Promise<boolean>;
-  /** Calls the listener with a key when somebody else replaced its challenge or learned something. */
+  /**
+   * Calls the listener with a key that this store was asked about, when somebody else replaced its challenge or
+   * learned something. Several changes may be told as one.
+   */
   onChange(listener: (key: string) => void): void;
   close(): Promise<void>;
 }

@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { findAlgorithm } from '../digest/algorithms.ts';
-import type { Challenge } from '../digest/challenge.ts';
+import { formatChallenge, parseChallenges } from '../digest/challenge.ts';
+import { cookiePairs } from './cookies.ts';
+import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from './lifetime.ts';
 import {
   type AgedChallenge,
   type HeldChallenge,
@@ -10,54 +12,41 @@ import {
 } from './store.ts';
 
 /*
- * How challenges look in a store that others can write to: JSON with its version. What cannot be read is
- * undefined: it came from a foreign hand or another version, and must not reach a request.
+ * The text of values in a store that others can write to. A challenge is stored as the header field that it came in,
+ * and read by the parser of that field, so a stored one can hold nothing that an upstream could not have sent.
+ * undefined: the text is not of a gateway's making.
  */
 
-const VERSION = z.literal(1);
+/** Characters of a cnonce; those of the gateway have 32. */
+const CNONCE = /^[ -~]{1,64}$/;
+const REALM_LENGTH = 1024;
 
-/** Latin-1 without controls: another character would make an Authorization field that cannot be sent. */
-const text = z.string().regex(/^[\t -~\u0080-\u00ff]*$/);
-
-const held = z.object({
-  v: VERSION,
-  realm: text,
-  nonce: text.min(1),
-  opaque: text.optional(),
-  algorithm: z.string(),
-  algorithmToken: text.optional(),
-  qop: z.array(z.enum(['auth', 'auth-int'])),
-  stale: z.boolean(),
-  userhash: z.boolean(),
-  utf8: z.boolean(),
-  domain: text.optional(),
-  cookies: z.array(text),
-});
+const held = z.strictObject({ challenge: z.string(), cookies: z.array(z.string()) });
 
 const parked = held.extend({
-  cnonce: text.min(1),
+  cnonce: z.string().regex(CNONCE),
   // RFC 7616 §3.4: nc is eight hex digits.
   count: z.int().min(0).max(0xffffffff),
 });
 
-const learned = z.object({
-  v: VERSION,
-  realm: z.string(),
-  algorithm: z.string(),
+const learned = z.strictObject({
+  realm: z.string().max(REALM_LENGTH),
+  algorithm: z.string().refine((token) => findAlgorithm(token)?.token === token),
   policy: z.enum(NONCE_POLICIES),
   counted: z.boolean(),
   portable: z.boolean(),
-  lifetimeMs: z.number().nonnegative().optional(),
+  lifetimeMs: z.number().min(SHORTEST_LIFE_MS).max(LONGEST_LIFE_MS).optional(),
 });
 
 export function writeHeld(challenge: HeldChallenge): string {
   return JSON.stringify(heldForm(challenge));
 }
 
-export function readHeld(stored: string, ageMs: number): AgedChallenge | undefined {
-  const form = read(held, stored);
-  const challenge = form && toChallenge(form);
-  return challenge && { challenge, cookies: form.cookies, ageMs };
+/** A challenge without qop, which everybody may use. */
+export function readHeld(text: string, ageMs: number): AgedChallenge | undefined {
+  const form = read(held, text);
+  const challenge = form && toHeld(form);
+  return challenge?.challenge.qop.length === 0 ? { ...challenge, ageMs } : undefined;
 }
 
 export function writeParked(challenge: ParkedChallenge): string {
@@ -65,50 +54,42 @@ export function writeParked(challenge: ParkedChallenge): string {
   return JSON.stringify({ ...heldForm(challenge), cnonce, count });
 }
 
-export function readParked(stored: string, ageMs: number): ParkedChallenge | undefined {
-  const form = read(parked, stored);
-  const challenge = form && toChallenge(form);
-  return challenge && { challenge, cookies: form.cookies, ageMs, cnonce: form.cnonce, count: form.count };
+/** A challenge with qop, which has one owner at a time. */
+export function readParked(text: string, ageMs: number): ParkedChallenge | undefined {
+  const form = read(parked, text);
+  if (form === undefined) return undefined;
+  const { cnonce, count, ...rest } = form;
+  const challenge = toHeld(rest);
+  if (challenge === undefined || challenge.challenge.qop.length === 0) return undefined;
+  return { ...challenge, ageMs, cnonce, count };
 }
 
 export function writeLearned(facts: Learned): string {
-  return JSON.stringify({ v: VERSION.value, ...facts });
+  return JSON.stringify(facts);
 }
 
-export function readLearned(stored: string): Learned | undefined {
-  const form = read(learned, stored);
+export function readLearned(text: string): Learned | undefined {
+  const form = read(learned, text);
   if (form === undefined) return undefined;
-  const { realm, algorithm, policy, counted, portable, lifetimeMs } = form;
-  return { realm, algorithm, policy, counted, portable, lifetimeMs };
+  const { lifetimeMs, ...facts } = form;
+  return { ...facts, lifetimeMs };
 }
 
 function heldForm({ challenge, cookies }: HeldChallenge): z.input<typeof held> {
-  const { realm, nonce, opaque, algorithm, algorithmToken, qop, stale, userhash, utf8, domain } = challenge;
-  return {
-    v: VERSION.value,
-    realm,
-    nonce,
-    opaque,
-    algorithm: algorithm.token,
-    algorithmToken,
-    qop: [...qop],
-    stale,
-    userhash,
-    utf8,
-    domain,
-    cookies: [...cookies],
-  };
+  return { challenge: formatChallenge(challenge), cookies: [...cookies] };
 }
 
-function toChallenge(form: z.output<typeof held>): Challenge | undefined {
-  const { realm, nonce, opaque, algorithmToken, qop, stale, userhash, utf8, domain } = form;
-  const algorithm = findAlgorithm(form.algorithm);
-  return algorithm && { realm, nonce, opaque, algorithm, algorithmToken, qop, stale, userhash, utf8, domain };
+function toHeld(form: z.output<typeof held>): HeldChallenge | undefined {
+  const [challenge, ...others] = parseChallenges([form.challenge]);
+  const cookies = cookiePairs(form.cookies);
+  const isWhole =
+    cookies.length === form.cookies.length && cookies.every((pair, at) => pair === form.cookies[at]);
+  return challenge !== undefined && others.length === 0 && isWhole ? { challenge, cookies } : undefined;
 }
 
-function read<T extends z.ZodType>(schema: T, stored: string): z.output<T> | undefined {
+function read<T extends z.ZodType>(schema: T, text: string): z.output<T> | undefined {
   try {
-    return schema.safeParse(JSON.parse(stored)).data;
+    return schema.safeParse(JSON.parse(text)).data;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;

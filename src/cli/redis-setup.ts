@@ -1,5 +1,6 @@
 import type { Secret } from '../base/secret.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
+import { type StoreKey, storeKeys } from '../challenges/value-signer.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';
 import { findingOf, type SourceReader } from '../credentials/sources.ts';
@@ -12,7 +13,7 @@ export interface RedisSetup {
   readonly warnings: readonly Finding[];
 }
 
-/** Reads the passwords of Redis and of its Sentinels; `ca` is what was read of its `tls.caFile`. */
+/** Reads the passwords of Redis and of its Sentinels, and the keys that sign values; `ca` is what was read of its `tls.caFile`. */
 export async function readRedis(
   section: Config['redis'],
   ca: string | undefined,
@@ -21,7 +22,7 @@ export async function readRedis(
   const findings: Finding[] = [];
   const warnings: Finding[] = [];
   if (section === undefined) return { options: undefined, findings, warnings };
-  const { servers, username, sentinelUsername, keyPrefix, tls } = section;
+  const { servers, username, sentinelUsername, keyFile, keyPrefix, tls } = section;
   const read = async (key: 'password' | 'sentinelPassword'): Promise<Secret | undefined> => {
     const source = section[key];
     if (source === undefined) return undefined;
@@ -38,6 +39,7 @@ export async function readRedis(
   };
   const password = await read('password');
   const sentinelPassword = await read('sentinelPassword');
+  const keys = keyFile === undefined ? [] : await readKeys(keyFile, reader, findings);
   const options = {
     servers,
     username,
@@ -45,7 +47,21 @@ export async function readRedis(
     sentinelUsername,
     sentinelPassword,
     keyPrefix,
+    keys,
     tls: tls && { ca },
   };
   return { options, findings, warnings };
+}
+
+async function readKeys(file: string, reader: SourceReader, findings: Finding[]): Promise<StoreKey[]> {
+  const path = ['redis', 'keyFile'];
+  try {
+    const { secret } = await reader.read({ file });
+    return storeKeys(secret);
+  } catch (error) {
+    const message =
+      error instanceof RangeError ? `${file} ${error.message} > ${file}` : findingOf(path, error).message;
+    findings.push({ path, message });
+    return [];
+  }
 }

@@ -34,6 +34,7 @@ export const redisSchema = (folder: string) =>
         sentinelPassword: source(folder).exactOptional(),
         username: text('a user name').exactOptional(),
         password: source(folder).exactOptional(),
+        keyFile: fileName(folder).exactOptional(),
         keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/).default(
           'digest-gateway',
         ),

@@ -2,6 +2,7 @@ import { isIPv4, isIPv6 } from 'node:net';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { Network } from '../base/network.ts';
+import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
 import type { Path } from './faults.ts';
 
@@ -10,9 +11,6 @@ import type { Path } from './faults.ts';
  * sentence "must be …"; a custom issue is a whole sentence of its own. Neither quotes a value that
  * may be a secret.
  */
-
-/** Node fires a timer of more than 2^31 - 1 ms at once instead of late. */
-const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** What a credential, a deployment, or an entry of the sealed file may be called. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
@@ -44,7 +42,7 @@ export function text(
 export const duration = (): z.ZodType<number> =>
   quantity('a duration, such as 500ms, 30s or 5m', (written) => {
     const milliseconds = parseDuration(written);
-    if (milliseconds === 0 || milliseconds > LONGEST_TIMER) {
+    if (milliseconds === 0 || milliseconds > LONGEST_TIMER_MS) {
       throw new RangeError(`${written} is out of range: write a duration from 1ms to 24d`);
     }
     return milliseconds;
@@ -54,7 +52,7 @@ export const duration = (): z.ZodType<number> =>
 export const durationOrZero = (): z.ZodType<number> =>
   quantity('a duration, such as 0s, 500ms or 5s', (written) => {
     const milliseconds = parseDuration(written);
-    if (milliseconds <= LONGEST_TIMER) return milliseconds;
+    if (milliseconds <= LONGEST_TIMER_MS) return milliseconds;
     throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
   });
 

@@ -1,12 +1,12 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { PreparedAnswer } from './authorization.ts';
-import { findQop, type Qop } from './challenge.ts';
+import { findQop, fitsNonce, type Qop } from './challenge.ts';
 import { type ParameterList, parseParameterList } from './parameters.ts';
 import { DigestSyntaxError } from './scanner.ts';
 
 /** What a response says about the exchange it ends: RFC 7616 §3.5. undefined: not said. */
 export interface AuthenticationInfo {
-  /** Never empty. */
+  /** Neither empty nor too long to be sent. */
   readonly nextnonce: string | undefined;
   readonly rspauth: string | undefined;
   readonly qop: Qop | undefined;
@@ -86,8 +86,9 @@ function toInfo({ values, contradictory }: ParameterList): AuthenticationInfo {
   const count = values.get('nc');
   const nc = count === undefined ? undefined : parseCount(count);
   if (contradictory || Number.isNaN(nc)) return NOTHING;
+  const nextnonce = values.get('nextnonce') ?? '';
   return {
-    nextnonce: values.get('nextnonce') || undefined,
+    nextnonce: nextnonce !== '' && fitsNonce(nextnonce) ? nextnonce : undefined,
     rspauth: values.get('rspauth'),
     qop: findQop(values.get('qop') ?? ''),
     cnonce: values.get('cnonce'),

@@ -1,5 +1,5 @@
 import { type Algorithm, type AlgorithmName, findAlgorithm, strength } from './algorithms.ts';
-import { BOUNDS, parseChallengeList, type SchemeOffer } from './parameters.ts';
+import { BOUNDS, parseChallengeList, quotedParameter, type SchemeOffer } from './parameters.ts';
 import { DigestSyntaxError } from './scanner.ts';
 
 export type Qop = 'auth' | 'auth-int';
@@ -24,8 +24,14 @@ export interface Challenge {
 }
 
 /**
+ * The most characters of each value of a challenge. They go back with every request: Tomcat takes 8 KiB for all
+ * headers of a request together, Apache httpd for one.
+ */
+const LONGEST = { realm: 1024, nonce: 1024, opaque: 1024, domain: 2048 } as const;
+
+/**
  * All usable Digest challenges in the field lines of one 401, in their order. A field line that is broken
- * or passes a bound yields none of its challenges. Never throws.
+ * or passes a bound yields none of its challenges; so does a challenge with a value that is too long. Never throws.
  */
 export function parseChallenges(fieldLines: readonly string[]): Challenge[] {
   return fieldLines
@@ -58,6 +64,25 @@ export function withNonce(challenge: Challenge, nonce: string): Challenge {
   return { ...challenge, nonce, stale: false };
 }
 
+/** Whether a nonce is short enough to be sent with every request. */
+export function fitsNonce(nonce: string): boolean {
+  return nonce.length <= LONGEST.nonce;
+}
+
+/** The challenge as a field line, from which `parseChallenges` reads an equal one. */
+export function formatChallenge(challenge: Challenge): string {
+  const { realm, nonce, opaque, algorithmToken, qop, stale, userhash, utf8, domain } = challenge;
+  const parameters = [quotedParameter('realm', realm), quotedParameter('nonce', nonce)];
+  if (opaque !== undefined) parameters.push(quotedParameter('opaque', opaque));
+  if (algorithmToken !== undefined) parameters.push(`algorithm=${algorithmToken}`);
+  if (qop.length > 0) parameters.push(quotedParameter('qop', qop.join(',')));
+  if (stale) parameters.push('stale=true');
+  if (userhash) parameters.push('userhash=true');
+  if (utf8) parameters.push('charset=UTF-8');
+  if (domain !== undefined) parameters.push(quotedParameter('domain', domain));
+  return `Digest ${parameters.join(', ')}`;
+}
+
 /** Whether a 401 or 407 with these field lines offers a scheme; its name in lower case. Never throws. */
 export function offersScheme(fieldLines: readonly string[], scheme: string): boolean {
   return fieldLines.flatMap(offersOf).some((offer) => offer.scheme === scheme);
@@ -87,6 +112,7 @@ function toChallenge({ parameters }: SchemeOffer): Challenge | undefined {
   if (parameters.contradictory || nonce === '' || algorithm === undefined || qop === undefined) {
     return undefined;
   }
+  if (isTooLong(values)) return undefined;
   // The server needs the cnonce for HA1 of -sess, and RFC 7616 §3.4 sends it only with a qop.
   if (algorithm.session && qop.length === 0) return undefined;
   return {
@@ -101,6 +127,10 @@ function toChallenge({ parameters }: SchemeOffer): Challenge | undefined {
     utf8: values.get('charset')?.toLowerCase() === 'utf-8',
     domain: values.get('domain'),
   };
+}
+
+function isTooLong(values: ReadonlyMap<string, string>): boolean {
+  return Object.entries(LONGEST).some(([name, length]) => (values.get(name)?.length ?? 0) > length);
 }
 
 /** Empty for an empty list, which is as good as none; undefined when nothing offered is known. */

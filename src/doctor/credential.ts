@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
@@ -8,7 +9,6 @@ import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
 import { NO_BODY } from '../upstream/body.ts';
-import { cookiePairs } from '../upstream/cookies.ts';
 import type { BodyProof } from '../upstream/exchange.ts';
 import { verifyProof } from '../upstream/proof.ts';
 import { signed, type UpstreamRequest, unsigned } from '../upstream/signing.ts';

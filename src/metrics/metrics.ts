@@ -111,6 +111,11 @@ export class Metrics {
   );
   readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
+  readonly storeRejections = this.#counter(
+    'store_rejected_total',
+    'Values in the store that are not used: malformed, without a valid signature (forged), or expired',
+    ['kind', 'reason'],
+  );
   readonly identificationRefusals = this.#counter(
     'identification_refusals_total',
     'Requests of no known client, by what they tried to prove themselves with',

@@ -1,10 +1,10 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { cookiePairs } from '../challenges/cookies.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
-import { cookiePairs } from './cookies.ts';
 import { Doubt } from './doubt.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from './exchange.ts';
 import type { HandshakeParts } from './handshake-parts.ts';

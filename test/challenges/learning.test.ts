@@ -31,6 +31,7 @@ function processes(count: number): Process[] {
     const pool = new NoncePool({
       replicas: new Replicas({ key: 'k', store }),
       credential: { username: 'u', password: new Secret('p') },
+      algorithms: ['MD5'],
       clock: monotonicClock,
       newCnonce: () => 'c',
       wallTime: () => 0,

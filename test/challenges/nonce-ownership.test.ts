@@ -60,6 +60,7 @@ class Fleet {
     const pool = new NoncePool({
       replicas: new Replicas({ key: 'k', store: this.#store() }),
       credential: { username: 'u', password: new Secret('p') },
+      algorithms: ['MD5'],
       clock: { now: () => 0 },
       newCnonce: () => 'c',
       wallTime: () => 0,

@@ -30,6 +30,7 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
   return new NoncePool({
     replicas,
     credential,
+    algorithms: ['MD5'],
     clock,
     newCnonce,
     random: () => 0,
@@ -190,6 +191,7 @@ describe('the store', () => {
     const through: ChallengeStore = {
       load: (...args) => store.load(...args),
       replace: (...args) => store.replace(...args),
+      discard: (...args) => store.discard(...args),
       park: (...args) => store.park(...args),
       take: (...args) => store.take(...args),
       recall: (...args) => store.recall(...args),
@@ -214,6 +216,7 @@ describe('the store', () => {
     const broken: ChallengeStore = {
       load: fails,
       replace: fails,
+      discard: fails,
       park: fails,
       take: fails,
       recall: fails,

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -35,6 +35,7 @@ test('the password and the authority of Redis are read', async () => {
     username: 'u',
     password: expect.any(Secret),
     keyPrefix: 'digest-gateway',
+    keys: [],
     tls: { ca },
   });
   expect(redis?.password?.reveal()).toBe('hunter3');
@@ -86,4 +87,41 @@ test('a password of Redis in the configuration is ok with a warning that does no
     stdout: `${file}:3:38 redis.password: stands in the configuration itself: use env, file or sealed (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
     stderr: '',
   });
+});
+
+test('the keys that sign values are read, up to three of them', async () => {
+  const keys = ['a', 'b', 'c'].map((digit) => digit.repeat(64));
+  await writeFile(join(folder, 'keys'), `${keys.join('\n')}\n`, { mode: 0o600 });
+  const file = await configFile('{ url: "redis://a", keyFile: keys }');
+  const { redis } = await readSetup(file, { environment });
+  expect(new Set(redis?.keys.map(({ id }) => id)).size).toBe(3);
+  expect(JSON.stringify(redis?.keys)).not.toContain('aaaa');
+});
+
+test.each([
+  [
+    'that others can read',
+    'a'.repeat(64),
+    0o644,
+    'can be read by others: run chmod 600 on it, or say readableByOthers: true beside file',
+  ],
+  ['that others can write', 'a'.repeat(64), 0o620, 'can be written by others: run chmod 600 on it'],
+  [
+    'with a short key',
+    'abc',
+    0o600,
+    'does not hold 1 to 3 keys, one a line: make one with openssl rand -hex 32',
+  ],
+  [
+    'with four keys',
+    Array(4).fill('a'.repeat(64)).join('\n'),
+    0o600,
+    'does not hold 1 to 3 keys, one a line: make one with openssl rand -hex 32',
+  ],
+])('a file of keys %s is refused', async (_, content, mode, problem) => {
+  await writeFile(join(folder, 'keys'), content);
+  await chmod(join(folder, 'keys'), mode);
+  const file = await configFile('{ url: "redis://a", keyFile: keys }');
+  const { status, stdout } = await gateway(['check', '--config', file], environment);
+  expect([status, stdout]).toEqual([2, expect.stringContaining(`redis.keyFile: ${folder}/keys ${problem}`)]);
 });

@@ -15,9 +15,10 @@ export function parked(nonce: string, count: number, ageMs = 0): ParkedChallenge
 }
 
 /** A challenge in which everything is there that a challenge can have, in characters that need care. */
-export function ornate(): Challenge {
+export function ornate(qop = 'auth,auth-int'): Challenge {
   return challengeOf(
-    'nonce="n\\"o\\\\n\u00e7e=\u00ff", opaque="{}[]: \u00b5\'", algorithm=sha-512-256-sess, qop="auth,auth-int", ' +
+    'nonce="n\\"o\\\\n\u00e7e=\u00ff", opaque="{}[]: \u00b5\'", ' +
+      `algorithm=sha-512-256${qop === '' ? '' : '-sess'}, qop="${qop}", ` +
       'stale=TRUE, userhash=true, charset=UTF-8, domain="/a /b"',
   );
 }

@@ -10,6 +10,8 @@ export interface WatchedStore {
   readonly states: readonly string[];
   /** The failed operations, in order, with their errors. */
   readonly failures: readonly { readonly operation: string; readonly error: unknown }[];
+  /** The values that were rejected, in order. */
+  readonly rejections: readonly (readonly [kind: string, reason: string])[];
   /** Keys that the listener was called with, in order. */
   readonly changes: string[];
   /** Resolves to the milliseconds until Redis is seen there. */
@@ -20,17 +22,20 @@ export interface WatchedStore {
 
 export function openWatched(servers: RedisServers, more: Partial<RedisOptions> = {}): WatchedStore {
   const states: string[] = [];
+  const rejections: [kind: string, reason: string][] = [];
   const failures: { operation: string; error: unknown }[] = [];
   const changes: string[] = [];
   const store = openRedisStore(redisOptions(servers, more), {
     onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
     onError: (operation, error) => failures.push({ operation, error }),
+    onRejected: (kind, reason) => rejections.push([kind, reason]),
   });
   store.onChange((key) => changes.push(key));
   return {
     store,
     states,
     failures,
+    rejections,
     changes,
     up: () => until(() => states.at(-1) === 'up'),
     down: () => until(() => states.length > 0 && states.at(-1) !== 'up'),
@@ -46,6 +51,7 @@ export function redisOptions(servers: RedisServers, more: Partial<RedisOptions> 
     sentinelUsername: undefined,
     sentinelPassword: undefined,
     keyPrefix: 'test',
+    keys: [],
     tls: undefined,
     ...more,
   };

@@ -53,6 +53,7 @@ export function unreliableStore(
     load: (key) => suffer('load', () => store.load(key), undefined),
     replace: (key, seen, next, maxAgeMs) =>
       suffer('replace', () => store.replace(key, seen, next, maxAgeMs), next),
+    discard: (key, nonce) => suffer('discard', () => store.discard(key, nonce), undefined),
     park: (key, parked, maxAgeMs) => suffer('park', () => store.park(key, parked, maxAgeMs), undefined),
     take: (key) => suffer('take', () => store.take(key), undefined),
     recall: (key) => suffer('recall', () => store.recall(key), undefined),

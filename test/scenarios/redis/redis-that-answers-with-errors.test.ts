@@ -79,8 +79,9 @@ test('what cannot be read is as good as absent, and is replaced', async () => {
   );
   const value = String(await client.hget(shared, 'value'));
 
-  for (const corrupt of ['', '{', '[]', '{"v":2}', value.replace('"nonce":"1"', '"nonce":"1\\r\\nX: y"')]) {
-    await client.hset(shared, 'value', corrupt);
+  for (const corrupt of ['', '{', '[]', '{"v":2}', value.replace('1', '1\\r\\nX: y')]) {
+    await client.hset(shared, 'nonce', '1', 'value', corrupt, 'max', LONG_MS);
+    await client.pexpire(shared, LONG_MS);
     expect(await store.load('k')).toBeUndefined();
     expect((await store.replace('k', undefined, aged('2'), LONG_MS)).challenge.nonce).toBe('2');
     expect((await store.load('k'))?.challenge.nonce).toBe('2');
@@ -104,7 +105,7 @@ test('what cannot be read is as good as absent, and is replaced', async () => {
   await client.rpush(knowledge, 'another type');
   expect(await store.recall('k')).toBeUndefined();
 
-  await client.publish('test:v1:changes', 'nonsense');
+  await client.publish('test:v2:changes', 'nonsense');
   await client.quit();
   expect(watched.failures).toEqual([]);
 });

@@ -1,0 +1,80 @@
+import type { SignatureFault, ValueSigner } from './value-signer.ts';
+
+/** Characters of a message; keys hold names of the configuration and an origin. */
+const LONGEST_MESSAGE = 4096;
+/** How long a message counts, in milliseconds. */
+const MESSAGE_LIFE_MS = 60_000;
+/** Between two times that one key is told, in milliseconds: each costs calls to the store. */
+const PAUSE_MS = 50;
+
+export interface ChangeFeedOptions {
+  /** Names this process among all. */
+  readonly process: string;
+  readonly channel: string;
+  readonly signer: ValueSigner;
+  /** Whether this process uses the key. */
+  readonly isUsed: (key: string) => boolean;
+  readonly onChange: (key: string) => void;
+  readonly onRejected: (reason: 'malformed' | SignatureFault) => void;
+}
+
+/** What processes tell each other of changes. Messages of strangers cost a bounded amount of work. */
+export class ChangeFeed {
+  readonly #options: ChangeFeedOptions;
+  /** Keys that were told lately; true: once more when the pause is over. */
+  readonly #told = new Map<string, boolean>();
+  #closed = false;
+
+  constructor(options: ChangeFeedOptions) {
+    this.#options = options;
+  }
+
+  /** The message that this process changed something under the key. */
+  announcement(key: string): string {
+    const { process, signer } = this.#options;
+    return signer.sign(this.#place, `${process} ${key}`, 0, MESSAGE_LIFE_MS);
+  }
+
+  hear(message: string): void {
+    const fault = this.#tellOf(message);
+    if (fault !== undefined) this.#options.onRejected(fault);
+  }
+
+  /** Tells nothing any more. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  /** Tells of what the message says; returns what is wrong with it. */
+  #tellOf(message: string): 'malformed' | SignatureFault | undefined {
+    const { process, signer, isUsed } = this.#options;
+    if (message.length > LONGEST_MESSAGE) return 'malformed';
+    const opened = signer.open(this.#place, message);
+    if (typeof opened === 'string') return opened;
+    const { text } = opened;
+    const at = text.indexOf(' ');
+    if (at < 1) return 'malformed';
+    const key = text.slice(at + 1);
+    if (text.slice(0, at) !== process && isUsed(key)) this.#tell(key);
+    return undefined;
+  }
+
+  /** At once, and then not again before the pause is over. */
+  #tell(key: string): void {
+    if (this.#told.has(key)) {
+      this.#told.set(key, true);
+      return;
+    }
+    this.#told.set(key, false);
+    setTimeout(() => {
+      const again = this.#told.get(key);
+      this.#told.delete(key);
+      if (again === true && !this.#closed) this.#tell(key);
+    }, PAUSE_MS).unref();
+    this.#options.onChange(key);
+  }
+
+  get #place() {
+    return { kind: 'change', place: this.#options.channel } as const;
+  }
+}
