@@ -26,6 +26,7 @@ import { Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
 import type { Tracing } from './tracing/tracing.ts';
+import { BodyMemory } from './upstream/body.ts';
 import type { CredentialNews } from './upstream/credential-version.ts';
 import type { DeploymentRotation } from './upstream/upstream.ts';
 
@@ -92,7 +93,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
   const pools = new NoncePools(store);
-  const upstreamExternals = { pools, clock, metrics, tracing, ...told };
+  const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+  const upstreamExternals = { pools, clock, metrics, tracing, bodyMemory, ...told };
   let deployments = buildDeployments(setup, upstreamExternals, []);
   let listening: { address: string; port: number } = setup.config.listen;
   let live = false;

@@ -41,6 +41,7 @@ const limits = () =>
       keepAliveTimeout: duration().default(5_000),
       connections: whole(1, 1_000_000).default(10_000),
       connectionsPerAddress: whole(1, 1_000_000).default(1_000),
+      bodyMemory: size().default(64 * 2 ** 20),
     },
     { error: SECTION },
   );

@@ -8,8 +8,16 @@ import { GatewayError } from '../base/errors.ts';
  */
 export type RequestBody =
   | { readonly kind: 'none' }
-  | { readonly kind: 'kept'; readonly bytes: Buffer }
-  | { readonly kind: 'streamed'; readonly chunks: AsyncIterable<Buffer>; readonly progress: BodyProgress };
+  | { readonly kind: 'kept'; readonly bytes: Buffer; readonly memory: BodyShare }
+  | {
+      readonly kind: 'streamed';
+      readonly chunks: AsyncIterable<Buffer>;
+      readonly progress: BodyProgress;
+      /** Of its start, until that has been sent; undefined: nothing of it was kept. */
+      readonly memory?: BodyShare;
+      /** Whether it would have been kept if there had been memory for it. */
+      readonly spilled: boolean;
+    };
 
 /** Who a body waits for: the client to send more, or the upstream to take more. */
 export interface BodyProgress {
@@ -35,14 +43,70 @@ export interface BodySource {
 
 export const NO_BODY: RequestBody = { kind: 'none' };
 
+/** What each piece takes beside its bytes; a body that comes byte by byte takes a hundred times its size. */
+const PIECE_OVERHEAD = 512;
+
+/** The memory that all kept bodies of this process share, in bytes. Bodies that are still being received count. */
+export class BodyMemory {
+  readonly #limit: number;
+  #used = 0;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Takes so much, or nothing if that would be more than there is. */
+  take(bytes: number): boolean {
+    if (this.#used + bytes > this.#limit) return false;
+    this.#used += bytes;
+    return true;
+  }
+
+  give(bytes: number): void {
+    this.#used -= bytes;
+  }
+}
+
+/** The part of one body. */
+export class BodyShare {
+  readonly #memory: BodyMemory;
+  #taken = 0;
+  #released = false;
+
+  constructor(memory: BodyMemory) {
+    this.#memory = memory;
+  }
+
+  /** Whether there is memory to keep this piece. */
+  keep(piece: Buffer): boolean {
+    const size = piece.length + PIECE_OVERHEAD;
+    if (this.#released || !this.#memory.take(size)) return false;
+    this.#taken += size;
+    return true;
+  }
+
+  /** Gives all of it back; can be called again. */
+  release(): void {
+    this.#released = true;
+    this.#memory.give(this.#taken);
+    this.#taken = 0;
+  }
+}
+
 /**
- * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large.
+ * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large, or there is no
+ * memory to keep more of it. The caller releases its memory when the body is not needed any more.
  * @throws GatewayError `body-too-large` beyond `max`, here or while the body streams; the reason
  *   of the cancellation if that comes first
  */
 export function receiveBody(
   source: BodySource | undefined,
   limits: BodyLimits,
+  memory: BodyMemory,
   cancellation: Cancellation,
 ): Promise<RequestBody> | RequestBody {
   if (source === undefined || source.length === 0) return NO_BODY;
@@ -50,10 +114,15 @@ export function receiveBody(
   if (declared > limits.max) throw tooLarge(limits.max);
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
-  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress };
+  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress, spilled: false };
+  const share = new BodyShare(memory);
   return new Promise((resolve, reject) => {
-    cancellation.onCancel(reject);
-    keepOrStream(chunks, progress, limits.replayUpTo).then(resolve, reject);
+    const fail = (error: unknown): void => {
+      share.release();
+      reject(error);
+    };
+    cancellation.onCancel(fail);
+    keepOrStream(chunks, progress, limits.replayUpTo, share).then(resolve, fail);
   });
 }
 
@@ -61,16 +130,19 @@ async function keepOrStream(
   chunks: AsyncGenerator<Buffer, void>,
   progress: BodyProgress,
   replayUpTo: number,
+  memory: BodyShare,
 ): Promise<RequestBody> {
   const start: Buffer[] = [];
   let size = 0;
-  while (size <= replayUpTo) {
+  let spilled = false;
+  while (size <= replayUpTo && !spilled) {
     const next = await chunks.next();
-    if (next.done === true) return size === 0 ? NO_BODY : { kind: 'kept', bytes: joined(start) };
+    if (next.done === true) return size === 0 ? NO_BODY : { kind: 'kept', bytes: joined(start), memory };
     start.push(next.value);
     size += next.value.length;
+    spilled = !memory.keep(next.value);
   }
-  return { kind: 'streamed', chunks: resumed(start, chunks), progress };
+  return { kind: 'streamed', chunks: resumed(start, chunks, memory), progress, memory, spilled };
 }
 
 async function* bounded(
@@ -92,8 +164,13 @@ async function* bounded(
   progress.awaitsClient = false;
 }
 
-async function* resumed(start: Buffer[], rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+async function* resumed(
+  start: Buffer[],
+  rest: AsyncIterable<Buffer>,
+  memory: BodyShare,
+): AsyncGenerator<Buffer, void> {
   yield* start.splice(0);
+  memory.release();
   yield* rest;
 }
 

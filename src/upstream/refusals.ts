@@ -28,7 +28,7 @@ export function alwaysStale(): GatewayError {
 export function cannotRepeat(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
-    'The upstream asked for authentication again after the body was sent, and the body is larger than body.replayUpTo. Send the request again.',
+    'The upstream asked for authentication again after the body was sent, and the body was not kept: it is larger than body.replayUpTo, or listen.limits.bodyMemory was used up. Send the request again.',
   );
 }
 
@@ -36,6 +36,13 @@ export function overloaded(): GatewayError {
   return new GatewayError(
     'overloaded',
     'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
+  );
+}
+
+export function outOfBodyMemory(): GatewayError {
+  return new GatewayError(
+    'overloaded',
+    'The bodies of other requests take up all the memory there is for them (listen.limits.bodyMemory). Try again later.',
   );
 }
 

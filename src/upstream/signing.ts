@@ -4,6 +4,7 @@ import { hash } from '../digest/algorithms.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { RequestBody } from './body.ts';
 import type { ExchangeRequest } from './exchange.ts';
+import { outOfBodyMemory } from './refusals.ts';
 
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
 export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
@@ -30,7 +31,7 @@ export function unsigned({ method, target, headers, body, trace }: UpstreamReque
 
 /**
  * The request with the answer to a challenge, and the cookies that came with it.
- * @throws GatewayError `body-too-large` when the answer needs a body that is not in memory
+ * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
  */
 export function signed(request: UpstreamRequest, nonce: Nonce, nc: number): Message {
   const { method, target, body, trace } = request;
@@ -55,6 +56,7 @@ function payload(body: RequestBody): Message['body'] {
 function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
   if (body.kind === 'none') return undefined;
   if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
+  if (body.spilled) throw outOfBodyMemory();
   throw new GatewayError(
     'body-too-large',
     'The upstream wants the body protected (auth-int), which needs all of it in memory, and it is larger than body.replayUpTo.',

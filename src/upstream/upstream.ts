@@ -2,11 +2,12 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import { type BodyLimits, type BodySource, receiveBody } from './body.ts';
+import { type BodyLimits, type BodyMemory, type BodySource, NO_BODY, receiveBody } from './body.ts';
 import { type ConnectionOptions, Connections } from './connections.ts';
 import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
 import { Profile, type ProfileOptions, type Rotation, type VersionState } from './profile.ts';
-import { clientTooSlow, overloaded, upstreamTooSlow } from './refusals.ts';
+import { clientTooSlow, outOfBodyMemory, overloaded, upstreamTooSlow } from './refusals.ts';
+import type { UpstreamRequest } from './signing.ts';
 import type { AnswerSink } from './sink.ts';
 import { exchangeThrough } from './traced-exchange.ts';
 
@@ -38,6 +39,8 @@ export interface ClientRequest {
 }
 
 export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {
+  /** For the bodies of all upstreams of this process. */
+  readonly bodyMemory: BodyMemory;
   /** Told what became of a deployment's candidate. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
 }
@@ -64,6 +67,10 @@ export class Upstream {
   readonly connections: Connections;
   readonly #profiles = new Map<string, Profile>();
   #inFlight = 0;
+  /** Those of them that are on a connection or wait for one. */
+  #sending = 0;
+  /** Those of them whose bodies are streamed because there was no memory to keep them. */
+  #spilled = 0;
   #onIdle: (() => void) | undefined;
 
   constructor(options: UpstreamOptions, externals: UpstreamExternals, sets: readonly CredentialSet[]) {
@@ -143,33 +150,52 @@ export class Upstream {
     sink: AnswerSink,
     cancellation: Cancellation,
   ): Promise<void> {
-    const { deployment, connections, totalTimeout } = this.options;
+    const { deployment, totalTimeout } = this.options;
     const profile = this.#profiles.get(credential);
     if (profile === undefined)
       throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
-    if (this.#inFlight >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
     let awaitsClient = (): boolean => true;
     const timer = setTimeout(() => {
       cancellation.cancel(awaitsClient() ? clientTooSlow(totalTimeout) : upstreamTooSlow(totalTimeout));
     }, totalTimeout);
+    let body = NO_BODY;
     this.#inFlight += 1;
     try {
-      const body = await receiveBody(request.body, this.options.body, cancellation);
-      awaitsClient = () => body.kind === 'streamed' && body.progress.awaitsClient;
-      const begun = this.#externals.clock.now();
-      try {
-        const { method, target, headers, trace } = request;
-        await profile.send({ method, target, headers, body, trace }, sink, cancellation);
-      } finally {
-        this.#externals.metrics.upstreamDuration.observe(
-          { deployment },
-          (this.#externals.clock.now() - begun) / 1000,
-        );
-      }
+      body = await receiveBody(request.body, this.options.body, this.#externals.bodyMemory, cancellation);
+      const received = body;
+      awaitsClient = () => received.kind === 'streamed' && received.progress.awaitsClient;
+      const { method, target, headers, trace } = request;
+      await this.#sendReceived({ method, target, headers, body, trace }, profile, sink, cancellation);
     } finally {
       clearTimeout(timer);
+      if (body.kind !== 'none') body.memory?.release();
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
+    }
+  }
+
+  /** Sends a request whose body is there, or is as far as it can be kept. */
+  async #sendReceived(
+    request: UpstreamRequest,
+    profile: Profile,
+    sink: AnswerSink,
+    cancellation: Cancellation,
+  ): Promise<void> {
+    const { deployment, connections } = this.options;
+    const spilled = request.body.kind === 'streamed' && request.body.spilled;
+    if (this.#sending >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
+    // Clients that send slowly must not hold every connection.
+    if (spilled && this.#spilled >= Math.ceil(connections / 2)) throw outOfBodyMemory();
+    const begun = this.#externals.clock.now();
+    this.#sending += 1;
+    if (spilled) this.#spilled += 1;
+    try {
+      await profile.send(request, sink, cancellation);
+    } finally {
+      this.#sending -= 1;
+      if (spilled) this.#spilled -= 1;
+      const seconds = (this.#externals.clock.now() - begun) / 1000;
+      this.#externals.metrics.upstreamDuration.observe({ deployment }, seconds);
     }
   }
 

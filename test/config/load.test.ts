@@ -21,6 +21,7 @@ const LISTEN_DEFAULTS = {
     keepAliveTimeout: 5_000,
     connections: 10_000,
     connectionsPerAddress: 1_000,
+    bodyMemory: 67_108_864,
   },
 };
 
