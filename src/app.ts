@@ -103,7 +103,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const hurry = new AbortController();
   let configuredAt = Date.now();
 
-  const limits = openLimits(setup, clock, metrics);
+  const limits = openLimits(setup, clock, metrics, log);
   const identityExternals = { clock, log, metrics };
   let identification = buildIdentification(setup.config, identityExternals);
   const gateway = new Gateway(gatewayOptions(setup, deployments, identification), {

@@ -1,10 +1,12 @@
 import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
 import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
 import type { Config } from '../config/schema.ts';
 import { Limits, type LimitsOptions } from '../limits/limits.ts';
 import { openRedisLimits } from '../limits/redis.ts';
 import type { LimitSettings } from '../limits/settings.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { tellRejections } from './store.ts';
 
 export interface LimitsSetup {
   readonly config: Config;
@@ -13,12 +15,16 @@ export interface LimitsSetup {
 }
 
 /** Limits of this process alone, or through Redis those of all together. */
-export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics: Metrics): Limits {
+export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics: Metrics, log: Log): Limits {
+  const reject = tellRejections(metrics, log);
+  const onRejected = (): void => reject('limits', 'malformed');
   return new Limits(limitsOptions(config), {
     clocks: { now: () => clock.now(), epoch: () => Date.now() },
     metrics,
     openStore:
-      redis && (() => openRedisLimits({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix })),
+      redis &&
+      (() =>
+        openRedisLimits({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix, onRejected })),
   });
 }
 

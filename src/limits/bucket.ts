@@ -15,6 +15,8 @@ export class Bucket {
   /** Tokens in the whole bucket, as far as known. */
   #pool: number;
   #at: number;
+  /** Tokens that there would be if this process were the only one: whatever a store says, it admits no more. */
+  #own: number;
   /** Nobody tells what the others take, so the whole is judged by the part. */
   #alone = true;
 
@@ -22,6 +24,7 @@ export class Bucket {
     this.#settings = settings;
     this.#share = share;
     this.#pool = settings.burst;
+    this.#own = settings.burst;
     this.#tokens = this.#capacity;
     this.#at = now;
   }
@@ -35,17 +38,19 @@ export class Bucket {
     const { perSecond, burst } = this.#settings;
     const came = ((now - this.#at) / 1000) * perSecond;
     this.#at = now;
+    this.#own = Math.min(burst, this.#own + came);
     this.#tokens = Math.min(this.#capacity, this.#tokens + came * this.#share);
     this.#pool = this.#alone ? this.#tokens / this.#share : Math.min(burst, this.#pool + came);
   }
 
   /** Whether one more request may pass; as of the last `refill`, like all that follow. */
   get open(): boolean {
-    return this.#tokens >= 1 - ROUNDING;
+    return Math.min(this.#tokens, this.#own) >= 1 - ROUNDING;
   }
 
   spend(): void {
     this.#tokens -= 1;
+    this.#own -= 1;
     this.#pool -= this.#alone ? 1 / this.#share : 1;
   }
 
@@ -80,11 +85,11 @@ export class Bucket {
 
   /** The state of the whole is known; `pending` requests are not part of it yet. */
   accept(tokens: number, share: number, pending: number, now: number): void {
+    this.refill(now);
     this.#alone = false;
     this.#share = share;
     this.#pool = tokens - pending;
     this.#tokens = partOf(tokens, share) - pending;
-    this.#at = now;
   }
 
   /** Nothing is known of the others any more. */

@@ -9,6 +9,8 @@ export class Quota {
   #today: number;
   /** Requests of today in all processes, as far as known. */
   #used = 0;
+  /** Requests of today in this process. */
+  #own = 0;
   /** What this process may still admit. */
   #left: number;
 
@@ -26,14 +28,17 @@ export class Quota {
     if (today === this.#today) return;
     this.#today = today;
     this.#used = 0;
+    this.#own = 0;
     this.#left = partOf(this.#limit, this.#share);
   }
 
   get open(): boolean {
-    return this.#left >= 1;
+    // Whatever a store says, one process admits no more than the limit.
+    return this.#left >= 1 && this.#own < this.#limit;
   }
 
   spend(): void {
+    this.#own += 1;
     this.#used += 1;
     this.#left -= 1;
   }

@@ -2,12 +2,20 @@ import type { ClientContext, Result } from 'ioredis';
 
 /** Over how many milliseconds it is forgotten who sent how many requests. */
 const DEMAND_MS = 1_000;
+/** More fields than any number of processes has. */
+const FIELDS_AT_MOST = 2_048;
+/** Longer than a process counts after a report, in milliseconds. */
+const LONGEST_LIFE_MS = 120_000;
+/** Larger than any number in a limit. */
+const LARGEST = 1e15;
 
 /**
  * Settles one limit: (limit; process, and the fields of a `Report` in their order) → tokens, used, others in
- * flight, members, share. One hash holds the bucket, the day, and a line for each process: until when it counts,
+ * flight, members, share, values discarded. One hash holds the bucket, the day, and a line for each process: until when it counts,
  * when it reported, its demand, its requests under way, and its total then, so that a report that comes twice
  * is charged once. What the hash does not hold is as the report says.
+ *
+ * Others may write to the same Redis: what is no number, or none that a process would write, is discarded.
  */
 export const settleLimit = {
   numberOfKeys: 1,
@@ -21,10 +29,28 @@ local lifetime, rate, burst, known, used, day = arg[7], arg[8], arg[9], arg[10],
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local today = math.floor(now / 86400000)
-local stored = redis.pcall('HGETALL', KEYS[1])
-if stored.err then
-  redis.call('DEL', KEYS[1])
-  stored = {}
+local discarded = 0
+local stored = {}
+local count = redis.pcall('HLEN', KEYS[1])
+if type(count) == 'number' and count <= ${FIELDS_AT_MOST} then
+  stored = redis.call('HGETALL', KEYS[1])
+else
+  redis.call('UNLINK', KEYS[1])
+  discarded = 1
+end
+
+-- Neither a comparison with what is no number, as nan, nor one with nil holds.
+local function between(text, low, high)
+  local value = tonumber(text)
+  if value and value >= low and value <= high then return value end
+end
+local function line(value)
+  local ends, seen, demand, flying, counted = string.match(value, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  ends = between(ends, 0, now + ${LONGEST_LIFE_MS})
+  seen = between(seen, 0, now)
+  demand, flying = between(demand, 0, ${LARGEST}), between(flying, 0, ${LARGEST})
+  counted = between(counted, 0, ${LARGEST})
+  if ends and seen and demand and flying and counted then return ends, seen, demand, flying, counted end
 end
 
 local pool = {}
@@ -32,19 +58,25 @@ local members, others, demands, mine = 1, 0, 0, 0
 for at = 1, #stored, 2 do
   local name, value = stored[at], stored[at + 1]
   if string.sub(name, 1, 1) ~= '@' then
-    pool[name] = tonumber(value)
+    pool[name] = between(value, -${LARGEST}, ${LARGEST})
+    if not pool[name] then
+      redis.call('HDEL', KEYS[1], name)
+      discarded = discarded + 1
+    end
   else
-    local ends, seen, demand, flying, counted = string.match(value, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
-    demand = tonumber(demand) * math.exp(math.min(0, seen - now) / ${DEMAND_MS})
-    if name == me then
-      mine = demand
-      settled = math.max(settled, tonumber(counted))
-    elseif tonumber(ends) < now then
+    local ends, seen, demand, flying, counted = line(value)
+    if not ends then
+      redis.call('HDEL', KEYS[1], name)
+      discarded = discarded + 1
+    elseif name == me then
+      mine = demand * math.exp((seen - now) / ${DEMAND_MS})
+      settled = math.max(settled, counted)
+    elseif ends < now then
       redis.call('HDEL', KEYS[1], name)
     else
       members = members + 1
-      others = others + tonumber(flying)
-      demands = demands + demand + 1
+      others = others + flying
+      demands = demands + demand * math.exp((seen - now) / ${DEMAND_MS}) + 1
     end
   end
 end
@@ -52,9 +84,9 @@ mine = mine + wanted
 local spent = math.max(0, total - settled)
 
 local tokens = math.min(burst, (pool.tokens or known) + math.max(0, now - (pool.at or now)) * rate / 1000)
-tokens = tokens - math.max(0, spent - forgiven)
+tokens = math.max(-burst * members, tokens - math.max(0, spent - forgiven))
 if day ~= today then used = 0 end
-if pool.day == today then used = math.max(used, pool.used or 0) end
+if pool.day == today then used = math.max(used, 0, pool.used or 0) end
 used = used + spent
 
 if rate > 0 then
@@ -71,7 +103,7 @@ else
 end
 local full = rate > 0 and math.ceil(burst / rate) * 1000 or 0
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', 86400000 + full))
-return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', (mine + 1) / (demands + mine + 1)) }`,
+return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', (mine + 1) / (demands + mine + 1)), discarded }`,
 } as const;
 
 type Script<Context extends ClientContext> = (...args: (string | number)[]) => Result<unknown, Context>;

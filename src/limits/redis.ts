@@ -13,6 +13,8 @@ export interface RedisLimitsOptions {
   readonly connect: () => Redis | Cluster;
   /** Before every key. */
   readonly keyPrefix: string;
+  /** Redis held something of a limit that no process wrote; it was removed. */
+  readonly onRejected: () => void;
 }
 
 /** Opens the store that processes share; Redis may be absent at the start and go away at any time. */
@@ -20,8 +22,18 @@ export function openRedisLimits(options: RedisLimitsOptions): LimitStore {
   return new RedisLimitStore(options);
 }
 
-/** tokens, used, others in flight, members, share */
-const answer = z.tuple([z.coerce.number(), z.number(), z.number(), z.number(), z.coerce.number()]);
+const count = z.int().min(0);
+/** tokens, used, others in flight, members, share, values discarded */
+const answer = z.tuple([
+  z.coerce.number(),
+  count,
+  count,
+  count.min(1),
+  z.coerce.number().min(0).max(1),
+  count,
+]);
+/** The least part of a limit that a process has. */
+const LEAST_SHARE = 1e-6;
 
 class RedisLimitStore implements LimitStore {
   /** Names this process among all. */
@@ -31,7 +43,10 @@ class RedisLimitStore implements LimitStore {
   /** Resolves when it is known whether there is a connection. */
   readonly #known: Promise<unknown>;
 
-  constructor({ connect, keyPrefix }: RedisLimitsOptions) {
+  readonly #onRejected: () => void;
+
+  constructor({ connect, keyPrefix, onRejected }: RedisLimitsOptions) {
+    this.#onRejected = onRejected;
     this.#prefix = `${keyPrefix}:v1:limits`;
     this.#connection = connect();
     const known = Promise.withResolvers<void>();
@@ -61,8 +76,9 @@ class RedisLimitStore implements LimitStore {
         report.day,
       );
     });
-    const [tokens, used, othersInFlight, members, share] = answer.parse(reply);
-    return { tokens, used, othersInFlight, members, share };
+    const [tokens, used, othersInFlight, members, share, discarded] = answer.parse(reply);
+    if (discarded > 0) this.#onRejected();
+    return { tokens, used, othersInFlight, members, share: Math.max(share, LEAST_SHARE) };
   }
 
   async close(): Promise<void> {

@@ -16,7 +16,7 @@ export class Slots {
   }
 
   get open(): boolean {
-    return this.#inFlight + 1 <= this.#allowed;
+    return this.#inFlight + 1 <= Math.min(this.#allowed, this.#limit);
   }
 
   take(): void {

@@ -63,7 +63,7 @@ test('all is shared, wherever it lives', async () => {
 test('limits are shared, wherever they live', async () => {
   const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
   const connect = () => connectCommands(redisOptions({ kind: 'cluster', nodes }));
-  const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test' }));
+  const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test', onRejected: () => {} }));
   if (one === undefined || two === undefined) throw new Error('no store');
   for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
     const used = { ...unused(), total: 3 };
