@@ -12,6 +12,7 @@ import { limitsOptions, openLimits } from './app/limits.ts';
 import { followListenTls } from './app/listen-tls.ts';
 import { tellRotation } from './app/rotation.ts';
 import { openStore } from './app/store.ts';
+import { uncaughtErrors } from './app/uncaught.ts';
 import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
@@ -53,6 +54,8 @@ export interface App {
   reload(load: () => Promise<AppSetup>): Promise<void>;
   /** What the sources of a credential hold now: what is new is tried before it is used. */
   offer(set: CredentialSet): void;
+  /** An error that reached no caller: counted, and logged with its stack. Never throws. */
+  uncaught(error: unknown): void;
   /**
    * Ends as a load balancer needs it: says that it is not ready, serves for `drain.delay`, accepts no more connections
    * and tells the open ones to close, then closes everything. `close` cuts it short.
@@ -127,6 +130,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     metrics.listenCertificateExpiry.set(tls.expires);
   };
   let stopFollowing: (() => void) | undefined;
+  const uncaught = uncaughtErrors(log, clock, metrics);
   const ready = (): Promise<Readiness> =>
     readiness(
       !live ? 'starting' : closing === undefined ? 'serving' : 'draining',
@@ -221,6 +225,8 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         if (upstream.uses(set.name)) upstream.offer(set);
       }
     },
+
+    uncaught,
 
     drain() {
       closing ??= (async () => {

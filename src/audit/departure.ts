@@ -1,5 +1,6 @@
+import { callEach } from '../base/report-error.ts';
 import { Gathering } from './gathering.ts';
-import type { Waiter } from './journal.ts';
+import { tellRecorded, type Waiter } from './journal.ts';
 
 /** Lets answers go that wait for no file: together, as after a batch, they cost less than one by one. */
 export class Departure {
@@ -17,6 +18,6 @@ export class Departure {
   #go(): void {
     const leaving = this.#leaving;
     this.#leaving = [];
-    for (const waiter of leaving) waiter.recorded();
+    callEach(leaving, tellRecorded);
   }
 }

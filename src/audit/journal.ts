@@ -1,3 +1,4 @@
+import { callEach, isolate, reportError } from '../base/report-error.ts';
 import type { Batch, ChainWriter } from './chain-writer.ts';
 import { Gathering } from './gathering.ts';
 import { PendingRecords } from './pending.ts';
@@ -9,6 +10,7 @@ const TICK_MS = 100;
 const LARGE = 32 * 1024;
 /** What is kept while nothing can be written, in bytes. */
 const BACKLOG = 16 * 1024 * 1024;
+const NOBODY: readonly Waiter[] = [];
 
 export interface JournalOptions {
   /** How long a record may take to be written, in milliseconds. */
@@ -36,6 +38,14 @@ export interface Waiter {
   unrecorded(): void;
 }
 
+export function tellRecorded(waiter: Waiter): void {
+  waiter.recorded();
+}
+
+function tellUnrecorded(waiter: Waiter): void {
+  waiter.unrecorded();
+}
+
 interface Flight {
   readonly batch: Batch;
   /** When the first of its waiters came. */
@@ -54,6 +64,8 @@ export class Journal {
   readonly #timer: NodeJS.Timeout;
   readonly #pending: PendingRecords;
   #waiters: Waiter[] = [];
+  /** Number of the record of each waiter. */
+  #awaited: number[] = [];
   #since = 0;
   readonly #gathering: Gathering;
   #flight: Flight | undefined;
@@ -95,6 +107,7 @@ export class Journal {
     }
     if (this.#waiters.length === 0) this.#since = performance.now();
     this.#waiters.push(waiter);
+    this.#awaited.push(seq);
     if (this.#state !== undefined) this.#giveUp();
     else this.#schedule();
     return seq;
@@ -128,26 +141,38 @@ export class Journal {
   #flush(): void {
     const busy = this.#flight !== undefined || this.#opening !== undefined;
     if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
-    const waiters = this.#waiters;
-    const since = waiters.length > 0 ? this.#since : performance.now();
-    this.#flight = { batch: this.#pending.take(), since, waiters };
+    const { failed, ...batch } = this.#pending.take();
+    const since = this.#waiters.length > 0 ? this.#since : performance.now();
+    const isWritten = (_waiter: Waiter, index: number) => !failed.includes(this.#awaited[index] ?? 0);
+    const waiters = failed.length === 0 ? this.#waiters : this.#waiters.filter(isWritten);
+    const without = failed.length === 0 ? NOBODY : this.#waiters.filter((each) => !waiters.includes(each));
+    this.#flight = { batch, since, waiters };
     this.#waiters = [];
+    this.#awaited = [];
+    this.#tellUnrecorded(without);
     this.#write(this.#flight);
   }
 
   #write(flight: Flight): void {
-    this.#chain.write(flight.batch, (error, head) => {
-      if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
-      else this.#written(flight, head);
-    });
+    try {
+      this.#chain.write(flight.batch, (error, head) => {
+        if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
+        else this.#written(flight, head);
+      });
+    } catch (error) {
+      // Nothing of the batch is in the file: it is written again, to another one.
+      reportError(error);
+      this.#chain.abandon();
+      this.#fail('a batch could not be made');
+    }
   }
 
   #written(flight: Flight, head: Head): void {
     this.#flight = undefined;
     this.#pending.giveBack(flight.batch.lines);
     this.#enter(undefined);
-    for (const waiter of flight.waiters) waiter.recorded();
-    this.#events.onSeal(head);
+    callEach(flight.waiters, tellRecorded);
+    isolate(() => this.#events.onSeal(head));
     const { size, age } = this.#chain.extent;
     const { segment } = this.#options;
     if (size >= segment.size || age >= segment.age) void this.#turnOver();
@@ -158,7 +183,7 @@ export class Journal {
 
   async #turnOver(): Promise<void> {
     await this.#open(() => this.#chain.turnOver(this.#pending.first));
-    if (this.#chain.writable) this.#events.onClosed();
+    if (this.#chain.writable) isolate(() => this.#events.onClosed());
   }
 
   /** Runs what begins a segment, and then writes what waits for it. */
@@ -185,7 +210,7 @@ export class Journal {
   #enter(state: string | undefined): void {
     if (state === this.#state) return;
     this.#state = state;
-    this.#events.onState(state);
+    isolate(() => this.#events.onState(state));
   }
 
   /** Tells everybody who waits that it was in vain. The records stay, to be written later. */
@@ -193,8 +218,14 @@ export class Journal {
     const waiters = [...(this.#flight?.waiters ?? []), ...this.#waiters];
     if (this.#flight !== undefined) this.#flight.waiters = [];
     this.#waiters = [];
-    if (waiters.length > 0) this.#events.onUnrecorded(waiters.length);
-    for (const waiter of waiters) waiter.unrecorded();
+    this.#awaited = [];
+    this.#tellUnrecorded(waiters);
+  }
+
+  #tellUnrecorded(waiters: readonly Waiter[]): void {
+    if (waiters.length === 0) return;
+    isolate(() => this.#events.onUnrecorded(waiters.length));
+    callEach(waiters, tellUnrecorded);
   }
 
   /** Lets `close` go on when everything is written, or nothing can be. */

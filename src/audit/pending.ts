@@ -1,3 +1,4 @@
+import { reportError } from '../base/report-error.ts';
 import type { Batch } from './chain-writer.ts';
 import { Lines } from './lines.ts';
 import { recordLine } from './record.ts';
@@ -5,6 +6,9 @@ import { Timestamp } from './timestamp.ts';
 
 /** Records that get their text at the latest when there are so many. */
 const MOST_ENTRIES = 64;
+
+/** Stands in for a record whose text could not be made, so that no later record has to wait for it. */
+const FAILED = '"kind":"admin","event":"record-failed"}';
 
 /** A record that has its place in the log, but no text yet. */
 interface Entry {
@@ -26,6 +30,8 @@ export class PendingRecords {
   #spare = new Lines();
   #first: number;
   #next: number;
+  /** Numbers of those that have no text of their own. */
+  #failed: number[] = [];
 
   /** `first`: number of the first record. `onRecord` is told of each that got its text; `at` is Unix milliseconds. */
   constructor(first: number, onRecord: (seq: number, at: number, record: string) => void) {
@@ -57,10 +63,12 @@ export class PendingRecords {
     return seq;
   }
 
-  /** All of them as a batch, whose lines are to be given back. One at a time. */
-  take(): Batch {
+  /** All of them as a batch, whose lines are to be given back. One at a time. `failed`: numbers of those without text. */
+  take(): Batch & { readonly failed: readonly number[] } {
     this.#render();
-    const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1 };
+    const failed = this.#failed;
+    if (failed.length > 0) this.#failed = [];
+    const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1, failed };
     this.#lines = this.#spare;
     this.#first = this.#next;
     return batch;
@@ -75,11 +83,21 @@ export class PendingRecords {
   #render(): void {
     let seq = this.#next - this.#entries.length;
     for (const { at, text } of this.#entries) {
-      const record = text();
+      const record = this.#textOf(seq, text);
       this.#lines.add(recordLine(seq, this.#timestamp.of(at), record));
       this.#onRecord(seq, at, record);
       seq += 1;
     }
     this.#entries.length = 0;
+  }
+
+  #textOf(seq: number, text: () => string): string {
+    try {
+      return text();
+    } catch (error) {
+      this.#failed.push(seq);
+      reportError(error);
+      return FAILED;
+    }
   }
 }

@@ -133,3 +133,9 @@ export class GatewayError extends Error {
     return table[this.code];
   }
 }
+
+/** The error itself if it is a GatewayError. Any other is a failure of the gateway's own: `internal-error`, with it as the cause. */
+export function asGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error;
+  return new GatewayError('internal-error', 'The gateway failed on this request.', error);
+}

@@ -1,4 +1,5 @@
 import { within } from '../base/deadline.ts';
+import { isolate } from '../base/report-error.ts';
 import { type Commands, connectCommands, connectMessages, type RedisOptions } from './redis-connection.ts';
 import { ended, RedisMessages } from './redis-messages.ts';
 
@@ -63,7 +64,9 @@ export class RedisLink {
     this.#messages = new RedisMessages({
       connect: () => connectMessages(redis, this.#commands),
       channels: [channel, ownChannel],
-      onMessage: (at, message) => (at === ownChannel ? this.#echo.resolve() : options.onMessage(message)),
+      // The parser of the library calls this: an error would leave it between two replies.
+      onMessage: (at, message) =>
+        at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
       onSubscribed: () => {
         this.#missedMessages = true;
         this.#look();
@@ -135,10 +138,10 @@ export class RedisLink {
     const changed = this.#up !== up;
     this.#up = up;
     this.#known.resolve();
-    if (changed) onUp(up, up ? undefined : reason);
+    if (changed) isolate(() => onUp(up, up ? undefined : reason));
     if (!up || !(changed || this.#missedMessages)) return;
     this.#missedMessages = false;
-    onRejoin();
+    isolate(onRejoin);
   }
 
   /** That there is no connection says less than why there is none. */

@@ -33,7 +33,17 @@ export async function gatewayProcess(
   // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing, consoleFolder });
+  keepServing(app);
   return { app, log, stopTracing };
+}
+
+/**
+ * An error that reached no caller does not end the process: what a request changes is its own but for counters, nonces
+ * and the audit log, which are in order between any two steps, while an end would break off every other request.
+ */
+function keepServing(app: App): void {
+  process.on('uncaughtException', (error) => app.uncaught(error));
+  process.on('unhandledRejection', (reason) => app.uncaught(reason));
 }
 
 async function auditFor(

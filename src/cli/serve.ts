@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { reportError } from '../base/report-error.ts';
 import { formatFault } from '../config/faults.ts';
 import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
@@ -29,7 +30,8 @@ async function serve(file: string): Promise<void> {
   // One after the other: two at once would each replace the same, and one of them be forgotten.
   let reloading = Promise.resolve();
   const reload = (load: () => Promise<Setup>): void => {
-    reloading = reloading.then(() => app.reload(load));
+    // A rejection that stayed would keep every later reload from being made.
+    reloading = reloading.then(() => app.reload(load)).catch(reportError);
   };
   const watchOver = (watched: Setup): CredentialWatch =>
     watchCredentials({

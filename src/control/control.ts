@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
 import type { Registry, RegistryContentType } from 'prom-client';
+import { reportError } from '../base/report-error.ts';
 import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
@@ -126,6 +127,8 @@ export class ControlPlane {
   async listen(address: string, port: number): Promise<AddressInfo> {
     this.#server.listen(port, address);
     await once(this.#server, 'listening');
+    // A connection that cannot be accepted must not end the process.
+    this.#server.on('error', reportError);
     return this.#server.address() as AddressInfo;
   }
 

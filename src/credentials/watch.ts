@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { reportError } from '../base/report-error.ts';
 import { CredentialError, type Credentials, readCredentials } from './credentials.ts';
 import { type CredentialSources, sourcesOf } from './parts.ts';
 import type { SealedSection } from './sealed-file.ts';
@@ -62,7 +63,12 @@ class Watch implements CredentialWatch {
   plan(ms: number): void {
     if (this.#closed || this.#files.length === 0) return;
     this.#timer = setTimeout(() => {
-      this.#looking = this.#look().then((next) => this.plan(next));
+      this.#looking = this.#look()
+        .catch((error) => {
+          reportError(error);
+          return this.#options.intervalMs ?? INTERVAL_MS;
+        })
+        .then((next) => this.plan(next));
     }, ms);
   }
 

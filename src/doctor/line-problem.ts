@@ -1,5 +1,5 @@
+import { asGatewayError } from '../base/errors.ts';
 import { errorCode } from '../upstream/error-code.ts';
-import { asGatewayError } from '../upstream/faults.ts';
 import { PinMissing } from '../upstream/pins.ts';
 import { ProxyFault } from '../upstream/proxy-faults.ts';
 import { tlsFault } from '../upstream/tls-faults.ts';

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isNativeError } from 'node:util/types';
 import type { Waiter } from '../audit/audit.ts';
-import { GatewayError } from '../base/errors.ts';
+import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { AnswerSink, CredentialUsed } from '../upstream/sink.ts';
@@ -50,7 +51,8 @@ export class ClientAnswer implements AnswerSink, Waiter {
   #held: Held | undefined;
   /** Of a response of which no byte has left. */
   #head: Head | undefined;
-  #unrecorded = false;
+  /** Why what was held back does not leave. */
+  #failure: GatewayError | undefined;
   #dropped = false;
   #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
@@ -84,7 +86,15 @@ export class ClientAnswer implements AnswerSink, Waiter {
       this.#early ??= [];
       this.#early.push([status, interimHeaders(headers)]);
     } else {
-      this.#res.writeInformation(status, interimHeaders(headers));
+      this.#inform(status, interimHeaders(headers));
+    }
+  }
+
+  #inform(status: number, fields: readonly string[]): void {
+    try {
+      this.#res.writeInformation(status, fields);
+    } catch (error) {
+      throw unpassable(error);
     }
   }
 
@@ -104,25 +114,34 @@ export class ClientAnswer implements AnswerSink, Waiter {
   recorded(): void {
     const held = this.#held;
     this.#held = undefined;
-    if (held !== undefined && !this.#dropped) this.#release(held);
+    // The audit log calls this for many answers in a row: an error here must end this one only.
+    try {
+      if (held !== undefined && !this.#dropped) this.#release(held);
+    } catch (error) {
+      this.#fail(asGatewayError(error));
+    }
     this.#onSettled?.();
   }
 
   unrecorded(): void {
     this.#held = undefined;
-    this.#unrecorded = true;
-    this.#exchange.cancellation.cancel(auditUnavailable());
+    this.#fail(auditUnavailable());
     this.#onSettled?.();
   }
 
-  /** Whether nothing waits for a record, and none was missing. */
+  #fail(failure: GatewayError): void {
+    this.#failure = failure;
+    this.#exchange.cancellation.cancel(failure);
+  }
+
+  /** Whether nothing waits for a record, and all that had one could leave. */
   get isSettled(): boolean {
-    return this.#held === undefined && !this.#unrecorded;
+    return this.#held === undefined && this.#failure === undefined;
   }
 
   /**
-   * Resolves once the record of what came so far is written.
-   * @throws GatewayError `audit-unavailable` when it could not be
+   * Resolves once the record of what came so far is written and what was held back has left.
+   * @throws GatewayError `audit-unavailable` without a record, another one when the answer could not leave
    */
   async settled(): Promise<void> {
     if (this.#held !== undefined) {
@@ -130,7 +149,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
         this.#onSettled = resolve;
       });
     }
-    if (this.#unrecorded) throw auditUnavailable();
+    if (this.#failure !== undefined) throw this.#failure;
   }
 
   /** What is held back is not to be sent any more. */
@@ -141,7 +160,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
 
   #release(held: Held): void {
     const { chunks, trailers } = held;
-    for (const [code, fields] of this.#early ?? []) this.#res.writeInformation(code, fields);
+    for (const [code, fields] of this.#early ?? []) this.#inform(code, fields);
     this.#begin(held);
     let more = true;
     for (const chunk of chunks) more = this.#pass(chunk);
@@ -165,8 +184,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
       answer.#writeHead();
       answer.#res.flushHeaders();
     } catch (error) {
-      const detail = 'The head of the response could not be sent.';
-      answer.#exchange.cancellation.cancel(new GatewayError('internal-error', detail, error));
+      answer.#fail(asGatewayError(error));
     }
   }
 
@@ -176,7 +194,11 @@ export class ClientAnswer implements AnswerSink, Waiter {
     this.#head = undefined;
     // A client that reads this sends its next request elsewhere.
     if (this.#plane.isEnding()) this.#res.shouldKeepAlive = false;
-    this.#res.writeHead(status, phrase, headers);
+    try {
+      this.#res.writeHead(status, phrase, headers);
+    } catch (error) {
+      throw unpassable(error);
+    }
   }
 
   data(chunk: Buffer): boolean {
@@ -211,9 +233,21 @@ export class ClientAnswer implements AnswerSink, Waiter {
   #finish(trailers: readonly string[]): void {
     if (this.#dropped) return;
     this.#writeHead();
-    if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
+    try {
+      if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
+    } catch (error) {
+      throw unpassable(error);
+    }
     this.#res.end();
   }
+}
+
+/** Codes of Node for a head that breaks the rules of HTTP; it comes from the upstream as it is. */
+const MALFORMED: ReadonlySet<string> = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN']);
+
+function unpassable(error: unknown): unknown {
+  if (!isNativeError(error) || !('code' in error) || !MALFORMED.has(String(error.code))) return error;
+  return new GatewayError('upstream-protocol', 'The upstream sent a header that cannot be passed on.', error);
 }
 
 export function auditUnavailable(): GatewayError {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import { CLIENT_CLOSED, ClientExchange } from './client-exchange.ts';
 import type { Gateway } from './gateway.ts';
 import { sendRawProblem } from './problem.ts';
@@ -41,10 +42,20 @@ export class ClientConnection {
     this.#gateway = gateway;
   }
 
-  /** Bytes have come. */
+  /** Bytes have come. Never throws. */
   receive(chunk: Buffer): void {
-    if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
-    else this.#feed(chunk);
+    try {
+      if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
+      else this.#feed(chunk);
+    } catch (error) {
+      this.#abandon(error);
+    }
+  }
+
+  /** An error of the gateway's own must not leave the connection open, since nobody would serve it. */
+  #abandon(error: unknown): void {
+    this.#socket.destroy();
+    reportError(error);
   }
 
   /** The parser has read a head. */
@@ -95,7 +106,7 @@ export class ClientConnection {
     void this.#gateway.refuse(error, { requestId, method, address }).then((answer) => {
       if (this.#socket.writable) sendRawProblem(this.#socket, answer, requestId);
       else this.#socket.destroy();
-    });
+    }).catch((error) => this.#abandon(error));
   }
 
   #close(): void {
@@ -143,7 +154,7 @@ export class ClientConnection {
     if (this.#held.length === 0 || this.#socket.destroyed) return;
     const held = this.#held;
     this.#held = EMPTY;
-    this.#feed(held);
+    this.receive(held);
     if (this.#held.length < MOST_HELD) this.#socket.resume();
   }
 }

@@ -2,6 +2,7 @@ import { isNativeError } from 'node:util/types';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { describeError } from '../base/report-error.ts';
 
 /** Between two lines about the same failure of the same deployment, in milliseconds. */
 const QUIET_MS = 10_000;
@@ -46,7 +47,7 @@ export class FaultLog {
   add(deployment: string, error: GatewayError, requestId: string): void {
     this.#remember(deployment, error, requestId);
     if (error.code === 'internal-error') {
-      this.#log.error({ deployment, requestId, cause: stackOf(error.cause) }, error.detail);
+      this.#log.error({ deployment, requestId, cause: describeError(error.cause) }, error.detail);
       return;
     }
     if (error.kind.status <= 500) {
@@ -85,10 +86,6 @@ export class FaultLog {
     const [oldest] = this.#recent.keys();
     if (this.#recent.size > REMEMBERED && oldest !== undefined) this.#recent.delete(oldest);
   }
-}
-
-function stackOf(cause: unknown): string {
-  return isNativeError(cause) ? (cause.stack ?? cause.message) : String(cause);
 }
 
 /** Code and message only: other properties of an error can hold parts of an answer. */

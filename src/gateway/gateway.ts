@@ -1,7 +1,8 @@
 import { type Audit, noAudit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import { GatewayError } from '../base/errors.ts';
+import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { reportError } from '../base/report-error.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
@@ -10,7 +11,6 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { asGatewayError } from '../upstream/faults.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
@@ -101,8 +101,17 @@ export class Gateway {
     this.#refusing = true;
   }
 
-  /** One request from its head until its response has left. Never rejects. */
+  /** One request from its head until its response has left. Never rejects: an error that is left ends the connection. */
   async handle(exchange: ClientExchange): Promise<void> {
+    try {
+      await this.#handle(exchange);
+    } catch (error) {
+      exchange.req.socket.destroy();
+      reportError(error);
+    }
+  }
+
+  async #handle(exchange: ClientExchange): Promise<void> {
     const { req, res } = exchange;
     const requestId = requestIdOf(req.headers['x-request-id']);
     const { method = '', socket, rawHeaders: headers } = req;
@@ -134,6 +143,7 @@ export class Gateway {
       // At once: nothing behind it is read while its record is being written.
       if (close) exchange.refuseRest();
       error = await this.#recordFailure(failure, trail, answer);
+      if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
       this.#faults.add(trail.deployment, error, requestId);
       fail(exchange, error, requestId, close, answer.permit);
     } finally {

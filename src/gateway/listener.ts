@@ -11,6 +11,7 @@ import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import type { ListenTls } from '../config/listen-tls.ts';
 import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
@@ -71,15 +72,17 @@ export class Listener {
     // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
     this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
     this.#server.on('connect', (req) =>
-      this.#connections.get(req.socket)?.refuseTunnel(connectUnsupported(), req),
+      orDestroy(req.socket, () => this.#connections.get(req.socket)?.refuseTunnel(connectUnsupported(), req)),
     );
-    this.#server.on('clientError', (error, socket) => this.#refuse(error, socket));
+    this.#server.on('clientError', (error, socket) => orDestroy(socket, () => this.#refuse(error, socket)));
   }
 
   /** Resolves once the port is open; rejects when it cannot be. */
   async listen(address: string, port: number): Promise<AddressInfo> {
     this.#server.listen(port, address);
     await once(this.#server, 'listening');
+    // A connection that cannot be accepted must not end the process.
+    this.#server.on('error', reportError);
     return this.#server.address() as AddressInfo;
   }
 
@@ -171,6 +174,16 @@ function serverOptions({ headerSize, headersTimeout, keepAliveTimeout }: Listene
 
 function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {
   return { cert, key, minVersion, ...(clientCa !== undefined && { ca: clientCa }) };
+}
+
+/** An error of the gateway's own must not leave a connection open that nobody serves. */
+function orDestroy(socket: Duplex, step: () => void): void {
+  try {
+    step();
+  } catch (error) {
+    socket.destroy();
+    reportError(error);
+  }
 }
 
 /** Whether nothing can be said on the connection any more. */

@@ -138,6 +138,11 @@ export class Metrics {
     'Records that were not written in time, or at all, and failures of what they are written to',
     ['sink'],
   );
+  readonly internalErrors = this.#counter(
+    'internal_errors_total',
+    'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',
+    [],
+  );
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',

@@ -100,8 +100,8 @@ export class BodyShare {
 /**
  * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large, or there is no
  * memory to keep more of it. The caller releases its memory when the body is not needed any more.
- * @throws GatewayError `body-too-large` beyond `max`, here or while the body streams; the reason
- *   of the cancellation if that comes first
+ * @throws GatewayError `body-too-large` beyond `max` and `client-closed` when the client breaks off, here or while the
+ *   body streams; the reason of the cancellation if that comes first
  */
 export function receiveBody(
   source: BodySource | undefined,
@@ -153,15 +153,20 @@ async function* bounded(
   let size = 0;
   // The source is the client's connection: an upstream that answers early must not destroy it.
   const chunks: AsyncIterable<Buffer> = source.open().iterator({ destroyOnReturn: false });
-  for await (const chunk of chunks) {
-    size += chunk.length;
-    source.onBytes(chunk.length);
-    if (size > max) throw tooLarge(max);
+  try {
+    for await (const chunk of chunks) {
+      progress.awaitsClient = false;
+      size += chunk.length;
+      source.onBytes(chunk.length);
+      if (size > max) throw tooLarge(max);
+      yield chunk;
+      progress.awaitsClient = true;
+    }
     progress.awaitsClient = false;
-    yield chunk;
-    progress.awaitsClient = true;
+  } catch (error) {
+    // Its code, as ECONNRESET, would be taken for one of the upstream's connection.
+    throw progress.awaitsClient ? clientGone(error) : error;
   }
-  progress.awaitsClient = false;
 }
 
 async function* resumed(
@@ -177,6 +182,10 @@ async function* resumed(
 function joined(chunks: Buffer[]): Buffer {
   const [only] = chunks;
   return only !== undefined && chunks.length === 1 ? only : Buffer.concat(chunks);
+}
+
+function clientGone(cause: unknown): GatewayError {
+  return new GatewayError('client-closed', 'The client closed the connection.', cause);
 }
 
 function tooLarge(max: number): GatewayError {

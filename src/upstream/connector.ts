@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
+import { asGatewayError } from '../base/errors.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
 import { errorCode } from './error-code.ts';
@@ -55,7 +56,7 @@ export function connector(
     };
     const checked: buildConnector.Callback = (...[error, socket]) => {
       if (error !== null) callback(explained(error, egress), null);
-      else checkIdentity(socket, tls.pins, onTls, callback);
+      else orFail(() => checkIdentity(socket, tls.pins, onTls, callback), socket, callback);
     };
     if (tunnel === undefined) {
       connect(wanted, checked);
@@ -63,12 +64,22 @@ export function connector(
     }
     tunnel.open().then(
       (httpSocket) => {
-        if (target.protocol === 'https:') connect({ ...wanted, httpSocket }, checked);
-        else callback(null, httpSocket);
+        if (target.protocol !== 'https:') callback(null, httpSocket);
+        else orFail(() => connect({ ...wanted, httpSocket }, checked), httpSocket, callback);
       },
       (error) => callback(error, null),
     );
   };
+}
+
+/** undici waits for its callback, whatever is thrown here. */
+function orFail(step: () => void, socket: Socket, callback: buildConnector.Callback): void {
+  try {
+    step();
+  } catch (error) {
+    socket.destroy();
+    callback(asGatewayError(error), null);
+  }
 }
 
 /** Nothing has been sent yet: whoever does not have the pinned key gets no request to see. */

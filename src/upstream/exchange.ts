@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
-import { GatewayError } from '../base/errors.ts';
+import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ConnectionDispatchOptions } from './connection.ts';
-import { asGatewayError, isConnectionLost } from './faults.ts';
+import { isConnectionLost, upstreamError } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
 
 /** How much of a 401's body is read so that its connection can be used again, in bytes … */
@@ -53,7 +53,8 @@ export type ExchangeResult =
   | { readonly kind: 'lost'; readonly error: GatewayError };
 
 /**
- * One request to the upstream and what came back.
+ * One request to the upstream and what came back. Errors of undici and of the connection are told apart here, and what
+ * `onHead` or the sink throws is never taken for one of them.
  * @throws GatewayError when there is no answer, or when it broke off; the reason of the cancellation
  */
 export function exchange(
@@ -69,7 +70,11 @@ export function exchange(
     }
     const handler = new Exchange(request, sink, resolve, reject);
     const options = { method, path, headers, body, freshConnection };
-    dispatcher.dispatch(options as ConnectionDispatchOptions, handler);
+    try {
+      dispatcher.dispatch(options as ConnectionDispatchOptions, handler);
+    } catch (error) {
+      handler.fail(asGatewayError(error));
+    }
   });
 }
 
@@ -102,8 +107,8 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#request.cancellation.onCancel((reason) => {
-      controller.abort(reason);
       this.#reject(reason);
+      controller.abort(reason);
     });
   }
 
@@ -112,6 +117,19 @@ class Exchange implements Dispatcher.DispatchHandler {
     status: number,
     headers: IncomingHttpHeaders,
     reason = '',
+  ): void {
+    try {
+      this.#start(controller, status, headers, reason);
+    } catch (error) {
+      throw asGatewayError(error);
+    }
+  }
+
+  #start(
+    controller: Dispatcher.DispatchController,
+    status: number,
+    headers: IncomingHttpHeaders,
+    reason: string,
   ): void {
     if (status < 200) {
       this.#sink.information(status, flatText(controller.rawHeaders));
@@ -130,10 +148,27 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     this.#proof = this.#request.onHead(status, fieldLines(headers['authentication-info']));
     this.#sink.head(status, reason, flatText(controller.rawHeaders));
-    this.#sink.onDrain(() => controller.resume());
+    this.#sink.onDrain(() => this.#resume(controller));
+  }
+
+  /** Called by the client's connection: an error of undici's parser must not go there. */
+  #resume(controller: Dispatcher.DispatchController): void {
+    try {
+      controller.resume();
+    } catch (error) {
+      controller.abort(asGatewayError(error));
+    }
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    try {
+      this.#take(controller, chunk);
+    } catch (error) {
+      throw asGatewayError(error);
+    }
+  }
+
+  #take(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.#challenge !== undefined) {
       this.#drained += chunk.length;
       if (this.#drained > DRAIN_LIMIT) this.#endDrain(controller);
@@ -152,7 +187,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       if (this.#held.length > 0) this.#sink.data(this.#held);
       this.#sink.end(flatText(controller.rawTrailers));
     } catch (error) {
-      this.#fail(error);
+      this.fail(asGatewayError(error));
       return;
     }
     this.#finish({ kind: 'answered', status: this.#status });
@@ -163,9 +198,9 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (this.#challenge !== undefined && !givenUp) {
       this.#finish(this.#challenge);
     } else if (this.#status === 0 && !givenUp && isConnectionLost(error)) {
-      this.#finish({ kind: 'lost', error: asGatewayError(error) });
+      this.#finish({ kind: 'lost', error: upstreamError(error) });
     } else {
-      this.#fail(error);
+      this.fail(upstreamError(error));
     }
   }
 
@@ -188,10 +223,10 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#resolve(result);
   }
 
-  #fail(error: unknown): void {
+  fail(error: GatewayError): void {
     clearTimeout(this.#drainTimer);
     this.#request.cancellation.onCancel(undefined);
-    this.#reject(asGatewayError(error));
+    this.#reject(error);
   }
 }
 

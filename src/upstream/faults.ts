@@ -1,5 +1,6 @@
+import { constants } from 'node:os';
 import { errors } from 'undici';
-import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import { errorCode } from './error-code.ts';
 import { whyNoTls } from './tls-faults.ts';
 
@@ -30,16 +31,29 @@ const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
     'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH',
     ['bad-request', 'The body is not as long as its Content-Length says.'],
   ],
-  ['UND_ERR_INVALID_ARG', ['bad-request', 'The request holds something that cannot be forwarded.']],
-  ['ERR_INVALID_CHAR', ['upstream-protocol', 'The upstream sent a header that cannot be passed on.']],
-  ['ERR_INVALID_HTTP_TOKEN', ['upstream-protocol', 'The upstream sent a header that cannot be passed on.']],
   ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.']],
   ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.']],
   ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.']],
 ]);
 
-/** What a failed exchange means to the client; the error itself goes along as the cause, for the log. */
-export function asGatewayError(error: unknown): GatewayError {
+/** Codes of undici and Node for a connection that ended or was ended. */
+const BROKEN: ReadonlySet<string> = new Set([
+  'UND_ERR_SOCKET',
+  'UND_ERR_INFO',
+  'ERR_SOCKET_CLOSED',
+  'ERR_SOCKET_CONNECTION_TIMEOUT',
+  'ERR_STREAM_DESTROYED',
+  'ERR_STREAM_PREMATURE_CLOSE',
+]);
+/** System errors that say what this host lacks, whatever the upstream does. */
+const LACKING: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC']);
+
+/**
+ * What an error of undici, of a connection or of a tunnel means to the client; the error itself goes along as the
+ * cause, for the log. An error that comes neither from the upstream nor from the network is the gateway's own:
+ * `internal-error`. For errors that an exchange ended with, and for no others.
+ */
+export function upstreamError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
   const found = known.get(code);
@@ -56,9 +70,14 @@ export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof errors.HTTPParserError) {
     return new GatewayError('upstream-protocol', 'The answer of the upstream is not HTTP/1.1.', error);
   }
-  if (code !== '')
+  if (isOfNetwork(code)) {
     return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error);
-  return new GatewayError('internal-error', 'The gateway failed on this request.', error);
+  }
+  return asGatewayError(error);
+}
+
+function isOfNetwork(code: string): boolean {
+  return BROKEN.has(code) || ((code in constants.errno || code.startsWith('EAI_')) && !LACKING.has(code));
 }
 
 /** Whether the connection broke, so that nothing is known of what became of the request. */

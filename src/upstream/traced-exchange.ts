@@ -1,11 +1,11 @@
 import type { Dispatcher } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
+import { asGatewayError } from '../base/errors.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { type ExchangeRequest, type ExchangeResult, exchange } from './exchange.ts';
-import { asGatewayError } from './faults.ts';
 import type { AnswerSink } from './sink.ts';
 
 export interface ExchangeTracing {

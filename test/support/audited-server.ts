@@ -37,11 +37,25 @@ const server = createServer((req, res) => {
     upstream: undefined,
     credential: undefined,
   };
+  if (req.url === '/mate-throws') {
+    const fail = () => {
+      throw new Error('a waiter failed');
+    };
+    audit.access({ ...facts, target: '/throws' }, { recorded: fail, unrecorded: fail });
+  }
+  if (req.url === '/text-throws') {
+    Object.defineProperty(facts, 'target', {
+      get() {
+        throw new Error('a record has no text');
+      },
+    });
+  }
   audit.access(facts, { recorded: () => res.end('</response>'), unrecorded: () => res.destroy() });
 });
 server.listen(0, '127.0.0.1', () =>
   tell({ listen: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }),
 );
+process.on('uncaughtException', ({ message }) => tell({ uncaught: message }));
 process.on('SIGTERM', async () => {
   server.close();
   server.closeAllConnections();
