@@ -1,10 +1,10 @@
 import type { Log } from '../base/log.ts';
-import type { Waiter } from './journal.ts';
+import type { Waiter } from './pending.ts';
 import type { RecentRecords } from './recent.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
 import type { Head } from './seal.ts';
 
-export type { Waiter } from './journal.ts';
+export type { Waiter } from './pending.ts';
 
 /** Where it is recorded who got what, and what became of the gateway. */
 export interface Audit {

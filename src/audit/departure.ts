@@ -1,6 +1,6 @@
 import { callEach } from '../base/report-error.ts';
 import { Gathering } from './gathering.ts';
-import { tellRecorded, type Waiter } from './journal.ts';
+import { tellRecorded, type Waiter } from './pending.ts';
 
 /** Lets answers go that wait for no file: together, as after a batch, they cost less than one by one. */
 export class Departure {

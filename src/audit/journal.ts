@@ -1,7 +1,7 @@
 import { callEach, isolate, reportError } from '../base/report-error.ts';
 import type { Batch, ChainWriter } from './chain-writer.ts';
 import { Gathering } from './gathering.ts';
-import { PendingRecords } from './pending.ts';
+import { PendingRecords, tellRecorded, tellUnrecorded, type Waiter } from './pending.ts';
 import type { Head } from './seal.ts';
 
 /** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
@@ -10,7 +10,6 @@ const TICK_MS = 100;
 const LARGE = 32 * 1024;
 /** What is kept while nothing can be written, in bytes. */
 const BACKLOG = 16 * 1024 * 1024;
-const NOBODY: readonly Waiter[] = [];
 
 export interface JournalOptions {
   /** How long a record may take to be written, in milliseconds. */
@@ -32,20 +31,6 @@ export interface JournalEvents {
   readonly onClosed: () => void;
 }
 
-/** Whoever must not go on before its record is written. Told once. */
-export interface Waiter {
-  recorded(): void;
-  unrecorded(): void;
-}
-
-export function tellRecorded(waiter: Waiter): void {
-  waiter.recorded();
-}
-
-function tellUnrecorded(waiter: Waiter): void {
-  waiter.unrecorded();
-}
-
 interface Flight {
   readonly batch: Batch;
   /** When the first of its waiters came. */
@@ -63,9 +48,6 @@ export class Journal {
   readonly #events: JournalEvents;
   readonly #timer: NodeJS.Timeout;
   readonly #pending: PendingRecords;
-  #waiters: Waiter[] = [];
-  /** Number of the record of each waiter. */
-  #awaited: number[] = [];
   #since = 0;
   readonly #gathering: Gathering;
   #flight: Flight | undefined;
@@ -78,11 +60,11 @@ export class Journal {
   /** `nextSeq`: number of the first record to come. */
   constructor(chain: ChainWriter, nextSeq: number, options: JournalOptions, events: JournalEvents) {
     this.#chain = chain;
-    this.#pending = new PendingRecords(nextSeq, events.onRecord);
+    this.#pending = new PendingRecords(nextSeq, events.onRecord, (waiter) => this.#tellUnrecorded([waiter]));
     this.#options = options;
     this.#events = events;
     this.#gathering = new Gathering(
-      () => this.#waiters.length,
+      () => this.#pending.waiting,
       () => this.#flush(),
     );
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
@@ -100,14 +82,12 @@ export class Journal {
 
   /** Adds a record, whose text may be asked for later; gives its number. Without a waiter it is in no hurry. */
   append(text: () => string, waiter?: Waiter): number {
-    const seq = this.#pending.add(text);
+    if (waiter !== undefined && this.#pending.waiting === 0) this.#since = performance.now();
+    const seq = this.#pending.add(text, waiter);
     if (waiter === undefined) {
       if (this.#pending.size >= LARGE) this.#schedule();
       return seq;
     }
-    if (this.#waiters.length === 0) this.#since = performance.now();
-    this.#waiters.push(waiter);
-    this.#awaited.push(seq);
     if (this.#state !== undefined) this.#giveUp();
     else this.#schedule();
     return seq;
@@ -141,15 +121,9 @@ export class Journal {
   #flush(): void {
     const busy = this.#flight !== undefined || this.#opening !== undefined;
     if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
-    const { failed, ...batch } = this.#pending.take();
-    const since = this.#waiters.length > 0 ? this.#since : performance.now();
-    const isWritten = (_waiter: Waiter, index: number) => !failed.includes(this.#awaited[index] ?? 0);
-    const waiters = failed.length === 0 ? this.#waiters : this.#waiters.filter(isWritten);
-    const without = failed.length === 0 ? NOBODY : this.#waiters.filter((each) => !waiters.includes(each));
-    this.#flight = { batch, since, waiters };
-    this.#waiters = [];
-    this.#awaited = [];
-    this.#tellUnrecorded(without);
+    const since = this.#pending.waiting > 0 ? this.#since : performance.now();
+    const batch = this.#pending.take();
+    this.#flight = { batch, since, waiters: this.#pending.takeWaiters() };
     this.#write(this.#flight);
   }
 
@@ -177,7 +151,7 @@ export class Journal {
     const { segment } = this.#options;
     if (size >= segment.size || age >= segment.age) void this.#turnOver();
     else if (this.#closing !== undefined) this.#flush();
-    else if (this.#waiters.length > 0) this.#schedule();
+    else if (this.#pending.waiting > 0) this.#schedule();
     this.#settle();
   }
 
@@ -215,10 +189,8 @@ export class Journal {
 
   /** Tells everybody who waits that it was in vain. The records stay, to be written later. */
   #giveUp(): void {
-    const waiters = [...(this.#flight?.waiters ?? []), ...this.#waiters];
+    const waiters = [...(this.#flight?.waiters ?? []), ...this.#pending.takeWaiters()];
     if (this.#flight !== undefined) this.#flight.waiters = [];
-    this.#waiters = [];
-    this.#awaited = [];
     this.#tellUnrecorded(waiters);
   }
 
@@ -235,7 +207,7 @@ export class Journal {
   }
 
   #tick(): void {
-    const waiting = this.#flight ?? (this.#waiters.length > 0 ? { since: this.#since } : undefined);
+    const waiting = this.#flight ?? (this.#pending.waiting > 0 ? { since: this.#since } : undefined);
     const { deadlineMs } = this.#options;
     if (
       waiting !== undefined &&

@@ -10,11 +10,26 @@ const MOST_ENTRIES = 64;
 /** Stands in for a record whose text could not be made, so that no later record has to wait for it. */
 const FAILED = '"kind":"admin","event":"record-failed"}';
 
+/** Whoever must not go on before its record is written. Told once. */
+export interface Waiter {
+  recorded(): void;
+  unrecorded(): void;
+}
+
+export function tellRecorded(waiter: Waiter): void {
+  waiter.recorded();
+}
+
+export function tellUnrecorded(waiter: Waiter): void {
+  waiter.unrecorded();
+}
+
 /** A record that has its place in the log, but no text yet. */
 interface Entry {
   /** Unix milliseconds. */
   readonly at: number;
   readonly text: () => string;
+  readonly waiter: Waiter | undefined;
 }
 
 /**
@@ -30,11 +45,19 @@ export class PendingRecords {
   #spare = new Lines();
   #first: number;
   #next: number;
-  /** Numbers of those that have no text of their own. */
-  #failed: number[] = [];
+  #waiters: Waiter[] = [];
+  readonly #onFailed: (waiter: Waiter) => void;
 
-  /** `first`: number of the first record. `onRecord` is told of each that got its text; `at` is Unix milliseconds. */
-  constructor(first: number, onRecord: (seq: number, at: number, record: string) => void) {
+  /**
+   * `first`: number of the first record. `onRecord` is told of each that got its text; `at` is Unix milliseconds.
+   * `onFailed` is told of a waiter whose record can have none.
+   */
+  constructor(
+    first: number,
+    onRecord: (seq: number, at: number, record: string) => void,
+    onFailed: (waiter: Waiter) => void,
+  ) {
+    this.#onFailed = onFailed;
     this.#first = first;
     this.#next = first;
     this.#onRecord = onRecord;
@@ -55,20 +78,31 @@ export class PendingRecords {
   }
 
   /** Adds a record, whose text is asked for later; gives its number. */
-  add(text: () => string): number {
+  add(text: () => string, waiter?: Waiter): number {
     const seq = this.#next;
     this.#next += 1;
-    this.#entries.push({ at: Date.now(), text });
+    this.#entries.push({ at: Date.now(), text, waiter });
+    if (waiter !== undefined) this.#waiters.push(waiter);
     if (this.#entries.length >= MOST_ENTRIES) this.#render();
     return seq;
   }
 
-  /** All of them as a batch, whose lines are to be given back. One at a time. `failed`: numbers of those without text. */
-  take(): Batch & { readonly failed: readonly number[] } {
+  /** Who waits for one of them: how many, … */
+  get waiting(): number {
+    return this.#waiters.length;
+  }
+
+  /** … and which, to be told by the caller. */
+  takeWaiters(): readonly Waiter[] {
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    return waiters;
+  }
+
+  /** All of them as a batch, whose lines are to be given back. One at a time. */
+  take(): Batch {
     this.#render();
-    const failed = this.#failed;
-    if (failed.length > 0) this.#failed = [];
-    const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1, failed };
+    const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1 };
     this.#lines = this.#spare;
     this.#first = this.#next;
     return batch;
@@ -82,21 +116,22 @@ export class PendingRecords {
 
   #render(): void {
     let seq = this.#next - this.#entries.length;
-    for (const { at, text } of this.#entries) {
-      const record = this.#textOf(seq, text);
-      this.#lines.add(recordLine(seq, this.#timestamp.of(at), record));
-      this.#onRecord(seq, at, record);
+    for (const entry of this.#entries) {
+      const record = this.#textOf(entry);
+      this.#lines.add(recordLine(seq, this.#timestamp.of(entry.at), record));
+      this.#onRecord(seq, entry.at, record);
       seq += 1;
     }
     this.#entries.length = 0;
   }
 
-  #textOf(seq: number, text: () => string): string {
+  #textOf({ text, waiter }: Entry): string {
     try {
       return text();
     } catch (error) {
-      this.#failed.push(seq);
       reportError(error);
+      const at = waiter === undefined ? -1 : this.#waiters.indexOf(waiter);
+      for (const failed of at === -1 ? [] : this.#waiters.splice(at, 1)) this.#onFailed(failed);
       return FAILED;
     }
   }

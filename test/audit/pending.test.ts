@@ -7,7 +7,11 @@ afterEach(() => {
 
 function pendingFrom(first: number) {
   const told: number[] = [];
-  const pending = new PendingRecords(first, (seq) => told.push(seq));
+  const pending = new PendingRecords(
+    first,
+    (seq) => told.push(seq),
+    () => undefined,
+  );
   const add = (count: number): void => {
     for (let left = count; left > 0; left -= 1)
       pending.add(() => `"kind":"admin","event":"e${told.length}"}`);
