@@ -103,10 +103,13 @@ export class ClientConnection {
     if (this.#closing) return;
     this.#close();
     const address = this.#socket.remoteAddress ?? '';
-    void this.#gateway.refuse(error, { requestId, method, address }).then((answer) => {
-      if (this.#socket.writable) sendRawProblem(this.#socket, answer, requestId);
-      else this.#socket.destroy();
-    }).catch((error) => this.#abandon(error));
+    void this.#gateway
+      .refuse(error, { requestId, method, address })
+      .then((answer) => {
+        if (this.#socket.writable) sendRawProblem(this.#socket, answer, requestId);
+        else this.#socket.destroy();
+      })
+      .catch((error) => this.#abandon(error));
   }
 
   #close(): void {
