@@ -139,9 +139,8 @@ export class ClientConnection {
   #hold(bytes: Buffer): void {
     if (this.#closing) return;
     this.#held = bytes;
-    // A client that does not read is not read either, so that its bytes do not count as progress. Any other is read
-    // on for a while: that is how the gateway learns that it has left.
-    if (bytes.length >= MOST_HELD || this.#socket.writableLength > 0) this.#socket.pause();
+    // Read on for a while: that is how the gateway learns that the client has left.
+    if (bytes.length >= MOST_HELD) this.#socket.pause();
   }
 
   /** Ends the exchange when nothing of it is to come. */

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../upstream/body.ts';
+import { onStall } from './linger.ts';
 
 /** How long a client may leave a response unread where no deployment says it, in milliseconds. */
 const IDLE_MS = 30_000;
@@ -27,7 +28,7 @@ export class ClientExchange {
   readonly cancellation = new Cancellation();
   /** How long the client may leave the response unread, in milliseconds. */
   idleMs = IDLE_MS;
-  #progressLimited = false;
+  #stallLimited = false;
 
   constructor(req: IncomingMessage, res: ServerResponse, options: ClientExchangeOptions) {
     this.req = req;
@@ -39,15 +40,22 @@ export class ClientExchange {
 
   /** Ends the connection if the client takes nothing of what waits to be sent for `idleMs`. */
   limitStall(): void {
-    if (this.#progressLimited) return;
-    this.#progressLimited = true;
-    const { res, req } = this;
-    res.setTimeout(this.idleMs, () => {
-      // Nothing waits for the client: the upstream is slow.
-      if (res.writableLength === 0) return;
-      this.cancellation.cancel(clientTimeout(this.idleMs));
-      req.socket.destroy();
-    });
+    if (this.#stallLimited) return;
+    this.#stallLimited = true;
+    const { res, cancellation, idleMs } = this;
+    const { socket } = this.req;
+    // Not the timer of the socket, which starts anew with each byte that the client sends.
+    const stop = onStall(
+      idleMs,
+      () => socket.bytesWritten - socket.writableLength,
+      () => {
+        // Nothing waits for the client: the upstream is slow.
+        if (socket.writableLength === 0) return;
+        cancellation.cancel(clientTimeout(idleMs));
+        socket.destroy();
+      },
+    );
+    res.once('close', stop);
   }
 
   /**

@@ -5,6 +5,8 @@ import type { Duplex } from 'node:stream';
 /** How long a client may send nothing before it is given up, and the longest for all of it, in milliseconds. */
 const IDLE_MS = 2_000;
 const TOTAL_MS = 30_000;
+/** A count is looked at so many times before it is taken to stand still. */
+const PARTS = 4;
 
 /**
  * Reads on after a response that did not wait for the whole body, for as long as bytes come. Closing at once
@@ -30,17 +32,36 @@ export function lingerOn(socket: Duplex): void {
 
 /** Destroys the socket once nothing has come for a while, or at the end of its time. Returns what ends the watch. */
 function closeWhenIdle(socket: Duplex): () => void {
-  let seen = bytesRead(socket);
-  let left = TOTAL_MS / IDLE_MS;
-  const timer = setInterval(() => {
-    const now = bytesRead(socket);
-    left -= 1;
-    if (now === seen || left <= 0) socket.destroy();
-    seen = now;
-  }, IDLE_MS).unref();
-  return () => clearInterval(timer);
+  const close = (): void => void socket.destroy();
+  const stop = onStall(IDLE_MS, () => bytesRead(socket), close);
+  const end = setTimeout(close, TOTAL_MS).unref();
+  return () => {
+    stop();
+    clearTimeout(end);
+  };
 }
 
 function bytesRead(socket: Duplex): number {
   return socket instanceof Socket ? socket.bytesRead : 0;
+}
+
+/**
+ * Calls back when a count has stood still for `idleMs`, in milliseconds, and again each time that it has; up to a
+ * quarter later. Returns what ends the watch.
+ */
+export function onStall(idleMs: number, count: () => number, stalled: () => void): () => void {
+  let seen = count();
+  let quiet = 0;
+  const timer = setInterval(
+    () => {
+      const now = count();
+      quiet = now === seen ? quiet + 1 : 0;
+      seen = now;
+      if (quiet < PARTS) return;
+      quiet = 0;
+      stalled();
+    },
+    Math.ceil(idleMs / PARTS),
+  ).unref();
+  return () => clearInterval(timer);
 }
