@@ -17,13 +17,14 @@ import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
+import { runAtOnce, runInSlices, slices } from './base/steps.ts';
 import { NoncePools } from './challenges/pools.ts';
 import type { NoncePolicy } from './challenges/store.ts';
 import type { ListenTls } from './config/listen-tls.ts';
 import { CONSOLE_PACE, type ConsolePace } from './control/console.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
 import type { CredentialSet } from './credentials/credentials.ts';
-import { Gateway } from './gateway/gateway.ts';
+import { type Deployment, Gateway } from './gateway/gateway.ts';
 import { Listener } from './gateway/listener.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
 import type { Tracing } from './tracing/tracing.ts';
@@ -96,9 +97,9 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
   const pools = new NoncePools(store);
-  const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
   const upstreamExternals = { pools, clock, metrics, tracing, bodyMemory, ...told };
-  let deployments = buildDeployments(setup, upstreamExternals, []);
+  let deployments = runAtOnce(buildDeployments(setup, upstreamExternals, []));
   let listening: { address: string; port: number } = setup.config.listen;
   let live = false;
   let inForce = setup;
@@ -108,7 +109,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 
   const limits = openLimits(setup, clock, metrics, log);
   const identityExternals = { clock, log, metrics };
-  let identification = buildIdentification(setup.config, identityExternals);
+  let identification = runAtOnce(buildIdentification(setup.config, identityExternals));
   const gateway = new Gateway(gatewayOptions(setup, deployments, identification), {
     audit,
     clock,
@@ -164,7 +165,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
 
   return {
     async start() {
-      await Promise.all([limits.restore(), ...deployments.map(({ upstream }) => upstream.restore())]);
+      await Promise.all([limits.restore(), restoreAll(deployments)]);
       const addresses = await openPlanes(setup.config, listener, control).catch(async (error) => {
         await audit.close();
         throw error;
@@ -183,31 +184,40 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     async reload(load) {
       try {
         const next = await load();
-        const old = deployments.map(({ upstream }) => upstream);
-        const built = buildDeployments(next, upstreamExternals, deployments);
-        const added = built.filter(({ upstream }) => !old.includes(upstream));
-        const dropped = old.filter((upstream) => !built.some((each) => each.upstream === upstream));
-        await Promise.all(added.map(({ upstream }) => upstream.restore()));
+        const built = await runInSlices(buildDeployments(next, upstreamExternals, deployments));
+        const running = new Set(deployments.map(({ upstream }) => upstream));
+        const added = built.filter(({ upstream }) => !running.has(upstream));
+        for (const { upstream } of built) running.delete(upstream);
+        const fresh = new Set(added);
+        await restoreAll(added);
+        const identify = await runInSlices(buildIdentification(next.config, identityExternals));
+        const options = gatewayOptions(next, built, identify);
+        const limit = await runInSlices(limits.prepare(limitsOptions(next.config)));
+        // In one go: a request sees the old configuration or the new one.
         deployments = built;
-        identification = buildIdentification(next.config, identityExternals);
-        gateway.configure(gatewayOptions(next, built, identification));
+        identification = identify;
+        gateway.configure(options);
+        limit();
         renew(next.listenTls);
         configuredAt = Date.now();
-        limits.configure(limitsOptions(next.config));
-        for (const each of built) if (!added.includes(each)) offerCredentials(next, each);
+        const pause = slices();
+        for (const each of built) {
+          if (!fresh.has(each)) offerCredentials(next, each);
+          await pause();
+        }
         await limits.restore();
         log.level = next.config.log.level;
         metrics.configReloads.inc({ result: 'success' });
         metrics.configLastReload.setToCurrentTime();
         await warnOfMissingAddresses(log, built);
-        const changed = changesOf(inForce, next);
+        const changed = await runInSlices(changesOf(inForce, next));
         inForce = next;
         audit.admin('reload', { result: 'success', changed });
         log.info({ deployments: built.map(({ name }) => name), changed }, 'configuration reloaded');
         if (!sameFixtures(setup.config, next.config)) {
           log.warn('listen, control, redis and audit cannot change while running: restart for that');
         }
-        await Promise.all(dropped.map((upstream) => upstream.close()));
+        await Promise.all(Array.from(running, (upstream) => upstream.close()));
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
         const reason = isNativeError(error) ? error.message : String(error);
@@ -249,6 +259,17 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       return this.drain();
     },
   };
+}
+
+/** Takes over nonces that other processes share. */
+async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
+  const pause = slices();
+  const restored: Promise<void>[] = [];
+  for (const { upstream } of deployments) {
+    restored.push(upstream.restore());
+    await pause();
+  }
+  await Promise.all(restored);
 }
 
 /** Resolves when no connection is left. The signal skips the delay and closes connections without a request. */

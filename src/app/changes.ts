@@ -1,3 +1,4 @@
+import type { Steps } from '../base/steps.ts';
 import { changesBetween } from '../config/changes.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
@@ -8,12 +9,13 @@ interface InForce {
 }
 
 /** What a reload changes, by name; a credential also when only the secret in its file is another one. */
-export function changesOf(before: InForce, after: InForce): string[] {
-  const changed = changesBetween(before.config, after.config);
+export function* changesOf(before: InForce, after: InForce): Steps<string[]> {
+  const changed = yield* changesBetween(before.config, after.config);
+  const told = new Set(changed);
   for (const [name, { current, next }] of after.credentials) {
     const old = before.credentials.get(name);
     const same = old?.current.version === current.version && old.next?.version === next?.version;
-    if (!same && !changed.includes(`credentials.${name}`)) changed.push(`credentials.${name}`);
+    if (!same && !told.has(`credentials.${name}`)) changed.push(`credentials.${name}`);
   }
   return changed;
 }

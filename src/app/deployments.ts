@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Steps } from '../base/steps.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { ListenTls } from '../config/listen-tls.ts';
@@ -29,24 +30,29 @@ export interface AppSetup {
 }
 
 /** The deployments of a setup. Those that run already and stay as they are keep connections and nonces. */
-export function buildDeployments(
+export function* buildDeployments(
   setup: AppSetup,
   externals: UpstreamExternals,
   running: readonly Deployment[],
-): Deployment[] {
+): Steps<Deployment[]> {
   const { deployments } = setup.config;
-  return Object.entries(deployments).map(([name, deployment]) => {
+  const before = new Map(running.map((each) => [each.name, each.upstream]));
+  const built: Deployment[] = [];
+  for (const [name, deployment] of Object.entries(deployments)) {
     const options = upstreamOptions(setup, name, deployment);
     const sets = credentialSets(setup, name);
-    const kept = running.find(({ upstream }) => isDeepStrictEqual(upstream.options, options));
-    const upstream = kept?.upstream ?? new Upstream(options, externals, sets);
-    // The proxy's is among them.
-    for (const set of setup.credentials.values()) upstream.connections.offer(set);
+    const known = before.get(name);
+    const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
+    const upstream = kept ?? new Upstream(options, externals, sets);
+    const proxy = setup.credentials.get(deployment.egress.proxy?.credential ?? '');
+    if (proxy !== undefined) upstream.connections.offer(proxy);
     const rules = compileRules(name, deployment, deployments);
     const { pathPrefix, host } = deployment.match;
     const { host: address } = new URL(deployment.baseUrl);
-    return { name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address };
-  });
+    built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address });
+    yield;
+  }
+  return built;
 }
 
 /** Gives an upstream that stays the credentials of a new setup. */

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Steps } from '../base/steps.ts';
 import type { Config } from '../config/schema.ts';
 import { Identification } from '../identity/identification.ts';
 import { Tokens } from '../identity/tokens.ts';
@@ -12,10 +13,10 @@ interface IdentityExternals {
 }
 
 /** Who is calling, as a configuration describes it. Starts to fetch the keys of its token issuers. */
-export function buildIdentification(
+export function* buildIdentification(
   { clients, jwt, anonymous, listen }: Config,
   { clock, log, metrics }: IdentityExternals,
-): Identification {
+): Steps<Identification> {
   const tokens = new Tokens(jwt?.issuers ?? [], {
     clock,
     onReachable: (issuer, reachable, reason) => {
@@ -25,7 +26,7 @@ export function buildIdentification(
   });
   void tokens.prefetch();
   const { trustedProxies, forwardedHeader } = listen;
-  return new Identification(
+  return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },
     { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }) },
   );

@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { Secret } from '../base/secret.ts';
+import { slices } from '../base/steps.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/source.ts';
@@ -23,7 +24,9 @@ export async function readClientCertificates(
   const byDeployment = new Map<string, ClientCertificate>();
   const findings: Finding[] = [];
   const warnings: Finding[] = [];
+  const pause = slices();
   for (const [name, { tls }] of Object.entries(deployments)) {
+    await pause();
     const path = ['deployments', name, 'tls'];
     if (tls.keyPassphrase !== undefined && 'value' in tls.keyPassphrase) {
       const message = 'stands in the configuration itself: use env, file or sealed';

@@ -5,7 +5,7 @@ import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { readSetup, type Setup } from './setup.ts';
+import { readSetup, readSetupInBackground, type Setup } from './setup.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { surroundings } from './surroundings.ts';
 
@@ -55,7 +55,7 @@ async function serve(file: string): Promise<void> {
   let watch = watchOver(setup);
   process.on('SIGHUP', () => {
     reload(async () => {
-      const next = await readSetup(file, surroundings(), versions);
+      const next = await readSetupInBackground(file, surroundings(), versions);
       await watch.close();
       watch = watchOver(next);
       return next;

@@ -4,6 +4,7 @@ import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
 import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
+import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
@@ -40,6 +41,28 @@ export async function readSetup(
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<Setup> {
   const { config, faultAt } = await loadLocated(file);
+  return readNamed({ config, faultsAt: async (findings) => findings.map(faultAt) }, surroundings, versions);
+}
+
+/** As `readSetup`, in a process that serves: it keeps no request waiting. */
+export async function readSetupInBackground(
+  file: string,
+  surroundings: Surroundings,
+  versions: CredentialVersions,
+): Promise<Setup> {
+  const located = await loadInBackground(file);
+  try {
+    return await readNamed(located, surroundings, versions);
+  } finally {
+    await located.close();
+  }
+}
+
+async function readNamed(
+  { config, faultsAt }: Pick<BackgroundConfig, 'config' | 'faultsAt'>,
+  surroundings: Surroundings,
+  versions: CredentialVersions,
+): Promise<Setup> {
   const reader = new SourceReader(surroundings, config.sealed);
   const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
@@ -60,7 +83,7 @@ export async function readSetup(
     findings.push(...credentials.findings);
   }
   if (credentials instanceof CredentialError || findings.length > 0) {
-    throw new ConfigError(findings.map(faultAt));
+    throw new ConfigError(await faultsAt(findings));
   }
   return {
     config,
@@ -71,13 +94,13 @@ export async function readSetup(
     redis: redis.options,
     listenTls: listenTls.tls,
     audit: audit.options,
-    warnings: [
+    warnings: await faultsAt([
       ...credentials.warnings,
       ...clientCertificates.warnings,
       ...singlePins(config),
       ...listenTls.warnings,
       ...redis.warnings,
-    ].map(faultAt),
+    ]),
   };
 }
 

@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { slices } from '../base/steps.ts';
 import type { Finding, Path } from './faults.ts';
 import type { Config } from './schema.ts';
 
@@ -33,7 +34,9 @@ export async function readAuthorities({
     });
     return undefined;
   };
+  const pause = slices();
   for (const [name, { tls, egress }] of Object.entries(deployments)) {
+    await pause();
     const pem = await read(tls.caFile, ['deployments', name, 'tls']);
     if (pem !== undefined) byDeployment.set(name, pem);
     const proxyPem = await read(egress.proxy?.caFile, ['deployments', name, 'egress', 'proxy']);

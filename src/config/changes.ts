@@ -1,22 +1,36 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Steps } from '../base/steps.ts';
 import type { Config } from './schema.ts';
 
+/** Sections whose entries are told one by one. */
+const BY_ENTRY = ['deployments', 'credentials'];
+
 /** What differs between two configurations, by name: `deployments.submissions`, `anonymous`. Never a value. */
-export function changesBetween(before: Config, after: Config): string[] {
-  const sections = new Set([...Object.keys(before), ...Object.keys(after)]);
-  return [...sections].flatMap((section) => {
-    const [old, now] = [sectionOf(before, section), sectionOf(after, section)];
-    if (section !== 'deployments' && section !== 'credentials') return same(old, now) ? [] : [section];
-    const names = new Set([...Object.keys(old ?? {}), ...Object.keys(now ?? {})]);
-    return [...names]
-      .filter((name) => !same(sectionOf(old, name), sectionOf(now, name)))
-      .map((name) => `${section}.${name}`);
-  });
+export function* changesBetween(before: Config, after: Config): Steps<string[]> {
+  const changed: string[] = [];
+  for (const section of new Set([...Object.keys(before), ...Object.keys(after)])) {
+    const names = yield* namesOfChanges(entryOf(before, section), entryOf(after, section));
+    if (BY_ENTRY.includes(section)) changed.push(...names.map((name) => `${section}.${name}`));
+    else if (names.length > 0) changed.push(section);
+  }
+  return changed;
 }
 
-function sectionOf(parent: unknown, key: string): object | undefined {
-  return (parent as Record<string, object | undefined> | undefined)?.[key];
+/** The entries that differ; of what has no entries, itself by the empty name. */
+function* namesOfChanges(before: unknown, after: unknown): Steps<string[]> {
+  if (!isObject(before) || !isObject(after)) return before === after ? [] : [''];
+  const changed: string[] = [];
+  for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
+    if (!isDeepStrictEqual(entryOf(before, name), entryOf(after, name))) changed.push(name);
+    yield;
+  }
+  return changed;
 }
 
-function same(a: unknown, b: unknown): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
+
+function entryOf(parent: unknown, key: string): unknown {
+  return (parent as Record<string, unknown>)[key];
 }

@@ -67,24 +67,21 @@ const identify = () =>
     });
 
 /** Who may send requests. Rules between clients are in `client-rules.ts`. */
-export const clientsSchema = () =>
-  z.array(
-    z.strictObject(
-      {
-        id: text(
-          'a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
-          isClientId,
-        ),
-        identify: identify(),
-        allow: allowSchema(),
-        limits: limitsSchema().exactOptional(),
-      },
-      { error: SECTION },
-    ),
-    { error: 'a list of clients' },
+export const clientSchema = () =>
+  z.strictObject(
+    {
+      id: text(
+        'a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
+        isClientId,
+      ),
+      identify: identify(),
+      allow: allowSchema(),
+      limits: limitsSchema().exactOptional(),
+    },
+    { error: SECTION },
   );
 
-export type Client = z.output<ReturnType<typeof clientsSchema>>[number];
+export type Client = z.output<ReturnType<typeof clientSchema>>;
 
 /** Whose Bearer tokens count, and where their public keys are. */
 export const jwtSchema = () =>

@@ -9,8 +9,14 @@ import { type Config, configSchema } from './schema.ts';
 import { readYaml } from './yaml-source.ts';
 
 /** A configuration, and a way back to where each part of it is written. */
-export interface LocatedConfig {
+export interface LocatedConfig extends CheckedTree {
   config: Config;
+}
+
+/** A configuration that was found right, as it is written. */
+export interface CheckedTree {
+  /** Made of mappings, lists, texts, numbers, true, false and null. */
+  tree: unknown;
   faultAt(finding: Finding): Fault;
 }
 
@@ -55,7 +61,7 @@ function parseLocated(text: string, file: string): LocatedConfig {
   if (!result.success || faults.length > 0) {
     throw new ConfigError(faults);
   }
-  return { config: result.data, faultAt: source.faultAt };
+  return { config: result.data, tree: source.value ?? {}, faultAt: source.faultAt };
 }
 
 async function readText(file: string): Promise<string> {

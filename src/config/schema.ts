@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { auditSchema } from './audit.ts';
-import { clientsSchema, jwtSchema } from './clients.ts';
+import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
@@ -43,7 +43,7 @@ export const configSchema = (folder: string) =>
         .prefault({}),
       redis: redisSchema(folder).exactOptional(),
       audit: auditSchema(folder).exactOptional(),
-      clients: clientsSchema().default([]),
+      clients: z.array(clientSchema(), { error: 'a list of clients' }).default([]),
       jwt: jwtSchema().exactOptional(),
       anonymous: flag().default(false),
       sealed: sealedSchema(folder).exactOptional(),

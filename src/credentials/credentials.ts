@@ -1,3 +1,4 @@
+import { slices } from '../base/steps.ts';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
 import {
   allOf,
@@ -55,7 +56,9 @@ export async function readCredentials(
   const faults: CredentialFinding[] = [];
   await reader.sealed().catch((error: unknown) => faults.push(findingOf(['sealed'], error)));
 
+  const pause = slices();
   for (const [name, given] of Object.entries(sources)) {
+    await pause();
     const report = { faults, warnings };
     const path = ['credentials', name];
     const current = await readParts(given, { reader, path, ...report });

@@ -11,13 +11,11 @@ export interface PresentedKey {
 /** The API keys of all clients. */
 export class ApiKeys {
   readonly #salt = randomBytes(16).toString('hex');
-  readonly #owners: ReadonlyMap<string, string>;
+  readonly #owners = new Map<string, string>();
 
   /** `apiKeySha256` in hex. */
-  constructor(clients: readonly { id: string; apiKeySha256: readonly string[] }[]) {
-    this.#owners = new Map(
-      clients.flatMap(({ id, apiKeySha256 }) => apiKeySha256.map((hex) => [this.#blind(hex), id] as const)),
-    );
+  add(id: string, apiKeySha256: readonly string[]): void {
+    for (const hex of apiKeySha256) this.#owners.set(this.#blind(hex), id);
   }
 
   /**

@@ -29,19 +29,17 @@ export interface Ranked {
   readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
 }
 
-export function rankClients(clients: readonly ClientDescription[]): Ranked[] {
-  return clients.map((client, rank) => {
-    const { addresses, certificate: rule } = client.identify;
-    const fits = rule === undefined ? undefined : certificateTest(rule);
-    return {
-      client,
-      rank,
-      holds: (address, certificate) =>
-        (addresses === undefined ||
-          (address !== undefined && addresses.some((network) => network.contains(address)))) &&
-        (fits === undefined || (certificate !== undefined && 'names' in certificate && fits(certificate))),
-    };
-  });
+export function rankClient(client: ClientDescription, rank: number): Ranked {
+  const { addresses, certificate: rule } = client.identify;
+  const fits = rule === undefined ? undefined : certificateTest(rule);
+  return {
+    client,
+    rank,
+    holds: (address, certificate) =>
+      (addresses === undefined ||
+        (address !== undefined && addresses.some((network) => network.contains(address)))) &&
+      (fits === undefined || (certificate !== undefined && 'names' in certificate && fits(certificate))),
+  };
 }
 
 /** Finds clients by what a connection shows, without a look at each. */
@@ -51,17 +49,15 @@ export class ConnectionIndex {
   /** The first of those that any connection may be from. */
   #any: Ranked | undefined;
 
-  /** In the order of their ranks. */
-  constructor(clients: readonly Ranked[]) {
-    for (const each of clients) {
-      const { addresses, certificate } = each.client.identify;
-      if (certificate !== undefined) {
-        for (const mark of marksOfRule(certificate)) file(this.#byCertificate, mark, each);
-      } else if (addresses !== undefined) {
-        for (const network of addresses) this.#byNetwork.add(network, each);
-      } else {
-        this.#any ??= each;
-      }
+  /** In the order of ranks. */
+  add(client: Ranked): void {
+    const { addresses, certificate } = client.client.identify;
+    if (certificate !== undefined) {
+      for (const mark of marksOfRule(certificate)) file(this.#byCertificate, mark, client);
+    } else if (addresses !== undefined) {
+      for (const network of addresses) this.#byNetwork.add(network, client);
+    } else {
+      this.#any ??= client;
     }
   }
 
@@ -86,20 +82,24 @@ export class TokenIndex {
   /** Each client under the claim that the fewest others ask for. */
   readonly #byClaim = new Map<string, Ranked[]>();
   readonly #claims = new Set<string>();
+  /** How many clients ask for a claim. */
+  readonly #shares = new Map<string, number>();
 
-  /** In the order of their ranks. Clients without `jwt` are left out. */
-  constructor(clients: readonly Ranked[]) {
-    const shares = new Map<string, number>();
-    const shareOf = (claim: readonly unknown[]): number => shares.get(JSON.stringify(claim)) ?? 0;
-    for (const { client } of clients) {
-      for (const claim of claimsOf(client)) shares.set(JSON.stringify(claim), shareOf(claim) + 1);
+  /** Counts what a client asks for that will be added. */
+  expect(rule: TokenRule | undefined): void {
+    for (const claim of claimsOf(rule)) {
+      const key = JSON.stringify(claim);
+      this.#shares.set(key, (this.#shares.get(key) ?? 0) + 1);
     }
-    for (const each of clients) {
-      const [rarest] = claimsOf(each.client).sort((a, b) => shareOf(a) - shareOf(b));
-      if (rarest === undefined) continue;
-      this.#claims.add(rarest[0]);
-      file(this.#byClaim, JSON.stringify(rarest), each);
-    }
+  }
+
+  /** In the order of ranks, after all were expected. */
+  add(client: Ranked): void {
+    const shareOf = (claim: Claim): number => this.#shares.get(JSON.stringify(claim)) ?? 0;
+    const [rarest] = claimsOf(client.client.identify.jwt).sort((a, b) => shareOf(a) - shareOf(b));
+    if (rarest === undefined) return;
+    this.#claims.add(rarest[0]);
+    file(this.#byClaim, JSON.stringify(rarest), client);
   }
 
   /** The first client that the token and the connection are of. */
@@ -131,14 +131,13 @@ function earlier(
   return found;
 }
 
-function claimsOf({ identify: { jwt } }: ClientDescription): [name: string, value: unknown][] {
-  if (jwt === undefined) return [];
-  const { audience, subject, claims = {} } = jwt;
-  return [
-    ['aud', audience],
-    ...(subject === undefined ? [] : ([['sub', subject]] satisfies [string, unknown][])),
-    ...Object.entries(claims),
-  ];
+type Claim = readonly [name: string, value: string | number | boolean];
+
+function claimsOf(rule: TokenRule | undefined): Claim[] {
+  if (rule === undefined) return [];
+  const { audience, subject, claims = {} } = rule;
+  const ofSubject: Claim[] = subject === undefined ? [] : [['sub', subject]];
+  return [['aud', audience], ...ofSubject, ...Object.entries(claims)];
 }
 
 function file<T>(map: Map<string, T[]>, key: string, value: T): void {

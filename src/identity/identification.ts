@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Address, parseAddress } from '../base/network.ts';
+import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
 import { certificateOf, type Shown } from './certificates.ts';
@@ -9,7 +10,7 @@ import {
   type ClientDescription,
   ConnectionIndex,
   type Ranked,
-  rankClients,
+  rankClient,
   TokenIndex,
 } from './client-index.ts';
 import { type Evidence, type Proof, proofOf, unknownClient } from './refusal.ts';
@@ -59,32 +60,67 @@ interface Origin {
   latest: Caller | undefined;
 }
 
+/** The clients, by what they are found by. */
+interface Indexes {
+  /** Known by the connection alone. */
+  readonly unasked: ConnectionIndex;
+  /** All others. */
+  readonly asked: ConnectionIndex;
+  /** Without a key, but with a token. */
+  readonly withToken: ConnectionIndex;
+  readonly tokens: TokenIndex;
+  /** By id. */
+  readonly withKey: Map<string, Ranked>;
+  readonly keys: ApiKeys;
+}
+
+function fileClient(client: Ranked, { unasked, asked, withToken, tokens, withKey, keys }: Indexes): void {
+  const { id, identify } = client.client;
+  (hasKey(client) || hasToken(client) ? asked : unasked).add(client);
+  if (identify.apiKeySha256 !== undefined) {
+    withKey.set(id, client);
+    keys.add(id, identify.apiKeySha256);
+  } else if (hasToken(client)) {
+    withToken.add(client);
+    tokens.add(client);
+  }
+}
+
 /** Finds out which client a request is from. What depends on the connection only is found out once for it. */
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #externals: IdentificationExternals;
-  readonly #unasked: ConnectionIndex;
-  readonly #asked: ConnectionIndex;
-  readonly #withToken: ConnectionIndex;
-  readonly #tokens: TokenIndex;
-  readonly #withKey: ReadonlyMap<string, Ranked>;
-  readonly #keys: ApiKeys;
+  readonly #indexes: Indexes;
   readonly #connections = new WeakMap<Socket, ProxyConnection | Origin>();
 
-  constructor(settings: IdentificationSettings, externals: IdentificationExternals) {
+  private constructor(
+    settings: IdentificationSettings,
+    externals: IdentificationExternals,
+    indexes: Indexes,
+  ) {
     this.#settings = settings;
     this.#externals = externals;
-    const ranked = rankClients(settings.clients);
-    const keyed = ranked.filter(hasKey);
-    const others = ranked.filter((each) => !hasKey(each));
-    this.#unasked = new ConnectionIndex(others.filter((each) => !hasToken(each)));
-    this.#asked = new ConnectionIndex(ranked.filter((each) => hasKey(each) || hasToken(each)));
-    this.#withToken = new ConnectionIndex(others.filter(hasToken));
-    this.#tokens = new TokenIndex(others.filter(hasToken));
-    this.#withKey = new Map(keyed.map((each) => [each.client.id, each]));
-    this.#keys = new ApiKeys(
-      keyed.map(({ client: { id, identify } }) => ({ id, apiKeySha256: identify.apiKeySha256 ?? [] })),
-    );
+    this.#indexes = indexes;
+  }
+
+  static *build(settings: IdentificationSettings, externals: IdentificationExternals): Steps<Identification> {
+    const indexes = {
+      unasked: new ConnectionIndex(),
+      asked: new ConnectionIndex(),
+      withToken: new ConnectionIndex(),
+      tokens: new TokenIndex(),
+      withKey: new Map<string, Ranked>(),
+      keys: new ApiKeys(),
+    };
+    for (const { identify } of settings.clients) {
+      if (identify.apiKeySha256 === undefined) indexes.tokens.expect(identify.jwt);
+      yield;
+    }
+    for (const [rank, client] of settings.clients.entries()) {
+      fileClient(rankClient(client, rank), indexes);
+      yield;
+    }
+    return new Identification(settings, externals, indexes);
   }
 
   /**
@@ -115,8 +151,8 @@ export class Identification {
   }
 
   #originOf(address: Address | undefined, certificate: Shown): Origin {
-    const found = this.#unasked.first(address, certificate);
-    const asked = this.#asked.first(address, certificate);
+    const found = this.#indexes.unasked.first(address, certificate);
+    const asked = this.#indexes.asked.first(address, certificate);
     const rank = found?.rank ?? Number.POSITIVE_INFINITY;
     const client = found?.client ?? (this.#settings.anonymous ? ANONYMOUS : undefined);
     const unasked = client && { client, address: address?.toString() ?? '' };
@@ -150,7 +186,7 @@ export class Identification {
     const verdict = await this.#externals.tokens.verify(token);
     const fitting = [byKey].filter((each) => each !== undefined && tokenFits(each, verdict));
     if ('payload' in verdict) {
-      fitting.push(this.#tokens.first(verdict.payload, origin.address, origin.certificate));
+      fitting.push(this.#indexes.tokens.first(verdict.payload, origin.address, origin.certificate));
     }
     const [first] = fitting
       .filter((each) => each !== undefined && each.rank < origin.rank)
@@ -162,12 +198,12 @@ export class Identification {
   }
 
   #ownerOf(key: PresentedKey, { address, certificate }: Origin): Ranked | undefined {
-    const owner = this.#withKey.get(this.#keys.ownerOf(key) ?? '');
+    const owner = this.#indexes.withKey.get(this.#indexes.keys.ownerOf(key) ?? '');
     return owner?.holds(address, certificate) === true ? owner : undefined;
   }
 
   #firstWithToken({ address, certificate }: Origin): number {
-    return this.#withToken.first(address, certificate)?.rank ?? Number.POSITIVE_INFINITY;
+    return this.#indexes.withToken.first(address, certificate)?.rank ?? Number.POSITIVE_INFINITY;
   }
 
   #refuse(evidence: Evidence): never {

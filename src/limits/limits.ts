@@ -1,3 +1,4 @@
+import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { Allowance, type Clocks, type Party, type Shortage } from './allowance.ts';
 import { fieldsOf, type Limited, Permit } from './permit.ts';
@@ -29,21 +30,38 @@ export class Limits {
 
   constructor(options: LimitsOptions, externals: LimitsExternals) {
     this.#externals = externals;
-    this.configure(options);
+    runAtOnce(this.prepare(options))();
   }
 
-  /** New limits for the requests that come from now on; what was used of those that stay is not forgotten. */
-  configure({ clients, deployments }: LimitsOptions): void {
-    const before = this.#all;
-    this.#clients = this.#build('client', clients, this.#clients);
-    this.#deployments = this.#build('deployment', deployments, this.#deployments);
-    const after = new Set(this.#all);
-    for (const limited of before) if (!after.has(limited)) limited.settling?.stop();
+  /**
+   * Builds new limits. What the steps come to puts them in force at once, for the requests that come from then on; what
+   * was used of those that stay is not forgotten.
+   */
+  *prepare(options: LimitsOptions): Steps<() => void> {
+    const clients = yield* this.#build('client', options.clients, this.#clients);
+    const deployments = yield* this.#build('deployment', options.deployments, this.#deployments);
+    return () => {
+      for (const { limited, settings } of [...clients, ...deployments]) limited.allowance.change(settings);
+      const before = this.#all;
+      this.#clients = byName(clients);
+      this.#deployments = byName(deployments);
+      const after = new Set(this.#all);
+      for (const limited of before) if (!after.has(limited)) limited.settling?.stop();
+    };
   }
 
-  /** Hears how the limits stand, for the start and after `configure`. Takes 100 ms at most and never rejects. */
+  /**
+   * Hears how the limits stand, for the start and after new ones were put in force. Waits for each for 100 ms at most,
+   * and never rejects.
+   */
   async restore(): Promise<void> {
-    await Promise.all(this.#all.map(({ settling }) => settling?.settle()));
+    const pause = slices();
+    const heard: (Promise<unknown> | undefined)[] = [];
+    for (const { settling } of this.#all) {
+      heard.push(settling?.settle());
+      await pause();
+    }
+    await Promise.all(heard);
   }
 
   /**
@@ -86,16 +104,15 @@ export class Limits {
     return new Permit(parts);
   }
 
-  #build(
+  *#build(
     party: Party,
-    settings: ReadonlyMap<string, LimitSettings>,
+    all: ReadonlyMap<string, LimitSettings>,
     known: ReadonlyMap<string, Limited>,
-  ): ReadonlyMap<string, Limited> {
-    const built = new Map<string, Limited>();
-    for (const [name, setting] of settings) {
-      const limited = known.get(name);
-      limited?.allowance.change(setting);
-      built.set(name, limited ?? this.#limited(party, name, setting));
+  ): Steps<Prepared[]> {
+    const built: Prepared[] = [];
+    for (const [name, settings] of all) {
+      built.push({ name, settings, limited: known.get(name) ?? this.#limited(party, name, settings) });
+      yield;
     }
     return built;
   }
@@ -117,6 +134,17 @@ export class Limits {
     });
     return { allowance, settling };
   }
+}
+
+/** A limit that is not in force yet. */
+interface Prepared {
+  readonly name: string;
+  readonly settings: LimitSettings;
+  readonly limited: Limited;
+}
+
+function byName(prepared: readonly Prepared[]): ReadonlyMap<string, Limited> {
+  return new Map(prepared.map(({ name, limited }) => [name, limited]));
 }
 
 const WHO: Readonly<Record<Party, string>> = { client: 'This client', deployment: 'This deployment' };

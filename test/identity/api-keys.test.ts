@@ -3,11 +3,10 @@ import { describe, expect, test } from '@jest/globals';
 import { ApiKeys, presentedKey, presentedToken } from '../../src/identity/api-keys.ts';
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString('base64')}`;
-const keys = new ApiKeys([
-  { id: 'reporting', apiKeySha256: [hash('sha256', 'old'), hash('sha256', 'new')] },
-  { id: 'importer', apiKeySha256: [hash('sha256', 'pass:word ü')] },
-  { id: 'keyless', apiKeySha256: [] },
-]);
+const keys = new ApiKeys();
+keys.add('reporting', [hash('sha256', 'old'), hash('sha256', 'new')]);
+keys.add('importer', [hash('sha256', 'pass:word ü')]);
+keys.add('keyless', []);
 
 describe('whose the key of a request is', () => {
   test.each([

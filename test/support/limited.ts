@@ -1,3 +1,4 @@
+import { runAtOnce } from '../../src/base/steps.ts';
 import type { Clocks } from '../../src/limits/allowance.ts';
 import { Limits, type LimitsExternals } from '../../src/limits/limits.ts';
 import type { Permit } from '../../src/limits/permit.ts';
@@ -64,7 +65,8 @@ export function limitsOf(
     limits,
     metrics,
     clocks,
-    configure: (ofClients, ofDeployments = {}) => limits.configure(options(ofClients, ofDeployments)),
+    configure: (ofClients, ofDeployments = {}) =>
+      runAtOnce(limits.prepare(options(ofClients, ofDeployments)))(),
     ask,
     passing(count, client, deployment) {
       let passed = 0;

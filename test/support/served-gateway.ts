@@ -20,6 +20,8 @@ export interface ServedGateway {
   /** Resident memory of the process in bytes: now, and at its highest so far. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
   readonly pid: number;
+  /** The configuration that it reads. */
+  readonly configFile: string;
   /** Every line on stderr so far. */
   readonly printed: readonly string[];
   /** Those of them that are the gateway's, parsed. */
@@ -112,6 +114,7 @@ export async function serveGateway(
       return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
     },
     pid: child.pid ?? 0,
+    configFile: join(folder, 'gateway.yaml'),
     printed,
     logged,
     kill: () => end('SIGKILL'),

@@ -1,0 +1,55 @@
+import { dirname } from 'node:path';
+import type { Steps } from '../base/steps.ts';
+import { clientSchema } from './clients.ts';
+import { credentialSchema } from './credential.ts';
+import { deploymentSchema } from './deployment.ts';
+import { type Config, configSchema } from './schema.ts';
+
+/** Entries of the large sections in one piece. */
+const ENTRIES = 50;
+
+/** A checked configuration on its way from one thread to another, in pieces that each take little time to read. */
+export type Pieces = readonly Uint8Array<ArrayBuffer>[];
+
+interface Large {
+  readonly clients?: readonly unknown[];
+  readonly credentials?: Readonly<Record<string, unknown>>;
+  readonly deployments?: Readonly<Record<string, unknown>>;
+}
+
+type Piece = { readonly [key in keyof Large]: readonly (readonly [key: string, value: unknown])[] };
+
+/** Takes a checked tree apart. */
+export function toPieces(tree: unknown): Pieces {
+  const { clients = [], credentials = {}, deployments = {}, ...rest } = tree as Large;
+  const encoder = new TextEncoder();
+  const pieces: Uint8Array<ArrayBuffer>[] = [encoder.encode(JSON.stringify(rest))];
+  for (const [section, content] of Object.entries({ clients, credentials, deployments })) {
+    const entries = Object.entries(content);
+    for (let at = 0; at < entries.length; at += ENTRIES) {
+      pieces.push(encoder.encode(JSON.stringify({ [section]: entries.slice(at, at + ENTRIES) })));
+    }
+  }
+  return pieces;
+}
+
+/** Puts the pieces of a checked tree together to the configuration that they are. */
+export function* fromPieces([rest, ...pieces]: Pieces, file: string): Steps<Config> {
+  const folder = dirname(file);
+  const decoder = new TextDecoder();
+  const [client, credential, deployment] = [
+    clientSchema(),
+    credentialSchema(folder),
+    deploymentSchema(folder),
+  ];
+  const config = configSchema(folder).parse({ ...JSON.parse(decoder.decode(rest)), deployments: {} });
+  for (const bytes of pieces) {
+    const { clients = [], credentials = [], deployments = [] }: Piece = JSON.parse(decoder.decode(bytes));
+    yield;
+    for (const [, value] of clients) config.clients.push(client.parse(value));
+    for (const [name, value] of credentials) config.credentials[name] = credential.parse(value);
+    for (const [name, value] of deployments) config.deployments[name] = deployment.parse(value);
+    yield;
+  }
+  return config;
+}

@@ -1,0 +1,92 @@
+import { describe, expect, test } from '@jest/globals';
+import { stringify } from 'yaml';
+import { brokenRules } from '../../src/config/rules.ts';
+import { readYaml } from '../../src/config/yaml-source.ts';
+import { largeConfig } from '../support/large-config.ts';
+
+type Large = ReturnType<typeof largeConfig>;
+
+/** Four times as large is four times the work, and 16 times where each is compared with each. */
+const [SMALL, LARGE] = [50, 200];
+const LINEAR = 5;
+
+/** How many keys and values of a tree are read while the rules are checked. */
+function readsOf(tree: object): number {
+  let reads = 0;
+  const proxies = new WeakMap<object, object>();
+  const counted = (value: object): object => {
+    const proxy = proxies.get(value) ?? counting(value);
+    proxies.set(value, proxy);
+    return proxy;
+  };
+  const counting = (value: object): object =>
+    new Proxy(value, {
+      get(target, key) {
+        reads += 1;
+        const inner: unknown = Reflect.get(target, key);
+        return typeof inner === 'object' && inner !== null ? counted(inner) : inner;
+      },
+      ownKeys(target) {
+        const keys = Reflect.ownKeys(target);
+        reads += keys.length;
+        return keys;
+      },
+    });
+  for (const _ of brokenRules(counted(tree))) reads += 1;
+  return reads;
+}
+
+const wrong: [title: string, change: (config: Large) => object][] = [
+  ['all is right', (config) => config],
+  [
+    'no credential exists',
+    (config) => ({ ...config, credentials: { other: Object.values(config.credentials)[0] } }),
+  ],
+  [
+    'every client is the same',
+    (config) => ({
+      ...config,
+      clients: config.clients.map((client) => ({ ...client, id: 'c', identify: {} })),
+    }),
+  ],
+  [
+    'every rule names a deployment that does not exist',
+    (config) => ({
+      ...config,
+      clients: config.clients.map((client) => ({ ...client, allow: [{ deployment: 'nowhere' }] })),
+    }),
+  ],
+  [
+    'every address is in every network',
+    (config) => ({
+      ...config,
+      clients: config.clients.map((client) => ({ ...client, identify: { addresses: ['10.0.0.0/8'] } })),
+    }),
+  ],
+];
+
+describe('rules read each part of a configuration a few times, however large it is, when', () => {
+  test.each(wrong)('%s', (_title, change) => {
+    const work = (size: number): number => readsOf(change(largeConfig(size * 5, size)));
+    expect(work(LARGE) / work(SMALL)).toBeLessThan(LINEAR);
+  });
+});
+
+test('what one error lists has an end', () => {
+  const { clients } = largeConfig(200, 100);
+  const deployments = largeConfig(1, 100).deployments;
+  const rules = clients.map((client) => ({ ...client, allow: [{ deployment: 'nowhere' }] }));
+  const messages = brokenRules({ clients: rules, deployments }).map(({ message }) => message);
+  expect(messages).toContainEqual(expect.stringMatching(/deployments has d0, d1, .* and 80 more$/));
+  expect(Math.max(...messages.map(({ length }) => length))).toBeLessThan(300);
+});
+
+test('places of many findings in one file are looked up, not searched', () => {
+  const text = stringify(largeConfig(300, 60));
+  const source = readYaml(text, 'c.yaml');
+  const lines = text.split('\n');
+  for (const at of [0, 150, 299]) {
+    const { line } = source.faultAt({ path: ['clients', at, 'id'], message: '' });
+    expect(lines[line - 1]).toContain(`client-${at}`);
+  }
+});
