@@ -97,7 +97,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
   const pools = new NoncePools(store);
-const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+  const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
   const upstreamExternals = { pools, clock, metrics, tracing, bodyMemory, ...told };
   let deployments = runAtOnce(buildDeployments(setup, upstreamExternals, []));
   let listening: { address: string; port: number } = setup.config.listen;
