@@ -248,8 +248,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         await Promise.all(deployments.map(({ upstream }) => upstream.close()));
         await Promise.all([store.close(), limits.close()]);
         await control.close();
-        audit.admin('stop', {});
-        await audit.close();
+        await audit.close('stop');
       })();
       return closing;
     },

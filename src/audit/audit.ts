@@ -31,7 +31,8 @@ export interface Audit {
   missed(): void;
   outcome(facts: OutcomeFacts): void;
   admin(event: string, details: AdminDetails): void;
-  close(): Promise<void>;
+  /** Writes what is left and ends the log; its last record is an admin record of that event. */
+  close(event?: 'stop'): Promise<void>;
 }
 
 export interface AuditExternals {

@@ -1,6 +1,6 @@
 import { createHash, type Hash, hash } from 'node:crypto';
 import type { AuditKeys } from './keys.ts';
-import { GENESIS, hmacOf, parseSeal, type Seal } from './seal.ts';
+import { GENESIS, isAuthentic, LARGEST_BATCH, parseSeal, type Seal } from './seal.ts';
 import { parseHeader, type SegmentHeader } from './segment.ts';
 
 const NEWLINE = 10;
@@ -13,6 +13,9 @@ const DIGIT_0 = 48;
 /** From the last digit of the number to the second letter of the kind, which is `d` for admin alone. */
 const AFTER_SEQ = ',"time":"2026-01-01T00:00:00.000Z","kind":"a'.length;
 const ADMIN = 'd'.charCodeAt(0);
+const STOP = '"event":"stop"';
+/** Faults of one segment that are told. */
+const MOST_FAULTS = 20;
 
 /** Something that cannot be as the gateway wrote it. */
 export interface Fault {
@@ -23,9 +26,10 @@ export interface Fault {
 
 export interface WalkEvents {
   readonly onFault: (fault: Fault) => void;
+  /** A seal that a key made, on lines that are as they were sealed. */
   readonly onSeal?: (seal: Seal) => void;
-  /** A whole admin line. */
-  readonly onAdmin?: (line: string) => void;
+  /** A whole admin line under such a seal, and its number in the segment; before `onSeal`. */
+  readonly onAdmin?: (line: string, at: number) => void;
 }
 
 /** Where a chain stands between two segments. */
@@ -34,12 +38,27 @@ export interface ChainState {
   readonly nextSeq: number;
 }
 
+/** The segment that is walked through. */
+export interface Walked {
+  readonly replica: string;
+  /** Number of the first record, as its name has it. */
+  readonly first: number;
+}
+
+/** The end of the last seal that a key made. */
+interface SealedEnd extends ChainState {
+  readonly bytes: number;
+  readonly lines: number;
+}
+
 /**
  * Follows the chain through one segment, line by line. A fault is told where it is found, and the walk goes on with
- * what the segment itself says, so that one changed byte is one fault.
+ * what the segment itself says, so that one changed byte is one fault. Only what stands under a seal that a key made is
+ * told as `onAdmin` and `onSeal`, or counted.
  */
 export class ChainWalk {
   readonly #keys: readonly AuditKeys[];
+  readonly #walked: Walked;
   readonly #events: WalkEvents;
   readonly #before: ChainState | undefined;
   #sealing: AuditKeys | undefined;
@@ -51,62 +70,90 @@ export class ChainWalk {
   #hash: Hash | undefined;
   #batchLine = 1;
   #batchFirst: number | undefined;
+  #batchRecords = 0;
+  #batchAdmin: { readonly line: string; readonly at: number }[] = [];
+  #lastRecord: string | undefined;
   #offset = 0;
-  #sealedEnd = 0;
+  #sealLineEnd = 0;
+  #sealed: SealedEnd | undefined;
+  #stopped = false;
+  #faults = 0;
+  #over = false;
   records = 0;
   seals = 0;
 
   /** `before`: where the chain stood at the end of the segment before; undefined: the header is to be believed. */
-  constructor(keys: readonly AuditKeys[], before: ChainState | undefined, events: WalkEvents) {
+  constructor(
+    keys: readonly AuditKeys[],
+    walked: Walked,
+    before: ChainState | undefined,
+    events: WalkEvents,
+  ) {
     this.#keys = keys;
+    this.#walked = walked;
     this.#before = before;
     this.#events = events;
     this.#previous = before?.previous ?? GENESIS;
     this.#nextSeq = before?.nextSeq ?? 1;
   }
 
+  /** As it stands in the segment; it counts if there is a `sealed` end. */
   get header(): SegmentHeader | undefined {
     return this.#header;
   }
 
-  /** Where the next segment has to go on. */
+  /** Whether one of the keys is that of the header, and it is the header of this replica. */
+  get keyKnown(): boolean {
+    return this.#sealing !== undefined;
+  }
+
+  /** Where the next segment has to go on, as the segment itself says. */
   get state(): ChainState {
     return { previous: this.#previous, nextSeq: this.#nextSeq };
   }
 
-  /** Bytes up to the end of the last seal. */
-  get sealedEnd(): number {
-    return this.#sealedEnd;
+  /** The end of the last seal that a key made; undefined: there is none. */
+  get sealed(): SealedEnd | undefined {
+    return this.#sealed;
   }
 
-  /** Records after the last seal. */
+  /** Bytes up to the end of the last line that is a seal, whoever made it. */
+  get sealLineEnd(): number {
+    return this.#sealLineEnd;
+  }
+
+  /** Records after the last seal, and the line on which the first of them is, or would be. */
   get unsealed(): number {
-    return this.#batchFirst === undefined ? 0 : this.#nextSeq - this.#batchFirst;
+    return this.#batchRecords;
   }
 
-  /** Number of the first record after the last seal; undefined: there is none. */
-  get batchFirst(): number | undefined {
-    return this.#batchFirst;
+  get unsealedLine(): number {
+    return this.#batchLine;
+  }
+
+  /** Whether the last record under the last seal says that the process stopped. */
+  get stopped(): boolean {
+    return this.#stopped;
   }
 
   get lines(): number {
     return this.#line;
   }
 
-  /** The next lines, each with its end. */
-  walk(block: Buffer): void {
+  /** The next lines, each with its end. False: what follows cannot be of a gateway, and need not be read. */
+  walk(block: Buffer): boolean {
+    if (this.#over) return false;
     let batchStart = 0;
-    let start = 0;
-    while (start < block.length) {
+    for (let start = 0; start < block.length && !this.#over; ) {
       const end = block.indexOf(NEWLINE, start);
       this.#line += 1;
       const kind = block[start + KIND_AT];
       if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
       else if (kind === RECORD) this.#readRecord(block, start, end);
       else if (kind === SEAL) {
-        this.#readSeal(block.toString('latin1', start, end), block.subarray(batchStart, start));
+        const line = block.toString('latin1', start, end);
+        this.#readSeal(line, block.subarray(batchStart, start), this.#offset + end + 1);
         batchStart = end + 1;
-        this.#sealedEnd = this.#offset + batchStart;
       } else this.#fault('is neither a record nor a seal: it was changed or inserted');
       start = end + 1;
     }
@@ -115,10 +162,22 @@ export class ChainWalk {
       this.#hash.update(block.subarray(batchStart));
     }
     this.#offset += block.length;
+    if (!this.#over && this.#offset - this.#sealLineEnd > LARGEST_BATCH) this.#tooLarge();
+    return !this.#over;
+  }
+
+  #tooLarge(): void {
+    this.#fault('and what follows have no seal, and are more than one seal covers', this.#batchLine);
+    this.#over = true;
   }
 
   #fault(message: string, line = this.#line): void {
-    this.#events.onFault({ line, message });
+    this.#faults += 1;
+    if (this.#faults <= MOST_FAULTS) this.#events.onFault({ line, message });
+    else {
+      this.#events.onFault({ line, message: 'is wrong, too: what follows was not looked at' });
+      this.#over = true;
+    }
   }
 
   #readHeader(line: string): void {
@@ -128,11 +187,13 @@ export class ChainWalk {
       this.#fault('is not the header of a segment: it was changed or removed');
       return;
     }
-    this.#sealing = this.#keys.find(({ id }) => id === header.key);
-    if (this.#sealing === undefined) {
-      this.#fault(`is sealed with another key (${header.key}): give that one`);
+    const { previous, first, replica, key } = header;
+    if (replica !== this.#walked.replica) this.#fault(`is the log of another replica (${replica})`);
+    else if (first !== this.#walked.first) this.#fault(`begins with record ${first}: the file was renamed`);
+    else {
+      this.#sealing = this.#keys.find(({ id }) => id === key);
+      if (this.#sealing === undefined) this.#fault(`is sealed with another key (${key}): give that one`);
     }
-    const { previous, first } = header;
     if (this.#before !== undefined && previous !== this.#before.previous) {
       this.#fault('does not continue the segment before: something between them is missing or was changed');
     }
@@ -153,8 +214,11 @@ export class ChainWalk {
     if (seq !== this.#nextSeq) this.#wrongSeq(seq);
     this.#nextSeq = seq + 1;
     this.#batchFirst ??= seq;
-    this.records += 1;
-    if (block[at - 1 + AFTER_SEQ + 1] === ADMIN) this.#events.onAdmin?.(block.toString('utf8', start, end));
+    this.#batchRecords += 1;
+    this.#lastRecord = undefined;
+    if (block[at - 1 + AFTER_SEQ + 1] !== ADMIN) return;
+    this.#lastRecord = block.toString('utf8', start, end);
+    this.#batchAdmin.push({ line: this.#lastRecord, at: this.#line });
   }
 
   #wrongSeq(seq: number): void {
@@ -166,36 +230,64 @@ export class ChainWalk {
     );
   }
 
-  #readSeal(line: string, batch: Buffer): void {
-    const digest = this.#digest(batch);
+  #readSeal(line: string, lines: Buffer, end: number): void {
+    const digest = this.#digest(lines);
     const seal = parseSeal(line);
-    const from = this.#batchLine;
-    const first = this.#batchFirst;
-    this.#batchLine = this.#line + 1;
-    this.#batchFirst = undefined;
-    this.seals += 1;
+    const batch = this.#takeBatch();
     if (seal === undefined) {
       this.#fault('is a seal that was changed');
       return;
     }
+    this.#sealLineEnd = end;
+    const asSealed = this.#fits(seal, digest, batch);
+    const authentic = this.#isAuthentic(seal);
+    this.#previous = seal.hmac;
+    this.#nextSeq = seal.last + 1;
+    if (!authentic) return;
+    this.#sealed = { ...this.state, bytes: end, lines: this.#line };
+    if (!asSealed) return;
+    this.seals += 1;
+    this.records += batch.records;
+    this.#stopped = batch.lastRecord?.includes(STOP) === true && eventOf(batch.lastRecord) === 'stop';
+    for (const admin of batch.admin) this.#events.onAdmin?.(admin.line, admin.at);
+    this.#events.onSeal?.(seal);
+  }
+
+  #takeBatch() {
+    const batch = {
+      from: this.#batchLine,
+      first: this.#batchFirst,
+      records: this.#batchRecords,
+      admin: this.#batchAdmin,
+      lastRecord: this.#lastRecord,
+    };
+    this.#batchLine = this.#line + 1;
+    this.#batchFirst = undefined;
+    this.#batchRecords = 0;
+    this.#batchAdmin = [];
+    this.#lastRecord = undefined;
+    this.#stopped = false;
+    return batch;
+  }
+
+  #fits(seal: Seal, digest: string, { from, first }: { from: number; first: number | undefined }): boolean {
     const to = this.#line - 1;
     if (seal.sha256 !== digest) {
       const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
       this.#fault(`${lines} changed, inserted, moved or removed: it does not fit its seal`, from);
-    } else if (first !== seal.first || this.#nextSeq !== seal.last + 1) {
-      this.#fault('is a seal of other records than those before it');
+      return false;
     }
-    this.#checkHmac(seal);
-    this.#previous = seal.hmac;
-    this.#nextSeq = seal.last + 1;
-    this.#events.onSeal?.(seal);
+    if ((first ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
+    this.#fault('is a seal of other records than those before it');
+    return false;
   }
 
-  #checkHmac(seal: Seal): void {
-    if (this.#sealing === undefined || this.#header === undefined) return;
-    const chain = { replica: this.#header.replica, previous: this.#previous };
-    if (hmacOf(this.#sealing, chain, seal) === seal.hmac) return;
+  #isAuthentic(seal: Seal): boolean {
+    if (this.#sealing === undefined) return false;
+    const chain = { replica: this.#walked.replica, previous: this.#previous };
+    if (isAuthentic(this.#sealing, chain, seal)) return true;
     this.#fault('is a seal that was changed, or does not continue the one before: lines between are missing');
+    return false;
   }
 
   #digest(batch: Buffer): string {
@@ -203,6 +295,14 @@ export class ChainWalk {
     const digest = this.#hash.update(batch).digest('base64url');
     this.#hash = undefined;
     return digest;
+  }
+}
+
+function eventOf(line: string): unknown {
+  try {
+    return (JSON.parse(line) as { event?: unknown }).event;
+  } catch {
+    return undefined;
   }
 }
 

@@ -50,12 +50,14 @@ class FileAudit implements Audit {
   readonly #options: AuditOptions;
   readonly #externals: AuditExternals;
   readonly #journal: Journal;
+  readonly #chain: ChainWriter;
   readonly #byValue: ReadonlySet<string>;
   readonly #text: RecordText;
   readonly #pseudonyms: Pseudonyms | undefined;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #upkeep: Upkeep;
   readonly #departure = new Departure();
+  #closed = false;
   #head: Head | undefined;
   #headLogged = 0;
   #outage: { readonly reason: string; readonly since: number } | undefined;
@@ -67,6 +69,7 @@ class FileAudit implements Audit {
   constructor(options: AuditOptions, { chain, recovered, folder, keys }: Parts, externals: AuditExternals) {
     this.#options = options;
     this.#externals = externals;
+    this.#chain = chain;
     this.#text = new RecordText(options.replica);
     this.#pseudonyms = options.pseudonymise.includes('address') ? new Pseudonyms(keys) : undefined;
     this.#byValue = new Set(options.parameters);
@@ -83,17 +86,16 @@ class FileAudit implements Audit {
       },
     );
     this.#upkeep = new Upkeep({
-      folder,
-      keys,
+      archive: { folder, replica: options.replica, keys },
       keep: options.segment.keep,
       log: externals.log,
+      retired: () => chain.retired,
       onRetire: (retired) => this.#retire(retired),
       onFailure: () => {
         this.counts.failures += 1;
       },
     });
-    const { damaged } = recovered;
-    this.damage = damaged && `${damaged.segment}, line ${damaged.fault.line}: ${damaged.fault.message}`;
+    this.damage = damageOf(recovered);
     this.#tellOf(recovered);
     this.#upkeep.begin();
   }
@@ -140,10 +142,12 @@ class FileAudit implements Audit {
     this.#journal.hurry();
   }
 
-  async close(): Promise<void> {
+  async close(event?: 'stop'): Promise<void> {
     this.#upkeep.stop();
     this.#refusals.flush();
     await this.#upkeep.idle;
+    if (event !== undefined) this.admin(event, {});
+    this.#closed = true;
     await this.#journal.close();
     await this.#externals.sink?.close();
     await this.#upkeep.idle;
@@ -156,7 +160,7 @@ class FileAudit implements Audit {
   }
 
   #append(text: () => string, waiter?: Waiter): number {
-    if (this.#journal.full) {
+    if (this.#closed || this.#journal.full) {
       this.#missing.lost += 1;
       this.counts.failures += 1;
       waiter?.unrecorded();
@@ -212,21 +216,36 @@ class FileAudit implements Audit {
     if (this.#head !== undefined) this.#externals.log.info({ head: formatHead(this.#head) }, 'audit log');
   }
 
-  #tellOf({ torn, unsealed, damaged }: Recovered): void {
+  #tellOf({ setAside, damaged, otherKey }: Recovered): void {
+    const { log } = this.#externals;
     if (damaged !== undefined) {
       const { segment, fault } = damaged;
       this.admin('segment-damaged', { segment, line: fault.line, fault: fault.message });
-      this.#externals.log.error({ segment, ...fault }, 'the audit log was changed: run audit verify');
+      log.error({ segment, ...fault }, 'the audit log was changed: run audit verify');
     }
-    if (torn === undefined && unsealed.records === 0) return;
-    const details = { unsealed: unsealed.records, tornBytes: torn?.bytes ?? 0, tornFile: torn?.file ?? '' };
-    this.admin('recovered', details);
-    this.#externals.log.warn(details, 'the process before ended in the middle of a record of the audit log');
+    if (otherKey !== undefined) {
+      log.info(
+        { before: otherKey },
+        'another key sealed the audit log so far; what it sealed was not checked',
+      );
+    }
+    for (const details of setAside) {
+      this.admin('recovered', { ...details });
+      if (details.afterStop) log.error(details, 'the audit log was written to after its process had stopped');
+      else log.warn(details, 'the end of the audit log had no seal and was set aside');
+    }
   }
 
   #retire(retired: Retired): Promise<boolean> {
+    const { last, hmac } = retired;
     return new Promise((resolve) => {
-      const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
+      const waiter = {
+        recorded: () => {
+          this.#chain.retired = { last, hmac };
+          resolve(true);
+        },
+        unrecorded: () => resolve(false),
+      };
       const record = this.#text.admin('segment-retired', { ...retired });
       this.#append(() => record, waiter);
     });
@@ -237,4 +256,11 @@ class FileAudit implements Audit {
 function lenient(waiter: Waiter): Waiter {
   const goOn = (): void => waiter.recorded();
   return { recorded: goOn, unrecorded: goOn };
+}
+
+function damageOf({ damaged, setAside }: Recovered): string | undefined {
+  if (damaged !== undefined)
+    return `${damaged.segment}, line ${damaged.fault.line}: ${damaged.fault.message}`;
+  const foreign = setAside.find(({ afterStop }) => afterStop);
+  return foreign && `${foreign.segment}, line ${foreign.line}: was written after the process had stopped`;
 }

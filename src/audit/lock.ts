@@ -1,4 +1,4 @@
-import { chmodSync } from 'node:fs';
+import { chmodSync, lstatSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -16,6 +16,10 @@ export interface Lock {
  */
 export function lockFolder(folder: string): Lock {
   const file = join(folder, 'lock');
+  // A link would be followed by SQLite, and what it leads to changed.
+  if (lstatSync(file, { throwIfNoEntry: false })?.isFile() === false) {
+    throw new Error(`${file} is no regular file: remove it`);
+  }
   const database = new DatabaseSync(file, { timeout: 0 });
   try {
     database.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE');

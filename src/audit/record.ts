@@ -51,8 +51,10 @@ export interface OutcomeFacts {
   readonly durationMs: number;
 }
 
-/** Something that happened to the gateway itself; names and numbers only. */
-export type AdminDetails = Readonly<Record<string, string | number | boolean | readonly string[]>>;
+/** Something that happened to the gateway itself; names and numbers only. What is undefined is left out. */
+export type AdminDetails = Readonly<
+  Record<string, string | number | boolean | readonly string[] | undefined>
+>;
 
 /** What a record shows of a request's sender and target. */
 export interface Shown extends RecordedTarget {

@@ -1,13 +1,26 @@
-import { createHmac, hash } from 'node:crypto';
+import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { AuditKeys } from './keys.ts';
 
-/** Vouches for the records `first` to `last`, and through `hmac` for everything before them. */
+/**
+ * Bytes of records that the writer puts under one seal; more are sealed in parts. Before this bound was set, one seal
+ * could cover up to `LARGEST_BATCH`: what a reader waits for a seal for is never more.
+ */
+export const MOST_BATCH = 1024 * 1024;
+export const LARGEST_BATCH = 32 * 1024 * 1024;
+
+/**
+ * A line that vouches for the lines since the seal before, and through `hmac` for everything before them. A seal with
+ * `last` = `first` - 1 covers no record: a process writes one before its first record ("opening seal"), which covers
+ * the header if the segment is new. So a header is never without a seal, and what follows the last record of a process
+ * that stopped, and has no seal, was written by somebody else.
+ */
 export interface Seal {
+  /** Numbers of the first and the last record. */
   readonly first: number;
   readonly last: number;
   /** Of all bytes since the line of the seal before, base64url. */
   readonly sha256: string;
-  /** Over all of the above and the `hmac` of the seal before, base64url. */
+  /** HMAC-SHA-256 of `REPLICA\nPREVIOUS\nFIRST\nLAST\nSHA256`, PREVIOUS being the `hmac` of the seal before; base64url. */
   readonly hmac: string;
 }
 
@@ -35,7 +48,7 @@ export function sealed(
   return { ...content, hmac: hmacOf(keys, chain, content) };
 }
 
-export function hmacOf(
+function hmacOf(
   keys: AuditKeys,
   { replica, previous }: { readonly replica: string; readonly previous: string },
   { first, last, sha256 }: Omit<Seal, 'hmac'>,
@@ -54,6 +67,15 @@ export function parseSeal(line: string): Seal | undefined {
   if (match === null) return undefined;
   const [, first, last, sha256 = '', hmac = ''] = match;
   return { first: Number(first), last: Number(last), sha256, hmac };
+}
+
+/** Whether the key made the seal, as one of that chain. */
+export function isAuthentic(
+  keys: AuditKeys,
+  chain: { readonly replica: string; readonly previous: string },
+  seal: Seal,
+): boolean {
+  return timingSafeEqual(Buffer.from(hmacOf(keys, chain, seal)), Buffer.from(seal.hmac));
 }
 
 /** As it is logged, and given to `audit verify --head`. */

@@ -6,7 +6,7 @@ import {
   open as openCallback,
   write,
 } from 'node:fs';
-import { open, stat, truncate, unlink } from 'node:fs/promises';
+import { lstat, open, truncate, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 import { errorCode } from './segment.ts';
@@ -46,7 +46,7 @@ export class SegmentFile {
     const fd = await openFile(path, flags, 0o600);
     try {
       await syncDirectory(dirname(path));
-      const { ino } = await stat(path);
+      const { ino } = await lstat(path);
       return new SegmentFile(path, fd, ino, size);
     } catch (error) {
       await closeFile(fd);
@@ -89,7 +89,7 @@ export class SegmentFile {
   async objection(): Promise<string | undefined> {
     const expected = this.#size;
     try {
-      const { ino, size } = await stat(this.path);
+      const { ino, size } = await lstat(this.path);
       if (ino !== this.#inode) return 'was replaced by another file';
       if (size < expected) return 'became shorter than what was written';
       return size > this.#size && expected === this.#size ? 'holds more than what was written' : undefined;
@@ -108,13 +108,19 @@ export class SegmentFile {
   async takeBack(): Promise<void> {
     if (this.#foreign) return;
     try {
-      const { ino, size } = await stat(this.path);
+      const { ino, size } = await lstat(this.path);
       if (ino !== this.#inode) return;
       if (this.#size === 0) await unlink(this.path);
       else if (size > this.#size) await truncate(this.path, this.#size);
     } catch (error) {
       if (errorCode(error) !== 'ENOENT' && errorCode(error) !== 'ENOTDIR') throw error;
     }
+  }
+
+  /** The same for all that was written: removes the file. */
+  takeBackWhole(): Promise<void> {
+    this.#size = 0;
+    return this.takeBack();
   }
 
   /** Makes everything durable. */

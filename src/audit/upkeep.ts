@@ -1,17 +1,18 @@
 import type { Log } from '../base/log.ts';
-import { compressClosed, outlived, type Retired, remove } from './archive.ts';
-import type { AuditKeys } from './keys.ts';
+import { type Archive, compressClosed, nextToRetire, type Retired, remove } from './archive.ts';
+import type { RetiredEnd } from './retirement.ts';
 import { indexClosed } from './time-index.ts';
 
 /** Between two looks at what is old enough to go, in milliseconds. */
 const EVERY_MS = 3_600_000;
 
 export interface UpkeepOptions {
-  readonly folder: string;
-  readonly keys: AuditKeys;
+  readonly archive: Archive;
   /** How long closed segments stay, in milliseconds. */
   readonly keep: number;
   readonly log: Log;
+  /** Up to where records were removed so far. */
+  readonly retired: () => RetiredEnd | undefined;
   /** Records that a segment is about to be removed; resolves to whether that is written. */
   readonly onRetire: (retired: Retired) => Promise<boolean>;
   readonly onFailure: () => void;
@@ -21,6 +22,8 @@ export interface UpkeepOptions {
 export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #timer: NodeJS.Timeout;
+  /** Segments that were told to be changed. */
+  readonly #told = new Set<string>();
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: UpkeepOptions) {
@@ -49,13 +52,18 @@ export class Upkeep {
   }
 
   async #run(): Promise<void> {
-    const { folder, keys, keep, onRetire } = this.#options;
-    await compressClosed(folder);
-    for (const retired of await outlived(folder, Date.now() - keep)) {
-      // Where the chain begins afterwards has to be in the log before: otherwise it looks like tampering.
-      if (!(await onRetire(retired))) return;
-      await remove(folder, retired);
+    const { archive, keep, retired: end, log, onRetire } = this.#options;
+    for (const segment of await compressClosed(archive)) {
+      if (this.#told.has(segment)) continue;
+      this.#told.add(segment);
+      log.error({ segment }, 'a closed segment of the audit log was changed: run audit verify');
     }
-    await indexClosed(folder, keys);
+    for (;;) {
+      const due = await nextToRetire(archive, Date.now() - keep, end());
+      // Where the chain begins afterwards has to be in the log before: otherwise it looks like tampering.
+      if (due === undefined || !(due.recorded || (await onRetire(due.retired)))) break;
+      await remove(archive.folder, due.retired);
+    }
+    await indexClosed(archive.folder, archive.keys);
   }
 }

@@ -1,9 +1,12 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isNativeError } from 'node:util/types';
 import { type ChainState, ChainWalk } from './chain-walk.ts';
 import type { AuditKeys } from './keys.ts';
+import { digestOf, parseSetAside, type SetAside } from './recovery.ts';
+import { parseRetirement, type Retirement } from './retirement.ts';
 import { GENESIS, type Head } from './seal.ts';
-import { replicasIn, type Segment, segmentsIn } from './segment.ts';
+import { isSetAside, isStray, replicasIn, type Segment, segmentsIn } from './segment.ts';
 import { readBlocks } from './segment-reader.ts';
 
 /** Something that cannot be as the gateway wrote it. */
@@ -65,6 +68,12 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
   };
 }
 
+/** Where the records that are left may begin, as a seal says; `last` 0: with the first one. */
+interface Start {
+  readonly last: number;
+  readonly hmac: string;
+}
+
 class ReplicaCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
@@ -72,11 +81,13 @@ class ReplicaCheck {
   readonly #notes: string[] = [];
   readonly #heads: Head[];
   readonly #seen = new Set<string>();
-  /** Ends of segments that were removed for their age, as `last:hmac`. */
-  readonly #retired = new Set<string>();
+  readonly #starts: Start[] = [{ last: 0, hmac: GENESIS }];
+  /** What was set aside, by the name of its file, as a seal says. */
+  readonly #aside = new Map<string, SetAside>();
   #state: ChainState | undefined;
+  #stopped = false;
   #end: Head | undefined;
-  #start: ChainState = { previous: GENESIS, nextSeq: 1 };
+  #start: ChainState | undefined;
   #records = 0;
   #seals = 0;
 
@@ -90,11 +101,9 @@ class ReplicaCheck {
     const folder = join(this.#options.directory, this.#replica);
     const segments = await segmentsIn(folder);
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
-    this.#checkStart(segments[0]);
-    this.#checkHeads();
-    for (const name of await readdir(folder)) {
-      if (name.endsWith('.torn')) this.#notes.push(`${this.#replica}/${name}: set aside after a crash`);
-    }
+    const startKnown = this.#checkStart(segments[0]);
+    this.#checkHeads(startKnown);
+    await this.#checkFiles(folder, segments);
     return {
       alterations: this.#alterations,
       notes: this.#notes,
@@ -105,89 +114,162 @@ class ReplicaCheck {
     };
   }
 
-  async #check(folder: string, { name }: Segment, newest: boolean): Promise<void> {
-    const walk = new ChainWalk(this.#options.keys, this.#state, {
+  async #check(folder: string, segment: Segment, newest: boolean): Promise<void> {
+    const { name, first } = segment;
+    const walk = new ChainWalk(this.#options.keys, { replica: this.#replica, first }, this.#state, {
       onFault: ({ line, message }) => this.#alter(name, line, message),
       onSeal: ({ last, hmac }) => {
         this.#end = { replica: this.#replica, seq: last, hmac };
         if (this.#heads.some(({ seq }) => seq === last)) this.#seen.add(`${last}:${hmac}`);
       },
-      onAdmin: (line) => this.#readAdmin(line),
+      onAdmin: (line, at) => this.#readAdmin(line, name, at),
     });
     let torn = 0;
     try {
       for await (const { bytes, whole } of readBlocks(join(folder, name))) {
         this.#options.onBytes(bytes.length);
-        if (whole) walk.walk(bytes);
-        else torn = bytes.length;
+        if (!whole) torn = bytes.length;
+        else if (!walk.walk(bytes)) break;
       }
     } catch (error) {
-      const reason = error instanceof Object && 'message' in error ? error.message : error;
+      const reason = isNativeError(error) ? error.message : String(error);
       this.#alter(name, walk.lines + 1, `cannot be read from here on: ${reason}`);
     }
     this.#checkEnd(name, walk, torn, newest);
     this.#records += walk.records;
     this.#seals += walk.seals;
-    if (this.#state === undefined && walk.header !== undefined) {
-      this.#start = { previous: walk.header.previous, nextSeq: walk.header.first };
-    }
-    if (walk.header !== undefined && walk.header.replica !== this.#replica) {
-      this.#alter(name, 1, `is the log of another replica (${walk.header.replica})`);
+    if (walk.header !== undefined && walk.seals > 0) {
+      const { previous, first: nextSeq, retired } = walk.header;
+      this.#start ??= { previous, nextSeq };
+      if (retired !== undefined) this.#starts.push(retired);
     }
     this.#state = walk.state;
+    if (walk.seals > 0) this.#stopped = walk.stopped;
   }
 
-  /** Of a gateway that is running, or was killed, the newest segment may end anywhere. */
+  /** Of a gateway that is running, or was killed, the newest segment may end anywhere; of one that stopped it may not. */
   #checkEnd(name: string, walk: ChainWalk, torn: number, newest: boolean): void {
-    const { unsealed, lines } = walk;
-    if (newest) {
-      if (unsealed > 0 || torn > 0) {
-        this.#notes.push(
-          `${this.#replica}/${name}: ends with ${unsealed} records under no seal and ${torn} bytes of a line: the gateway is writing, or was killed`,
-        );
-      }
-      return;
+    const { unsealed, unsealedLine } = walk;
+    const stopped = walk.seals > 0 ? walk.stopped : this.#stopped;
+    if (unsealed > 0 && stopped) {
+      this.#alter(
+        name,
+        unsealedLine,
+        `and what follows (${unsealed} records) were added after the process stopped`,
+      );
+    } else if (newest && (unsealed > 0 || torn > 0)) {
+      this.#notes.push(
+        `${this.#replica}/${name}: ends with ${unsealed} records under no seal and ${torn} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
+      );
+    } else if (unsealed > 0) {
+      this.#alter(name, unsealedLine, `and what follows (${unsealed} records) have no seal`);
     }
-    if (unsealed > 0) this.#alter(name, lines, `ends with ${unsealed} records under no seal`);
-    if (torn > 0) this.#alter(name, lines + 1, 'ends in the middle of a line');
+    if (!newest && torn > 0) this.#alter(name, walk.lines + 1, 'ends in the middle of a line');
+    if (!newest && walk.seals === 0 && walk.keyKnown) this.#alter(name, 1, 'and what follows have no seal');
   }
 
-  #readAdmin(line: string): void {
-    if (!line.includes('"event":"segment-retired"')) return;
-    try {
-      const { event, last, hmac } = JSON.parse(line) as Record<string, unknown>;
-      if (event === 'segment-retired') this.#retired.add(`${last}:${hmac}`);
-    } catch {
-      // A line that was changed: its seal says so.
+  #readAdmin(line: string, segment: string, at: number): void {
+    const retirement = parseRetirement(line);
+    if (retirement !== undefined) this.#readRetirement(retirement, segment, at);
+    const aside = parseSetAside(line);
+    if (aside === undefined) return;
+    this.#aside.set(aside.file, aside);
+    if (aside.afterStop) {
+      const place = `line ${aside.line} of ${aside.segment} and what followed`;
+      this.#alter(
+        segment,
+        at,
+        `tells that ${place} were added after the process stopped; now in ${aside.file}`,
+      );
     }
   }
 
-  #checkStart(first: Segment | undefined): void {
+  #readRetirement(retirement: Retirement, segment: string, at: number): void {
+    const { last, hmac, altered, unchecked, missingFrom, missingTo } = retirement;
+    this.#starts.push({ last, hmac });
+    if (altered !== undefined) {
+      this.#alter(
+        segment,
+        at,
+        `tells that ${retirement.segment} was altered before it was retired: ${altered}`,
+      );
+    }
+    if (missingTo !== undefined) {
+      this.#alter(
+        segment,
+        at,
+        `tells that records ${missingFrom ?? '?'} to ${missingTo} had gone without having been retired`,
+      );
+    }
+    if (unchecked !== undefined) {
+      this.#notes.push(
+        `${this.#replica}/${segment}:${at}: ${retirement.segment}, sealed with key ${unchecked}, was retired unchecked`,
+      );
+    }
+  }
+
+  /** Whether it is sealed that nothing is missing before the oldest record but what was retired. */
+  #checkStart(first: Segment | undefined): boolean {
+    if (first === undefined || this.#start === undefined) return true;
     const { previous, nextSeq } = this.#start;
-    if (first === undefined || previous === GENESIS || this.#retired.has(`${nextSeq - 1}:${previous}`))
-      return;
+    if (this.#starts.some(({ last, hmac }) => last === nextSeq - 1 && hmac === previous)) return true;
     this.#alter(
       first.name,
       1,
-      `is not the first: the segments before it, up to record ${nextSeq - 1}, are missing`,
+      `is not the first: the segments before it, up to record ${nextSeq - 1}, are missing, and no seal says that they were retired`,
     );
+    return false;
   }
 
-  #checkHeads(): void {
-    for (const { seq, hmac } of this.#heads) {
-      if (this.#seen.has(`${seq}:${hmac}`)) continue;
-      const end = (this.#state?.nextSeq ?? 1) - 1;
-      const { nextSeq } = this.#start;
-      if (seq < nextSeq && this.#retired.size > 0) {
-        this.#notes.push(`${this.#replica}: record ${seq} of --head was removed for its age`);
-        continue;
-      }
-      const message =
-        seq > end
-          ? `the end is cut off: record ${seq} was there, and the log ends with ${end}`
-          : `record ${seq} is sealed otherwise than --head says: the log was written anew`;
-      this.#alterations.push({ replica: this.#replica, segment: '', line: 0, message });
+  #checkHeads(startKnown: boolean): void {
+    for (const head of this.#heads) {
+      if (this.#seen.has(`${head.seq}:${head.hmac}`)) continue;
+      const retired = head.seq < (this.#start?.nextSeq ?? 1);
+      if (retired && startKnown) {
+        this.#notes.push(`${this.#replica}: record ${head.seq} of --head was removed for its age`);
+      } else this.#alter('', 0, this.#headMessage(head, retired));
     }
+  }
+
+  #headMessage({ seq }: Head, missing: boolean): string {
+    const end = this.#end?.seq ?? 0;
+    if (missing) return `record ${seq} of --head is missing, and no seal says that it was retired`;
+    if (seq === end) return `the end is cut off after record ${seq}, or was written anew`;
+    return seq > end
+      ? `the end is cut off: record ${seq} was there, and the log ends with ${end}`
+      : `record ${seq} is sealed otherwise than --head says: the log was written anew`;
+  }
+
+  async #checkFiles(folder: string, segments: readonly Segment[]): Promise<void> {
+    const names = await readdir(folder);
+    for (const name of names) {
+      if (isSetAside(name)) await this.#checkAside(folder, name);
+      else if (isStray(name)) {
+        this.#alter(name, 0, 'is named like a segment, and not as the gateway names one');
+      }
+    }
+    const [oldest] = segments;
+    for (const { file, segment, sha256 } of this.#aside.values()) {
+      const kept = oldest !== undefined && segment >= oldest.name;
+      if (kept && sha256 !== '' && !names.includes(file)) {
+        this.#alter(file, 0, 'is missing: it was set aside at a start, as a seal says');
+      }
+    }
+  }
+
+  async #checkAside(folder: string, name: string): Promise<void> {
+    const aside = this.#aside.get(name);
+    const bytes = aside === undefined ? '' : `${aside.bytes} bytes in ${aside.lines} lines, `;
+    const from = aside === undefined ? '' : ` from line ${aside.line} of ${aside.segment} on`;
+    this.#notes.push(
+      `${this.#replica}/${name}: ${bytes}set aside at a start${from}; it is no part of the log`,
+    );
+    if (aside === undefined || aside.sha256 === '') return;
+    const same = await digestOf(join(folder, name)).then(
+      (digest) => digest === aside.sha256,
+      () => false,
+    );
+    if (!same) this.#alter(name, 0, 'was changed since it was set aside');
   }
 
   #alter(segment: string, line: number, message: string): void {

@@ -1,7 +1,20 @@
-import { appendFile, readdir, readFile, stat, truncate, utimes, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import {
+  appendFile,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { type Head, MOST_BATCH } from '../../src/audit/seal.ts';
 import { type Verified, verify } from '../../src/audit/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -18,9 +31,13 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 const FIRST = '000000000001.jsonl';
 
-function check(directory: string, ...keys: string[]): Promise<Verified> {
+function check(directory: string, heads: readonly Head[] = [], keys: string[] = []): Promise<Verified> {
   const all = [AUDIT_KEY, ...keys].map((key) => auditKeys(new Secret(key)));
-  return verify({ directory, keys: all, heads: [], onBytes: () => undefined });
+  return verify({ directory, keys: all, heads, onBytes: () => undefined });
+}
+
+async function segmentsOf(directory: string): Promise<string[]> {
+  return (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
 }
 
 async function writeOne(directory: string, change: Parameters<typeof openTestAudit>[1] = {}): Promise<void> {
@@ -47,26 +64,41 @@ test('files are for their owner alone', async () => {
   expect(modes).toEqual([0o700, 0o700, 0o600, 0o600]);
 });
 
-test('a torn last line is kept aside, and what is whole before it is sealed with a record that says so', async () => {
+test('lines without a seal are set aside, and a record says so', async () => {
   const directory = await folder();
   await writeOne(directory);
   const file = join(directory, REPLICA, FIRST);
-  const sealedText = await readFile(file, 'utf8');
-  const whole = sealedText.split('\n')[1]?.replace('"seq":1', '"seq":2') ?? '';
-  await appendFile(file, `${whole}\n{"seq":3,"ti`);
+  const whole = (await readFile(file, 'utf8')).split('\n')[2]?.replace('"seq":1', '"seq":2') ?? '';
+  const unsealed = `${whole}\n{"seq":3,"ti`;
+  await appendFile(file, unsealed);
   expect((await check(directory)).notes).toEqual([
     expect.stringContaining('1 records under no seal and 12 bytes'),
   ]);
 
   const { audit, logged } = await openTestAudit(directory);
   await audit.close();
-  const [, unsealed, recovered] = await recordsIn(directory);
-  expect(unsealed).toMatchObject({ seq: 2, kind: 'access' });
-  expect(recovered).toMatchObject({ seq: 3, kind: 'admin', event: 'recovered', unsealed: 1, tornBytes: 12 });
-  const torn = (await readdir(join(directory, REPLICA))).find((name) => name.endsWith('.torn')) ?? '';
-  expect(await readFile(join(directory, REPLICA, torn), 'utf8')).toBe('{"seq":3,"ti');
-  expect(logged.some(({ msg }) => String(msg).includes('ended in the middle of a record'))).toBe(true);
-  expect(await check(directory)).toMatchObject({ alterations: [], records: 3 });
+  const records = await recordsIn(directory);
+  expect(records).toMatchObject([
+    { seq: 1, kind: 'access' },
+    { seq: 2, kind: 'admin', event: 'recovered', segment: FIRST, line: 5, lines: 1, bytes: unsealed.length },
+  ]);
+  const aside = String(records[1]?.['file']);
+  expect(await readFile(join(directory, REPLICA, aside), 'utf8')).toBe(unsealed);
+  expect(logged.some(({ msg }) => String(msg).includes('had no seal and was set aside'))).toBe(true);
+  expect(await check(directory)).toMatchObject({
+    alterations: [],
+    records: 2,
+    notes: [expect.stringContaining(`${REPLICA}/${aside}: ${unsealed.length} bytes in 1 lines, set aside`)],
+  });
+
+  await appendFile(join(directory, REPLICA, aside), 'x');
+  expect((await check(directory)).alterations).toMatchObject([
+    { segment: aside, message: 'was changed since it was set aside' },
+  ]);
+  await rm(join(directory, REPLICA, aside));
+  expect((await check(directory)).alterations).toMatchObject([
+    { segment: aside, message: expect.stringContaining('is missing') },
+  ]);
 });
 
 test('a file whose first line is torn is begun anew', async () => {
@@ -75,7 +107,7 @@ test('a file whose first line is torn is begun anew', async () => {
   await truncate(join(directory, REPLICA, FIRST), 30);
   await writeOne(directory);
   expect(await recordsIn(directory)).toMatchObject([
-    { event: 'recovered', tornBytes: 30 },
+    { event: 'recovered', bytes: 30, lines: 0 },
     { kind: 'access' },
   ]);
   expect((await check(directory)).alterations).toEqual([]);
@@ -102,7 +134,7 @@ test('a new key begins a new segment, and the old key still verifies what it sea
   await writeOne(directory);
   const other = 'f'.repeat(64);
   await writeOne(directory, { key: new Secret(other) });
-  expect(await check(directory, other)).toMatchObject({ alterations: [], segments: 2, records: 2 });
+  expect(await check(directory, [], [other])).toMatchObject({ alterations: [], segments: 2, records: 2 });
   expect((await check(directory)).alterations).toHaveLength(1);
 });
 
@@ -130,16 +162,71 @@ test('segments are closed by size and by age, and leave when they are old enough
   const { audit } = await openTestAudit(directory, { segment });
   for (let index = 0; index < 4; index += 1) await recordAccess(audit);
   await audit.close();
-  const files = async () =>
-    (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
-  const before = await files();
+  const before = await segmentsOf(directory);
+  // The time of a file is anybody's to set: it says nothing.
   for (const name of before.slice(0, 2)) await utimes(join(directory, REPLICA, name), 0, 0);
+  const idle = await openTestAudit(directory, { segment });
+  await idle.audit.close();
+  expect(await segmentsOf(directory)).toEqual(before);
+  const heads = (await check(directory)).heads;
 
-  const next = await openTestAudit(directory, { segment: { ...segment, size: 1e9, age: 1 } });
-  await until(async () => !(await files()).includes(before[1] ?? ''));
+  const next = await openTestAudit(directory, { segment: { size: 1e9, age: 1, keep: 1 } });
+  await until(async () => !(await segmentsOf(directory)).includes(before[1] ?? ''));
   await recordAccess(next.audit);
   await recordAccess(next.audit);
   await next.audit.close();
-  expect((await files()).length).toBeGreaterThan(3);
-  expect(await check(directory)).toMatchObject({ alterations: [], notes: [] });
+  const left = await check(directory);
+  expect(left).toMatchObject({ alterations: [], notes: [] });
+  expect((await check(directory, heads)).alterations).toEqual([]);
+  // What retired the oldest of them is gone with its own segment, and the header of a newer one still says it.
+  const last = await openTestAudit(directory, { segment: { size: 1e9, age: 1, keep: 1 } });
+  await recordAccess(last.audit);
+  await last.audit.close();
+  expect((await check(directory, heads)).alterations).toEqual([]);
+});
+
+test('a folder is used only as far as its files are what they should be', async () => {
+  const directory = await folder();
+  await writeOne(directory);
+  const place = join(directory, REPLICA);
+  const outside = join(directory, 'outside');
+  await writeFile(outside, 'mine');
+  // What looks like newer segments: a link, a pipe, a folder, a number of 15 digits, and one with leading zeros.
+  await symlink(outside, join(place, '000000000100.jsonl'));
+  execFileSync('mkfifo', [join(place, '000000000200.jsonl')]);
+  await mkdir(join(place, '000000000300.jsonl'));
+  await writeFile(join(place, '999999999999999.jsonl'), '{"seq":999999999999999,"time"');
+  await writeFile(join(place, '0000000000001.jsonl'), 'x\n');
+  const found = (await check(directory)).alterations.map(({ segment, message }) => `${segment} ${message}`);
+  for (const text of [
+    /^000000000100.jsonl cannot be read .* is no regular file/,
+    /^000000000200.jsonl cannot be read .* is no regular file/,
+    /^000000000300.jsonl cannot be read .* is no regular file/,
+    /^0000000000001.jsonl is named like a segment/,
+  ]) {
+    expect(found).toContainEqual(expect.stringMatching(text));
+  }
+  await writeOne(directory);
+  expect(await readFile(outside, 'utf8')).toBe('mine');
+  expect((await recordsIn(directory)).map(({ seq, event, kind }) => [seq, event ?? kind])).toEqual([
+    [1, 'access'],
+    [2, 'recovered'],
+    [3, 'recovered'],
+    [4, 'recovered'],
+    [5, 'recovered'],
+    [6, 'access'],
+  ]);
+});
+
+test('a batch of any size is sealed in parts that a reader can hold', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const target = `/x?ids=${'a'.repeat(500)}`;
+  await Promise.all(Array.from({ length: 4000 }, () => recordAccess(audit, { target })));
+  await audit.close();
+  const text = await readFile(join(directory, REPLICA, FIRST), 'utf8');
+  const sizes = text.split(/\{"seal":.*\n/).map(({ length }) => length);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(MOST_BATCH);
+  expect(Math.max(...sizes)).toBeGreaterThan(MOST_BATCH / 2);
+  expect(await check(directory)).toMatchObject({ alterations: [], records: 4000 });
 });

@@ -8,14 +8,14 @@ import { type Verified, verify } from '../../src/audit/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, segmentText } from '../support/audit-log.ts';
 
-/** A log of several segments, each: header, then a record and its seal in turns. */
+/** A log of several segments, each: header and its seal, then a record and its seal in turns. */
 let original: string;
 let directory: string;
 let head: Head | undefined;
 
 beforeAll(async () => {
   original = await mkdtemp(join(tmpdir(), 'verify-'));
-  const segment = { size: 1000, age: 1e9, keep: 1e9 };
+  const segment = { size: 1200, age: 1e9, keep: 1e9 };
   const { audit } = await openTestAudit(original, { segment });
   for (let index = 0; index < 9; index += 1) await recordAccess(audit, { requestId: `q${index}` });
   await audit.close();
@@ -66,10 +66,10 @@ describe('it is found, by segment and line', () => {
 
   test('a changed byte in a record', async () => {
     const segment = await rewrite(1, (lines) =>
-      lines.with(3, at(lines, 3).replace('192.0.2.7', '192.0.2.8')),
+      lines.with(4, at(lines, 4).replace('192.0.2.7', '192.0.2.8')),
     );
     expect(await found()).toEqual([
-      `${segment}:4 line 4 was changed, inserted, moved or removed: it does not fit its seal`,
+      `${segment}:5 line 5 was changed, inserted, moved or removed: it does not fit its seal`,
     ]);
   });
 
@@ -79,53 +79,53 @@ describe('it is found, by segment and line', () => {
   ])('a changed %s in a seal', async (_title, part) => {
     const segment = await rewrite(0, (lines) =>
       lines.with(
-        2,
-        at(lines, 2).replace(part, (text) => `${text.slice(0, -1)}~`),
+        3,
+        at(lines, 3).replace(part, (text) => `${text.slice(0, -1)}~`),
       ),
     );
-    expect((await found())[0]).toBe(`${segment}:3 is a seal that was changed`);
+    expect((await found())[0]).toBe(`${segment}:4 is a seal that was changed`);
   });
 
   test('a record and its seal made to fit without the key', async () => {
     const { sealed, sealLine } = await import('../../src/audit/seal.ts');
     const stranger = auditKeys(new Secret('f'.repeat(64)));
     const segment = await rewrite(1, (lines) => {
-      const record = at(lines, 1).replace('192.0.2.7', '192.0.2.8');
+      const record = at(lines, 2).replace('192.0.2.7', '192.0.2.8');
       const seq = Number(/\d+/.exec(record)?.[0]);
-      const batch = Buffer.from(`${at(lines, 0)}\n${record}\n`);
+      const batch = Buffer.from(`${record}\n`);
       const seal = sealed(stranger, { replica: REPLICA, previous: '' }, { first: seq, last: seq }, batch);
-      return lines.with(1, record).with(2, sealLine(seal).trimEnd());
+      return lines.with(2, record).with(3, sealLine(seal).trimEnd());
     });
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 is a seal that was changed`));
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:4 is a seal that was changed`));
   });
 
   test('a removed line', async () => {
-    const segment = await rewrite(1, (lines) => lines.toSpliced(3, 1));
-    expect((await found()).filter((line) => line.startsWith(`${segment}:4 `))).not.toEqual([]);
+    const segment = await rewrite(1, (lines) => lines.toSpliced(4, 1));
+    expect((await found()).filter((line) => line.startsWith(`${segment}:5 `))).not.toEqual([]);
   });
 
   test('a removed record with its seal', async () => {
-    const segment = await rewrite(1, (lines) => lines.toSpliced(1, 2));
+    const segment = await rewrite(1, (lines) => lines.toSpliced(2, 2));
     expect((await found())[0]).toMatch(
-      new RegExp(`^${segment}:2 has number \\d+ where \\d+ belongs: 1 records`),
+      new RegExp(`^${segment}:3 has number \\d+ where \\d+ belongs: 1 records`),
     );
   });
 
   test('an inserted line', async () => {
-    const segment = await rewrite(1, (lines) => lines.toSpliced(1, 0, at(lines, 1)));
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 has number .* it was inserted or moved$`));
+    const segment = await rewrite(1, (lines) => lines.toSpliced(2, 0, at(lines, 2)));
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:4 has number .* it was inserted or moved$`));
   });
 
   test('an inserted line that is no record', async () => {
-    const segment = await rewrite(1, (lines) => lines.toSpliced(2, 0, 'hello'));
+    const segment = await rewrite(1, (lines) => lines.toSpliced(3, 0, 'hello'));
     expect((await found())[0]).toBe(
-      `${segment}:3 is neither a record nor a seal: it was changed or inserted`,
+      `${segment}:4 is neither a record nor a seal: it was changed or inserted`,
     );
   });
 
   test('swapped lines', async () => {
-    const segment = await rewrite(1, (lines) => lines.with(1, at(lines, 3)).with(3, at(lines, 1)));
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:2 has number`));
+    const segment = await rewrite(1, (lines) => lines.with(2, at(lines, 4)).with(4, at(lines, 2)));
+    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 has number`));
   });
 
   test('a removed segment in the middle, and at the beginning', async () => {
