@@ -48,8 +48,11 @@ export function* linesOf(block: Buffer): Generator<readonly [start: number, end:
 
 /** After the last digit of the number. */
 function seqEnd(block: Buffer, start: number): number | undefined {
-  if (block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, start + SEQ_MARK.length) !== 0) return undefined;
-  let at = start + SEQ_START.length;
+  const digits = start + SEQ_MARK.length;
+  if (digits > block.length || block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, digits) !== 0) {
+    return undefined;
+  }
+  let at = digits;
   for (let digit = block[at] ?? 0; digit >= DIGIT_0 && digit <= DIGIT_9; digit = block[at] ?? 0) at += 1;
   return at;
 }

@@ -1,0 +1,298 @@
+import { execFile } from 'node:child_process';
+import { appendFile, cp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { zstdCompressSync } from 'node:zlib';
+import { describe, expect, test } from '@jest/globals';
+import { gateway } from '../../cli/gateway-process.ts';
+import {
+  AUDIT_KEY,
+  auditOptions,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  recordsIn,
+  segmentText,
+  useFolders,
+} from '../../support/audit-log.ts';
+import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import { authors, startPair } from '../../support/simulated-pair.ts';
+
+const run = promisify(execFile);
+const newFolder = useFolders();
+const FIRST = '000000000001.jsonl';
+
+interface Scene {
+  /** Of the replica: what an attacker without the key can write to. */
+  readonly place: string;
+  readonly directory: string;
+  audit(command: string, ...args: string[]): ReturnType<typeof gateway>;
+}
+
+async function setScene(): Promise<Scene> {
+  const folder = await newFolder();
+  const config = join(folder, 'gateway.yaml');
+  await writeFile(join(folder, 'key'), AUDIT_KEY, { mode: 0o600 });
+  await writeFile(
+    config,
+    `audit: { directory: log, keyFile: key, parameters: [ids] }
+anonymous: true
+credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }
+`,
+  );
+  const directory = join(folder, 'log');
+  return {
+    directory,
+    place: join(directory, REPLICA),
+    audit: (command, ...args) => gateway(['audit', command, '--config', config, ...args]),
+  };
+}
+
+/** A log of a process that stopped, and the head that it logged at its end. */
+async function stopped(scene: Scene, records: number, size = 2 ** 28): Promise<string> {
+  const segment = { ...auditOptions('').segment, size };
+  const { audit, logged } = await openTestAudit(scene.directory, { segment });
+  for (let index = 0; index < records; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+  await audit.close('stop');
+  return String(logged.findLast(({ head }) => head !== undefined)?.['head']);
+}
+
+async function started(scene: Scene, change: Parameters<typeof openTestAudit>[1] = {}) {
+  const { audit, logged } = await openTestAudit(scene.directory, change);
+  await audit.close('stop');
+  return logged;
+}
+
+const segmentsOf = async ({ place }: Scene): Promise<string[]> =>
+  (await readdir(place)).filter((name) => /\.jsonl(\.zst)?$/.test(name)).sort();
+
+const linesOf = async ({ place }: Scene, name: string): Promise<string[]> =>
+  (await readFile(join(place, name), 'utf8')).trimEnd().split('\n');
+
+/** A record as the gateway would write it next, from one that it wrote. */
+function forged(lines: readonly string[], change: (record: Record<string, unknown>) => object): string {
+  const records = lines.filter((line) => line.startsWith('{"seq":'));
+  const record = JSON.parse(records[0] ?? '') as Record<string, unknown>;
+  return `${JSON.stringify({ ...record, seq: records.length + 1, ...change(record) })}\n`;
+}
+
+describe('who can write to the folder, and has no key', () => {
+  test('appends a record to the segment of a gateway that stopped: it never becomes a part of the log', async () => {
+    const scene = await setScene();
+    const { simulator } = await startPair();
+    const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
+    const keyFile = join(scene.directory, '..', 'key');
+    const serve = (): Promise<ServedGateway> =>
+      serveGateway(upstream, { audit: { directory: scene.directory, keyFile, replica: REPLICA } });
+    const first = await serve();
+    expect((await fetch(`${first.origin}${authors}`)).status).toBe(200);
+    await first.close();
+    expect(await scene.audit('verify')).toMatchObject({ status: 0 });
+    const before = await linesOf(scene, FIRST);
+    const line = before.length + 1;
+    await appendFile(
+      join(scene.place, FIRST),
+      forged(before, () => ({ client: 'mallory' })),
+    );
+
+    const found = await scene.audit('verify');
+    expect(found.status).toBe(1);
+    expect(found.stdout).toContain(
+      `${REPLICA}/${FIRST}:${line}: and what follows (1 records) were added after the process stopped`,
+    );
+    const second = await serve();
+    expect(
+      second.logged.some(({ msg }) => msg === 'the audit log was written to after its process had stopped'),
+    ).toBe(true);
+    await second.close();
+    expect(JSON.stringify(await recordsIn(scene.directory))).not.toContain('mallory');
+    const after = await scene.audit('verify');
+    expect(after.status).toBe(1);
+    expect(after.stdout).toMatch(
+      new RegExp(
+        `${REPLICA}/${FIRST}:\\d+: tells that line ${line} of ${FIRST} and what followed were added after`,
+      ),
+    );
+  }, 60_000);
+
+  test('says without a seal that older segments were retired, and removes them', async () => {
+    const scene = await setScene();
+    const head = await stopped(scene, 9, 1200);
+    const segments = await segmentsOf(scene);
+    const { heads } = JSON.parse((await scene.audit('verify', '--json')).stdout) as { heads: string[] };
+    const newest = segments.at(-1) ?? '';
+    const lines = await linesOf(scene, newest);
+    const { previous, first } = (
+      JSON.parse(lines[0] ?? '') as { segment: { previous: string; first: number } }
+    ).segment;
+    await appendFile(
+      join(scene.place, newest),
+      forged(lines, () => ({
+        kind: 'admin',
+        event: 'segment-retired',
+        segment: FIRST,
+        last: first - 1,
+        hmac: previous,
+      })),
+    );
+    for (const name of segments.slice(0, -1)) await rm(join(scene.place, name));
+    for (const args of [
+      [],
+      ['--head', heads[0] ?? ''],
+      ['--head', head],
+      ['--head', `${REPLICA}:2:${'x'.repeat(43)}`],
+    ]) {
+      const { status, stdout } = await scene.audit('verify', ...args);
+      expect([args, status]).toEqual([args, 1]);
+      expect(stdout).toContain(
+        `${REPLICA}/${newest}:1: is not the first: the segments before it, up to record ${first - 1}, are missing`,
+      );
+    }
+    await started(scene);
+    expect((await scene.audit('verify')).stdout).toContain(`${REPLICA}/${newest}:1: is not the first`);
+  });
+
+  test('removes older segments and waits for the gateway to retire the next one', async () => {
+    const scene = await setScene();
+    await stopped(scene, 9, 1200);
+    const [oldest = ''] = await segmentsOf(scene);
+    await rm(join(scene.place, oldest));
+    const logged = await started(scene, { segment: { size: 2 ** 28, age: 1e9, keep: 1 } });
+    expect(logged).not.toEqual([]);
+    const { status, stdout } = await scene.audit('verify');
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/tells that records 1 to \d+ had gone without having been retired/);
+  });
+
+  test('changes a record and lets the gateway retire the segment', async () => {
+    const scene = await setScene();
+    await stopped(scene, 9, 1200);
+    const [oldest = ''] = await segmentsOf(scene);
+    const plain = oldest.replace('.zst', '');
+    const text = await segmentText(scene.directory, oldest);
+    await rm(join(scene.place, oldest));
+    await writeFile(join(scene.place, plain), text.replace('192.0.2.7', '192.0.2.8'));
+    await started(scene, { segment: { ...auditOptions('').segment, keep: 1 } });
+    expect(await segmentsOf(scene)).not.toContain(plain);
+    const { status, stdout } = await scene.audit('verify');
+    expect(status).toBe(1);
+    expect(stdout).toContain(`tells that ${plain} was altered before it was retired: line`);
+  });
+
+  test('removes the end of the log, or brings an old copy of the folder back, and lets the gateway go on', async () => {
+    const scene = await setScene();
+    await stopped(scene, 3);
+    const copy = join(scene.directory, '..', 'copy');
+    await cp(scene.place, copy, { recursive: true });
+    const head = await stopped(scene, 3);
+    await rm(scene.place, { recursive: true });
+    await cp(copy, scene.place, { recursive: true });
+    await stopped(scene, 9);
+    const { status, stdout } = await scene.audit('verify', '--head', head);
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/record \d+ is sealed otherwise than --head says: the log was written anew/);
+  });
+
+  test('puts a newer segment there, with a number of its own choice', async () => {
+    const scene = await setScene();
+    await stopped(scene, 3);
+    const lines = await linesOf(scene, FIRST);
+    const header = (lines[0] ?? '').replace('"first":1', '"first":900000000000000');
+    const seal = (lines[1] ?? '').replace('[1,0]', '[900000000000000,900000000000009]');
+    await writeFile(join(scene.place, '900000000000000.jsonl'), `${header}\n${seal}\n`);
+    expect((await scene.audit('verify')).status).toBe(1);
+    const logged = await started(scene);
+    expect(logged.find(({ segment }) => segment === '900000000000000.jsonl')).toMatchObject({ lines: 2 });
+    expect((await recordsIn(scene.directory)).at(-1)).toMatchObject({ seq: 6, event: 'stop' });
+    expect(await scene.audit('verify')).toMatchObject({ status: 0 });
+  });
+
+  test('leaves a segment that is small compressed and without end as it is read', async () => {
+    const scene = await setScene();
+    await stopped(scene, 9, 1200);
+    const [oldest = ''] = await segmentsOf(scene);
+    const bomb = zstdCompressSync(Buffer.alloc(200 * 2 ** 20, 'x\n'));
+    await writeFile(join(scene.place, oldest), bomb);
+    const config = join(scene.directory, '..', 'gateway.yaml');
+    for (const command of ['verify', 'search', 'export']) {
+      const { status, stdout, stderr } = await gateway(['audit', command, '--config', config], {}, [
+        '--max-old-space-size=64',
+      ]);
+      expect([command, status]).toEqual([command, 1]);
+      expect(command === 'verify' ? stdout : stderr).toContain(oldest);
+      expect(stdout.length).toBeLessThan(100_000);
+    }
+  }, 30_000);
+});
+
+test('the batch of a process that was killed is set aside, and is no alteration', async () => {
+  const scene = await setScene();
+  const { audit } = await openTestAudit(scene.directory);
+  await recordAccess(audit);
+  await audit.close();
+  await appendFile(
+    join(scene.place, FIRST),
+    forged(await linesOf(scene, FIRST), () => ({ requestId: 'torn' })),
+  );
+  const running = await scene.audit('verify');
+  expect([running.status, running.stdout]).toEqual([
+    0,
+    expect.stringContaining('ends with 1 records under no seal and 0 bytes of a line'),
+  ]);
+  await started(scene);
+  const after = await scene.audit('verify');
+  expect([after.status, after.stdout]).toEqual([
+    0,
+    expect.stringContaining('in 1 lines, set aside at a start from line 5'),
+  ]);
+});
+
+describe('the start of a gateway with a segment of 240 MiB', () => {
+  test.each([
+    ['whole', async () => undefined],
+    ['with lines under no seal, and a line without end', appendTail],
+    ['with a gigabyte that is no line', async (path: string) => truncate(path, 2 ** 30 + 240 * 2 ** 20)],
+  ])(
+    '%s: needs little memory',
+    async (_title, change: (path: string) => Promise<unknown>) => {
+      const scene = await setScene();
+      const { audit } = await openTestAudit(scene.directory, { durability: 'async' });
+      const path = join(scene.place, FIRST);
+      const target = `/x?ids=${'a'.repeat(500)}`;
+      for (;;) {
+        const batch = Array.from({ length: 8000 }, () => recordAccess(audit, { target }));
+        await Promise.all(batch);
+        if ((await stat(path)).size >= 240 * 2 ** 20) break;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      await audit.close();
+      await change(path);
+      const script = `
+      import { readFileSync } from 'node:fs';
+      import { openAudit } from ${JSON.stringify(new URL('../../../src/audit/file-audit.ts', import.meta.url).href)};
+      import { Secret } from ${JSON.stringify(new URL('../../../src/base/secret.ts', import.meta.url).href)};
+      const quiet = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
+      const options = { ...JSON.parse(process.argv[1]), key: new Secret(process.argv[2]) };
+      const audit = await openAudit(options, { log: quiet });
+      console.log(/VmHWM:\\s+(\\d+) kB/.exec(readFileSync('/proc/self/status', 'utf8'))[1]);
+      await audit.close();`;
+      const { key: _key, ...options } = auditOptions(scene.directory);
+      const { stdout } = await run(process.execPath, [
+        '--max-old-space-size=64',
+        '--input-type=module',
+        '--eval',
+        script,
+        JSON.stringify(options),
+        AUDIT_KEY,
+      ]);
+      expect(Number(stdout) * 1024).toBeLessThan(160 * 2 ** 20);
+    },
+    120_000,
+  );
+});
+
+async function appendTail(path: string): Promise<void> {
+  const line = `${'{"seq":1,"time":"2026-01-01T00:00:00.000Z","kind":"access"'.padEnd(1000)}}\n`;
+  await appendFile(path, line.repeat(15_000) + 'x'.repeat(12 * 2 ** 20));
+}
