@@ -9,6 +9,7 @@ import {
   type Query,
 } from './query.ts';
 import { headOf, type LineHead, NEWLINE } from './raw-line.ts';
+import type { SealedBlock } from './sealed-blocks.ts';
 
 /** How long after its answer began it is waited for what became of it, in the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;
@@ -43,6 +44,8 @@ export class AccessMatches {
   /** Those that a line must have all of, or all but the identifier. */
   readonly #all: readonly Buffer[];
   readonly #allButId: readonly Buffer[];
+  /** Records that fit and stand under no seal. */
+  #unsealed = 0;
   /** By number, in their order. */
   readonly #open = new Map<number, Open>();
 
@@ -60,16 +63,26 @@ export class AccessMatches {
     return this.#open.size === 0;
   }
 
+  /** How many records were left out since the last time, since no seal covers them as they are. */
+  takeUnsealed(): number {
+    const count = this.#unsealed;
+    this.#unsealed = 0;
+    return count;
+  }
+
   /** The next whole lines; gives what is settled with them. */
-  *take(block: Buffer): Generator<Found, void> {
+  *take({ bytes: block, covers }: SealedBlock): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
       if (this.complete) start = this.#needles.lineFrom(block, start);
       if (start === -1) return;
       const end = block.indexOf(NEWLINE, start);
       const head = headOf(block, start);
-      if (head?.kind === 'access') this.#readAccess(head, block.subarray(start, end));
-      else if (head?.kind === 'outcome' && !this.complete) this.#readOutcome(block.subarray(start, end));
-      if (head !== undefined && !this.complete) yield* this.#settled(head.time);
+      const at = start;
+      const sealed = (): boolean => covers(at);
+      if (head?.kind === 'access') this.#readAccess(head, block.subarray(start, end), sealed);
+      else if (head?.kind === 'outcome' && !this.complete)
+        this.#readOutcome(block.subarray(start, end), sealed);
+      if (head !== undefined && !this.complete && covers(start)) yield* this.#settled(head.time);
       start = end + 1;
     }
   }
@@ -82,7 +95,7 @@ export class AccessMatches {
     this.#open.clear();
   }
 
-  #readAccess(head: LineHead, line: Buffer): void {
+  #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!isWithin(this.#query, head)) return;
     const whole = this.#all.every((needle) => line.includes(needle));
     if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
@@ -93,7 +106,9 @@ export class AccessMatches {
       this.#changed(head.seq);
       return;
     }
-    if (fits(this.#query, access)) this.#add(head.seq, begun, access);
+    const found = fits(this.#query, access);
+    if (found && sealed()) this.#add(head.seq, begun, access);
+    else if (found) this.#unsealed += 1;
     else if (this.#query.id !== undefined && mayHold(this.#query, access)) this.#events.onCut();
   }
 
@@ -106,11 +121,11 @@ export class AccessMatches {
     this.#open.set(seq, { access, giveUpAt, outcome: undefined, settled: false });
   }
 
-  #readOutcome(line: Buffer): void {
+  #readOutcome(line: Buffer, sealed: () => boolean): void {
     const at = line.indexOf(ACCESS_START) + ACCESS_START.length;
     const seq = Number.parseInt(line.toString('latin1', at, at + 16), 10);
     const open = this.#open.get(seq);
-    if (open === undefined) return;
+    if (open === undefined || !sealed()) return;
     open.outcome = this.#parse<OutcomeLine>(seq, line);
     open.settled = true;
     if (!this.#hasStatus(open.access, open.outcome)) this.#open.delete(seq);

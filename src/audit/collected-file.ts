@@ -14,7 +14,13 @@ const line = z.object({
 
 const LINE_STARTS = ['{"seq":', '{"kind'] as const;
 
-const row = z.object({ replica: z.string(), seq: z.number(), time: z.string(), head: z.number() });
+const row = z.object({
+  replica: z.string(),
+  seq: z.number(),
+  time: z.string(),
+  head: z.number(),
+  hmac: z.string(),
+});
 
 /**
  * The file that the records of all replicas are collected in, and beside it how far they were: a small database, whose
@@ -42,7 +48,7 @@ export class CollectedFile {
     try {
       const reached = new Map(
         database
-          .prepare('SELECT replica, seq, time, head FROM reached')
+          .prepare('SELECT replica, seq, time, head, hmac FROM reached')
           .all()
           .map((each) => {
             const { replica, ...rest } = row.parse(each);
@@ -71,8 +77,10 @@ export class CollectedFile {
     await this.#file.datasync();
     const { size } = await this.#file.stat();
     this.#database.exec('BEGIN');
-    const put = this.#database.prepare('INSERT OR REPLACE INTO reached VALUES (?, ?, ?, ?)');
-    for (const [replica, { seq, time, head }] of reached) put.run(replica, seq, time, head);
+    const put = this.#database.prepare(
+      'INSERT OR REPLACE INTO reached (replica, seq, time, head, hmac) VALUES (?, ?, ?, ?, ?)',
+    );
+    for (const [replica, { seq, time, head, hmac }] of reached) put.run(replica, seq, time, head, hmac);
     this.#database.prepare('INSERT OR REPLACE INTO file VALUES (0, ?)').run(size);
     this.#database.exec('COMMIT');
   }
@@ -93,6 +101,11 @@ function openDatabase(path: string): DatabaseSync {
       CREATE TABLE IF NOT EXISTS reached (replica TEXT PRIMARY KEY, seq INTEGER, time TEXT, head INTEGER);
       CREATE TABLE IF NOT EXISTS file (id INTEGER PRIMARY KEY, size INTEGER);
       BEGIN EXCLUSIVE; COMMIT`);
+    // An earlier version did not keep the seal.
+    const columns = database.prepare('PRAGMA table_info(reached)').all();
+    if (!columns.some(({ name }) => name === 'hmac')) {
+      database.exec("ALTER TABLE reached ADD COLUMN hmac TEXT NOT NULL DEFAULT ''");
+    }
     return database;
   } catch (error) {
     database.close();
@@ -142,7 +155,7 @@ function note(text: string, reached: Map<string, Reached>): boolean {
   if (!parsed.success) return false;
   const { kind, replica, seq, time = '' } = parsed.data;
   const before = reached.get(replica);
-  if (kind !== 'head') reached.set(replica, { seq, time, head: before?.head ?? 0 });
+  if (kind !== 'head') reached.set(replica, { seq, time, head: before?.head ?? 0, hmac: '' });
   else if (before !== undefined) reached.set(replica, { ...before, head: seq });
   return true;
 }

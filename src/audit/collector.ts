@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
 import type { Progress, Reached } from './collection-progress.ts';
-import type { RedisStream, StreamEntry } from './redis-stream.ts';
+import type { RedisStream, StreamRead } from './redis-stream.ts';
 
 /** Pause after a failure of Redis, in milliseconds. */
 const RETRY_MS = 250;
@@ -28,11 +28,11 @@ export async function collect(options: CollectorOptions, signal: AbortSignal): P
   let failing = true;
   let taken = true;
   while (!signal.aborted) {
-    let entries: StreamEntry[];
+    let read: StreamRead;
     try {
       // Redis may have come back without the group, too.
       if (failing) await stream.openGroup(group);
-      entries = await stream.read(group, CONSUMER, taken ? 'taken' : 'new');
+      read = await stream.read(group, CONSUMER, taken ? 'taken' : 'new');
     } catch (error) {
       failing = true;
       // Entries may have been on their way when it failed.
@@ -43,18 +43,21 @@ export async function collect(options: CollectorOptions, signal: AbortSignal): P
     }
     if (failing) onState(undefined);
     failing = false;
-    if (entries.length === 0) taken = false;
-    else await pass(options, entries);
+    taken = await pass(options, read, taken);
   }
 }
 
+/** Gives whether there may be entries that were taken before, and not acknowledged. */
 async function pass(
   { stream, group, progress, write }: CollectorOptions,
-  entries: StreamEntry[],
-): Promise<void> {
-  const text = entries.map((entry) => progress.take(entry) ?? '').join('');
+  { entries, more }: StreamRead,
+  taken: boolean,
+): Promise<boolean> {
+  if (entries.length === 0) return more;
+  const text = entries.map((entry) => progress.take(entry)).join('');
   if (text !== '') await write(text, progress.replicas);
   const ids = entries.map(({ id }) => id);
   // Otherwise they come again, and are known.
   await stream.acknowledge(group, ids).catch(() => undefined);
+  return more || taken;
 }

@@ -6,6 +6,7 @@ export interface AuditKeys {
   readonly seal: KeyObject;
   readonly pseudonym: KeyObject;
   readonly index: KeyObject;
+  readonly position: KeyObject;
   /** Tells keys apart and says nothing of them. */
   readonly id: string;
 }
@@ -25,6 +26,7 @@ export function auditKeys(master: Secret): AuditKeys {
     seal: createSecretKey(derive('digest-gateway audit seal')),
     pseudonym: createSecretKey(derive('digest-gateway audit pseudonym')),
     index: createSecretKey(derive('digest-gateway audit index')),
+    position: createSecretKey(derive('digest-gateway audit stream position')),
     id: derive('digest-gateway audit key id').toString('hex', 0, 8),
   };
 }

@@ -1,19 +1,17 @@
-import { type FileHandle, open, stat } from 'node:fs/promises';
+import { type FileHandle, lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { NEWLINE } from './raw-line.ts';
 import { errorCode, type Segment, segmentsIn } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import { LONGEST_LINE, openRegular, readBlocks } from './segment-reader.ts';
 
 const CHUNK_BYTES = 256 * 1024;
-/** A line that is longer is none. */
-const LONGEST_LINE = 1024 * 1024;
 
 /** The lines of one segment, as far as they are there. */
 interface Source {
   readonly segment: Segment;
   /** Undefined: none for now. */
   next(): Promise<Buffer | undefined>;
-  /** Whether the name leads to another file by now. */
+  /** Whether the name leads to another file by now, or its end was cut off. */
   replaced(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -96,7 +94,7 @@ function compressedSource(segment: Segment, path: string): Source {
 }
 
 async function plainSource(segment: Segment, path: string): Promise<Source> {
-  const handle = await open(path);
+  const handle = await openRegular(path);
   const { ino } = await handle.stat();
   let offset = 0;
   return {
@@ -108,8 +106,8 @@ async function plainSource(segment: Segment, path: string): Promise<Source> {
     },
     async replaced() {
       // That it is gone, or compressed, does not make it another one.
-      const now = await stat(path).catch(() => undefined);
-      return now !== undefined && now.ino !== ino;
+      const now = await lstat(path).catch(() => undefined);
+      return now !== undefined && (now.ino !== ino || now.size < offset);
     },
     close: () => handle.close(),
   };

@@ -2,15 +2,17 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
 import type { Log } from '../base/log.ts';
 import type { AuditSink } from './audit.ts';
+import type { AuditKeys } from './keys.ts';
 import type { RedisStream, StreamPosition } from './redis-stream.ts';
 import type { Head } from './seal.ts';
-import { type NumberedLine, type SealedBatch, SealedBatches } from './sealed-batches.ts';
+import { type SealedBatch, SealedBatches } from './sealed-batches.ts';
 
 /** How long records are gathered before they are sent, in milliseconds; and the pause after a failure. */
 const GATHER_MS = 20;
 const RETRY_MS = 250;
-/** Records that are sent at once: about a millisecond's work, in which no request is served. */
+/** Records, and characters of them, after which no further batch is sent at once: about a millisecond's work. */
 const MOST_RECORDS = 200;
+const MOST_CHARACTERS = 128 * 1024;
 /** Between two ends of the chain in the stream, in milliseconds. */
 const ANCHOR_EVERY_MS = 60_000;
 /** How long the last records may take at the end, in milliseconds. */
@@ -20,15 +22,11 @@ export interface SinkOptions {
   /** Of this replica's log. */
   readonly folder: string;
   readonly replica: string;
-  /** Entries that the stream keeps, of all replicas. */
+  readonly keys: AuditKeys;
+  /** Records that the stream keeps, of all replicas. */
   readonly maxLength: number;
   readonly stream: RedisStream;
   readonly log: Log;
-}
-
-interface Slice {
-  readonly records: readonly NumberedLine[];
-  readonly to: StreamPosition;
 }
 
 /**
@@ -38,12 +36,14 @@ interface Slice {
 export class StreamSink implements AuditSink {
   readonly #options: SinkOptions;
   #head: Head | undefined;
-  /** What the stream has; `unknown`: it has to be asked. */
-  #position: StreamPosition | undefined | 'unknown' = 'unknown';
+  /** What Redis holds as the position; undefined: it has to be asked. */
+  #position: string | undefined;
+  /** What the stream has, as far as this process knows. */
+  #sent: StreamPosition | undefined;
   #batches: SealedBatches | undefined;
   /** The last record that was taken from the file, or is not to be. */
   #after = 0;
-  #diverged = false;
+  #told: 'diverged' | 'forged' | undefined;
   /** Was read before it was certain that it stays in the file. */
   #ahead: SealedBatch | undefined;
   #aheadTaken: 'kept' | 'gone' | undefined;
@@ -83,7 +83,7 @@ export class StreamSink implements AuditSink {
     await delay(GATHER_MS);
     while (!this.#closed && this.#isBehind()) {
       try {
-        if (this.#position === 'unknown') await this.#seek();
+        if (this.#position === undefined) await this.#seek();
         await this.#send();
       } catch (error) {
         if (this.#closed) return;
@@ -95,13 +95,13 @@ export class StreamSink implements AuditSink {
   }
 
   #isBehind(): boolean {
-    return this.#head !== undefined && (this.#position === 'unknown' || this.#after < this.#head.seq);
+    return this.#head !== undefined && (this.#position === undefined || this.#after < this.#head.seq);
   }
 
   #fail(reason: string): void {
     this.failures += 1;
     // A call that was given up may still succeed.
-    this.#position = 'unknown';
+    this.#position = undefined;
     if (this.failing === undefined) {
       this.#options.log.warn(
         { reason },
@@ -119,70 +119,101 @@ export class StreamSink implements AuditSink {
 
   /** Finds out what the stream has, and goes on reading after that. */
   async #seek(): Promise<void> {
-    const { folder, replica, stream, maxLength, log } = this.#options;
-    const position = await stream.position(replica);
-    await this.#batches?.close();
-    this.#ahead = undefined;
-    this.#aheadTaken = undefined;
-    const oldest = Math.max(0, (this.#head?.seq ?? 0) - maxLength);
-    const known = position !== undefined && (await this.#isOurs(position));
-    if (position !== undefined && !known && !this.#diverged) {
-      const { seq } = position;
-      this.#diverged = true;
-      log.error(
-        { replica, seq },
-        'the stream has records of this replica that its audit log has not: it was cut, altered or begun anew',
-      );
+    const { replica, stream, maxLength } = this.#options;
+    const { text, position } = await stream.position(replica);
+    if (text !== '' && position === undefined) this.#tell('forged', {});
+    // A position that no key made says nothing; this process knows what it sent.
+    const from = position ?? (text === '' ? undefined : this.#sent);
+    if (from === undefined || !(await this.#startAfter(from))) {
+      if (position !== undefined) this.#tell('diverged', { seq: position.seq });
+      await this.#startAt(Math.max(0, (this.#head?.seq ?? 0) - maxLength) + 1);
     }
-    this.#after = known ? position.seq : oldest;
-    this.#batches = new SealedBatches(folder, this.#after + 1);
-    this.#position = position;
+    this.#position = text;
   }
 
-  /** Whether the last seal that the stream knows of stands in the log. One that was removed for its age is believed. */
-  async #isOurs({ seq, seal }: StreamPosition): Promise<boolean> {
+  #tell(what: 'diverged' | 'forged', details: object): void {
+    if (this.#told === what) return;
+    this.#told = what;
+    const message =
+      what === 'diverged'
+        ? 'the stream has records of this replica that its audit log has not: it was cut, altered or begun anew'
+        : 'Redis holds a position of this replica that no gateway with this key wrote: it is not believed';
+    this.#options.log.error({ replica: this.#options.replica, ...details }, message);
+  }
+
+  async #startAt(seq: number): Promise<void> {
+    await this.#batches?.close();
+    this.#batches = new SealedBatches(
+      {
+        folder: this.#options.folder,
+        replica: this.#options.replica,
+        keys: [this.#options.keys],
+        onForged: ({ first, last }) =>
+          this.#options.log.error(
+            { first, last },
+            'records of the audit log are not as they were sealed, and are not sent: run audit verify',
+          ),
+      },
+      seq,
+    );
+    this.#ahead = undefined;
+    this.#aheadTaken = undefined;
+    this.#after = seq - 1;
+  }
+
+  /** Goes on after that seal; false: it is not in the log. One that was removed for its age is believed. */
+  async #startAfter({ seq, hmac }: StreamPosition): Promise<boolean> {
     if (seq > (this.#head?.seq ?? 0)) return false;
-    if (seal.hmac === '') return true;
-    const batches = new SealedBatches(this.#options.folder, seal.last);
-    try {
-      for (let batch = await batches.next(); batch !== undefined; batch = await batches.next()) {
-        if (batch.seal.last >= seal.last) {
-          return batch.seal.first > seal.last || batch.seal.hmac === seal.hmac;
-        }
+    await this.#startAt(Math.max(seq, 1));
+    this.#after = seq;
+    let before: SealedBatch | undefined;
+    for (;;) {
+      const batch = await this.#batches?.next();
+      if (batch?.seal.hmac === hmac) return true;
+      if (batch !== undefined && batch.seal.last <= seq) {
+        before = batch;
+        continue;
       }
-      return false;
-    } finally {
-      await batches.close();
+      // Nothing is left from before it.
+      if (before !== undefined || batch === undefined || batch.seal.first <= seq) return false;
+      this.#ahead = batch;
+      this.#aheadTaken = 'kept';
+      return true;
     }
   }
 
   async #send(): Promise<void> {
     const { replica, stream, maxLength } = this.#options;
-    for (const { records, to } of slices(await this.#gather(), this.#position)) {
-      const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS && to.seq === to.seal.last;
-      const from = this.#position === 'unknown' ? undefined : this.#position;
-      const there = await stream.append(replica, { from, to, records, anchor, maxLength });
-      if (there?.seq !== to.seq || there.seal.hmac !== to.seal.hmac) {
-        this.#position = 'unknown';
-        return;
-      }
-      this.#position = to;
-      if (anchor) this.#anchored = performance.now();
-      this.#recover();
+    const batches = await this.#gather();
+    const last = batches.at(-1)?.seal;
+    if (last === undefined || this.#position === undefined) return;
+    const to = { seq: last.last, hmac: last.hmac };
+    const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS;
+    const from = this.#position;
+    const there = await stream.append(replica, { from, to, batches, anchor, maxLength });
+    if (there !== stream.formatPosition(replica, to)) {
+      this.#position = undefined;
+      return;
     }
+    this.#position = there;
+    this.#sent = to;
+    if (anchor) this.#anchored = performance.now();
+    this.#recover();
   }
 
-  /** What comes next and is certain to stay in the file; a batch is never divided here. */
+  /** What comes next and is certain to stay in the file. */
   async #gather(): Promise<SealedBatch[]> {
     const gathered: SealedBatch[] = [];
-    for (let count = 0; count < MOST_RECORDS; ) {
+    let [records, characters] = [0, 0];
+    while (records < MOST_RECORDS && characters < MOST_CHARACTERS) {
       const batch = await this.#next();
       if (batch === undefined) break;
-      const records = batch.records.filter(({ seq }) => seq > this.#after);
-      if (records.length === 0) continue;
-      this.#after = records.at(-1)?.seq ?? this.#after;
-      gathered.push({ records, seal: batch.seal });
-      count += records.length;
+      if (batch.seal.last < this.#after || (batch.records.length > 0 && batch.seal.last <= this.#after))
+        continue;
+      this.#after = batch.seal.last;
+      gathered.push(batch);
+      records += batch.records.length;
+      characters += batch.lines.length;
     }
     // There is more in the file, and it is not to be read yet.
     if (gathered.length === 0) await delay(GATHER_MS);
@@ -199,29 +230,9 @@ export class StreamSink implements AuditSink {
       if (!gone) return batch;
     }
     const batch = await this.#batches?.next();
-    if (batch === undefined || batch.seal.last <= (this.#head?.seq ?? 0)) return batch;
+    if (batch === undefined || batch.records.length === 0 || batch.seal.last <= (this.#head?.seq ?? 0))
+      return batch;
     this.#ahead = batch;
     return undefined;
   }
-}
-
-/** In parts that are sent at once. Between them, the last seal is that of the batch before. */
-function* slices(
-  batches: readonly SealedBatch[],
-  position: StreamPosition | undefined | 'unknown',
-): Generator<Slice, void> {
-  const before = position === undefined || position === 'unknown' ? { last: 0, hmac: '' } : position.seal;
-  let seal = before;
-  let records: NumberedLine[] = [];
-  for (const batch of batches) {
-    for (const record of batch.records) {
-      records.push(record);
-      if (records.length < MOST_RECORDS || record.seq === batch.seal.last) continue;
-      yield { records, to: { seq: record.seq, seal } };
-      records = [];
-    }
-    seal = { last: batch.seal.last, hmac: batch.seal.hmac };
-  }
-  const last = records.at(-1);
-  if (last !== undefined) yield { records, to: { seq: last.seq, seal } };
 }

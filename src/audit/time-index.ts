@@ -1,11 +1,13 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { lstat, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
 import type { AuditKeys } from './keys.ts';
 import { headOf, linesOf } from './raw-line.ts';
 import { indexName, type Segment, segmentsIn } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import { openRegular, readBlocks } from './segment-reader.ts';
+
+const MOST_BYTES = 4096;
 
 /** From when to when there are records; RFC 3339 in UTC. Both empty: there are none. */
 export interface TimeRange {
@@ -35,7 +37,7 @@ export async function timeRangeOf(
   keys: AuditKeys,
 ): Promise<TimeRange> {
   const file = join(folder, indexName(first));
-  const { size, mtimeMs } = await stat(join(folder, name));
+  const { size, mtimeMs } = await lstat(join(folder, name));
   const known = await readIndex(file, folder, keys);
   if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) return known;
   const range = await rangeIn(join(folder, name));
@@ -53,11 +55,22 @@ export async function indexClosed(folder: string, keys: AuditKeys): Promise<void
 
 async function readIndex(file: string, folder: string, keys: AuditKeys): Promise<Indexed | undefined> {
   try {
-    const { hmac, ...indexed } = stored.parse(JSON.parse(await readFile(file, 'utf8')));
+    const { hmac, ...indexed } = stored.parse(JSON.parse(await readStart(file)));
     const [given, right] = [Buffer.from(hmac), Buffer.from(hmacOf(indexed, folder, keys))];
     return given.length === right.length && timingSafeEqual(given, right) ? indexed : undefined;
   } catch {
     return undefined;
+  }
+}
+
+/** As much of a file as an index has. */
+async function readStart(file: string): Promise<string> {
+  const handle = await openRegular(file);
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(MOST_BYTES), 0, MOST_BYTES, 0);
+    return buffer.toString('utf8', 0, bytesRead);
+  } finally {
+    await handle.close();
   }
 }
 
@@ -84,6 +97,7 @@ async function rangeIn(file: string): Promise<TimeRange> {
 
 async function replaceFile(file: string, text: string): Promise<void> {
   const temporary = `${file}.tmp`;
-  await writeFile(temporary, text, { mode: 0o600 });
+  await rm(temporary, { force: true });
+  await writeFile(temporary, text, { mode: 0o600, flag: 'wx' });
   await rename(temporary, file);
 }

@@ -5,7 +5,7 @@ import { CollectedFile } from '../audit/collected-file.ts';
 import { Progress, type Reached } from '../audit/collection-progress.ts';
 import { collect } from '../audit/collector.ts';
 import { allRecords, type RawRecord } from '../audit/search.ts';
-import { placeOf } from './audit-place.ts';
+import { gatherFiles, placeOf } from './audit-place.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
@@ -15,6 +15,7 @@ import { openStream, streamRedisOf } from './stream-place.ts';
 
 interface ExportArguments {
   readonly config: string;
+  readonly key: readonly string[];
   readonly follow?: boolean;
   readonly output?: string;
   readonly group: string;
@@ -32,6 +33,7 @@ export function registerExport(audit: Command): void {
       '--follow',
       'take them from the stream in Redis as they come, until it is ended; goes on where it was',
     )
+    .option('--key <file>', 'a key that sealed earlier records; can be given again', gatherFiles, [])
     .option('--output <file>', 'write to a file instead; with --follow, go on with it')
     .option('--group <name>', 'with --follow: each group gets everything', group, 'export')
     .option('--since <time>', 'from then on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d ago', instantAt)
@@ -47,14 +49,15 @@ async function runExport(options: ExportArguments): Promise<void> {
   await follow(options);
 }
 
-async function exportFiles({ config, output, since, until }: ExportArguments): Promise<void> {
-  const { directory, key } = await placeOf(config);
+async function exportFiles({ config, key, output, since, until }: ExportArguments): Promise<void> {
+  const { directory, keys } = await placeOf(config, key);
   const spent = spentMemory();
   const records = allRecords({
     directory,
-    keys: key,
+    keys,
     query: { ...(since !== undefined && { since }), ...(until !== undefined && { until }) },
     onBytes: (count) => spent.add(count),
+    onNote: (message) => void process.stderr.write(`${message}\n`),
     onUnreadable: (message) => {
       process.stderr.write(`${message}\n`);
       process.exitCode = 1;
@@ -71,17 +74,19 @@ async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<strin
   for await (const { line } of records) yield `${line}\n`;
 }
 
-async function follow({ config, output, group: name }: ExportArguments): Promise<void> {
+async function follow({ config, key, output, group: name }: ExportArguments): Promise<void> {
   const redis = await streamRedisOf(config);
+  const { keys } = await placeOf(config, key);
   const file = output === undefined ? undefined : await openFile(output);
   const ending = new AbortController();
-  const stream = openStream(redis);
+  const stream = openStream(redis, keys);
   void shutdownSignal().then(() => ending.abort());
   const note = (text: string): void => void process.stderr.write(`${text}\n`);
   try {
     const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
       file === undefined ? toStdout(text) : file.append(text, reached);
-    const progress = new Progress(file?.reached ?? [], note);
+    const onRejected = tellRejected(note);
+    const progress = new Progress(file?.reached ?? [], keys, { onNote: note, onRejected });
     await collect({ stream, group: name, progress, write, onState: tell(note) }, ending.signal);
   } finally {
     stream.close();
@@ -96,6 +101,18 @@ function tell(note: (text: string) => void): (reason: string | undefined) => voi
     if (reason !== undefined && told === undefined) note(`waiting for the stream: ${reason}`);
     if (reason === undefined && told !== undefined) note('the stream is there again');
     told = reason;
+  };
+}
+
+/** Says it of the first, the second, the fourth: who floods the stream must not flood the log, too. */
+function tellRejected(note: (text: string) => void): (id: string, reason: string) => void {
+  let count = 0;
+  return (id, reason) => {
+    count += 1;
+    process.exitCode = 1;
+    if (Number.isInteger(Math.log2(count))) {
+      note(`${count} entries of the stream were left out; the last one is ${id}: ${reason}`);
+    }
   };
 }
 

@@ -10,9 +10,8 @@ import { surroundings } from './surroundings.ts';
 
 /** The audit section of a configuration, with its key read. */
 export interface AuditPlace extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
-  /** The one in use; and every one that sealed something, that among them. */
-  readonly key: AuditKeys;
-  readonly keys: readonly AuditKeys[];
+  /** The one in use; and others that sealed something. */
+  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
 }
 
 /** Reads where the audit log is, and its key; `more` are files of keys that sealed earlier parts of it. */
@@ -34,5 +33,10 @@ export async function placeOf(file: string, more: readonly string[] = []): Promi
   };
   const key = await read(keyFile);
   const older = await Promise.all(more.map((path) => read(resolve(path))));
-  return { ...section, key, keys: [key, ...older] };
+  return { ...section, keys: [key, ...older] };
+}
+
+/** Collects the files of an option that can be given again. */
+export function gatherFiles(value: string, before: readonly string[]): string[] {
+  return [...before, value];
 }

@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Query, StatusRange } from '../audit/query.ts';
 import { type Found, search } from '../audit/search.ts';
 import { type Format, formatted } from './audit-format.ts';
-import { placeOf } from './audit-place.ts';
+import { gatherFiles, placeOf } from './audit-place.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { showProgress } from './progress.ts';
@@ -10,6 +10,7 @@ import { spentMemory } from './spent-memory.ts';
 
 interface SearchArguments extends Query {
   readonly config: string;
+  readonly key: readonly string[];
   readonly json?: boolean;
   readonly csv?: boolean;
 }
@@ -20,6 +21,7 @@ export function registerSearch(audit: Command): void {
     .command('search')
     .description('find requests in the audit log: all of the options that are given must fit')
     .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--key <file>', 'a key that sealed earlier segments; can be given again', gatherFiles, [])
     .option('--client <id>', 'of this client')
     .option('--deployment <name>', 'to this deployment')
     .option('--site <name>', 'of this site')
@@ -34,14 +36,14 @@ export function registerSearch(audit: Command): void {
     .action(runSearch);
 }
 
-async function runSearch({ config, json, csv, ...query }: SearchArguments): Promise<void> {
-  const { directory, key, parameters } = await placeOf(config);
+async function runSearch({ config, key, json, csv, ...query }: SearchArguments): Promise<void> {
+  const { directory, keys, parameters } = await placeOf(config, key);
   const progress = showProgress();
   const spent = spentMemory();
   let cut = 0;
   const found = search({
     directory,
-    keys: key,
+    keys,
     query,
     onBytes: (count) => {
       spent.add(count);
@@ -51,6 +53,10 @@ async function runSearch({ config, json, csv, ...query }: SearchArguments): Prom
       progress.end();
       process.stderr.write(`${message}\n`);
       process.exitCode = 1;
+    },
+    onNote: (message) => {
+      progress.end();
+      process.stderr.write(`${message}\n`);
     },
     onCut: () => {
       cut += 1;

@@ -1,14 +1,16 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { LogCursor } from '../audit/log-cursor.ts';
-import { headOf, linesOf } from '../audit/raw-line.ts';
+import type { AuditKeys } from '../audit/keys.ts';
+import { SealedBatches } from '../audit/sealed-batches.ts';
 import { replicasIn } from '../audit/segment.ts';
 import { printable, targetOf } from './audit-format.ts';
 import { placeOf } from './audit-place.ts';
 
 /** How often it is looked for more, in milliseconds. */
 const LOOK_MS = 200;
+/** Records after which those of the other replicas are looked at. */
+const MOST_TAKEN = 500;
 
 interface TailArguments {
   readonly config: string;
@@ -35,17 +37,17 @@ export function registerTail(audit: Command): void {
 }
 
 async function runTail({ config, follow = false, lines, json = false }: TailArguments): Promise<void> {
-  const { directory } = await placeOf(config);
+  const place = await placeOf(config);
   const tails = new Map<string, ReplicaTail>();
   const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
-  await meet(directory, tails, Number.POSITIVE_INFINITY);
+  await meet(place, tails, Number.POSITIVE_INFINITY);
   let newest: TailRecord[] = [];
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await write(newest.map(show));
   while (follow) {
-    await meet(directory, tails, 0);
+    await meet(place, tails, 0);
     const more = await takeAll(tails);
     if (more.length === 0) await delay(LOOK_MS);
     else await write(more.sort(byTime).map(show));
@@ -54,10 +56,27 @@ async function runTail({ config, follow = false, lines, json = false }: TailArgu
 }
 
 /** Begins with replicas that are new, each with the segment that holds record `seq`. */
-async function meet(directory: string, tails: Map<string, ReplicaTail>, seq: number): Promise<void> {
+async function meet(
+  { directory, keys }: { readonly directory: string; readonly keys: readonly AuditKeys[] },
+  tails: Map<string, ReplicaTail>,
+  seq: number,
+): Promise<void> {
   for (const replica of await replicasIn(directory)) {
-    if (!tails.has(replica)) tails.set(replica, new ReplicaTail(join(directory, replica), seq));
+    if (!tails.has(replica)) {
+      const batches = new SealedBatches(
+        { folder: join(directory, replica), replica, keys, onForged: () => tellForged(replica) },
+        seq,
+      );
+      tails.set(replica, new ReplicaTail(batches));
+    }
   }
+}
+
+function tellForged(replica: string): void {
+  process.stderr.write(
+    `${replica}: records that are not as a seal covers them are left out: run audit verify\n`,
+  );
+  process.exitCode = 1;
 }
 
 async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRecord[]> {
@@ -65,34 +84,31 @@ async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRec
   return taken.flat();
 }
 
-/** The records of one replica from a segment on. */
+/** The records of one replica, as far as a seal covers them. */
 class ReplicaTail {
-  readonly #cursor: LogCursor;
+  readonly #batches: SealedBatches;
   #seq = 0;
 
-  constructor(folder: string, seq: number) {
-    this.#cursor = new LogCursor(folder, seq);
+  constructor(batches: SealedBatches) {
+    this.#batches = batches;
   }
 
   /** What there is, up to a bound; none for now. */
   async take(): Promise<TailRecord[]> {
-    const records: TailRecord[] = [];
-    while (records.length === 0) {
-      const block = await this.#cursor.next();
-      if (block === undefined) return records;
-      for (const [start, end] of linesOf(block)) {
-        const head = headOf(block, start);
-        // What was written again after a failure of the disk is shown once.
-        if (head === undefined || head.seq <= this.#seq) continue;
-        this.#seq = head.seq;
-        records.push({ time: head.time, line: block.toString('utf8', start, end) });
-      }
+    const taken: TailRecord[] = [];
+    while (taken.length < MOST_TAKEN) {
+      const batch = await this.#batches.next();
+      if (batch === undefined) return taken;
+      // What was written again after a failure of the disk is shown once.
+      const records = batch.records.filter(({ seq }) => seq > this.#seq);
+      this.#seq = records.at(-1)?.seq ?? this.#seq;
+      taken.push(...records);
     }
-    return records;
+    return taken;
   }
 
   close(): Promise<void> {
-    return this.#cursor.close();
+    return this.#batches.close();
   }
 }
 

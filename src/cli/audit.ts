@@ -1,10 +1,11 @@
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
+import type { AuditKeys } from '../audit/keys.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { replicasIn } from '../audit/segment.ts';
 import { type Verified, verify } from '../audit/verify.ts';
 import { registerExport } from './audit-export.ts';
-import { placeOf } from './audit-place.ts';
+import { gatherFiles, placeOf } from './audit-place.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { showProgress } from './progress.ts';
@@ -25,7 +26,7 @@ export function registerAudit(program: Command): void {
     .command('verify')
     .description('find out whether anything in the audit log was changed, removed or inserted')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'a key that sealed earlier segments; can be given again', gather, [])
+    .option('--key <file>', 'a key that sealed earlier segments; can be given again', gatherFiles, [])
     .option('--head <head>', 'an end of the log that was kept elsewhere; can be given again', gatherHead, [])
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
@@ -36,7 +37,7 @@ export function registerAudit(program: Command): void {
 
 async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
   const { directory, keys, stream } = await placeOf(file, key);
-  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory) : [])];
+  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory, keys) : [])];
   const progress = showProgress();
   const spent = spentMemory();
   const onBytes = (count: number): void => {
@@ -51,15 +52,32 @@ async function runVerify({ config: file, key, head, json }: VerifyArguments): Pr
 }
 
 /** The ends of the chains that are here, as their stream knows them; none when it cannot be asked. */
-async function headsInStream(file: string, directory: string): Promise<Head[]> {
-  const stream = openStream(await streamRedisOf(file));
+async function headsInStream(
+  file: string,
+  directory: string,
+  keys: readonly [AuditKeys, ...AuditKeys[]],
+): Promise<Head[]> {
+  const stream = openStream(await streamRedisOf(file), keys);
+  const note = (text: string): void => void process.stderr.write(`${text}\n`);
   try {
     const here = await replicasIn(directory);
+    const { heads, forged } = await stream.heads();
+    for (const replica of here) {
+      if (forged.includes(replica)) {
+        note(
+          `Redis holds a position of ${replica} that no key made: it is not used, and says nothing of the log`,
+        );
+      } else if (!heads.some((head) => head.replica === replica)) {
+        note(
+          `the stream does not know where the log of ${replica} ended: whether its end is cut off cannot be told`,
+        );
+      }
+    }
     // Other machines have replicas of their own.
-    return (await stream.heads()).filter(({ replica }) => here.includes(replica));
+    return heads.filter(({ replica }) => here.includes(replica));
   } catch (error) {
     const reason = isNativeError(error) ? error.message : String(error);
-    process.stderr.write(`the stream could not be asked where the log ended: ${reason}\n`);
+    note(`the stream could not be asked where the log ended: ${reason}`);
     return [];
   } finally {
     stream.close();
@@ -85,10 +103,6 @@ function report(
 function asJson(directory: string, result: Verified): string {
   const ok = result.segments > 0 && result.alterations.length === 0;
   return JSON.stringify({ ok, directory, ...result, heads: result.heads.map(formatHead) });
-}
-
-function gather(value: string, before: readonly string[]): string[] {
-  return [...before, value];
 }
 
 function gatherHead(value: string, before: readonly Head[]): Head[] {

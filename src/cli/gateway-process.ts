@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { type App, type AppSetup, createApp } from '../app.ts';
 import { type Audit, type AuditSink, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
+import { auditKeys } from '../audit/keys.ts';
 import { StreamSink } from '../audit/stream-sink.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
@@ -66,13 +67,14 @@ async function auditFor(
 }
 
 function sinkFor(
-  { directory, replica }: AuditOptions,
+  { directory, replica, key }: AuditOptions,
   { maxLength }: { readonly maxLength: number },
   redis: RedisOptions,
   log: Log,
 ): AuditSink {
-  const stream = openStream(redis);
-  return new StreamSink({ folder: join(directory, replica), replica, maxLength, stream, log });
+  const keys = auditKeys(key);
+  const stream = openStream(redis, [keys]);
+  return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength, stream, log });
 }
 
 /** An address as a client types it. */

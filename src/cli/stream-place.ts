@@ -1,3 +1,4 @@
+import type { AuditKeys } from '../audit/keys.ts';
 import { RedisStream } from '../audit/redis-stream.ts';
 import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
 import { readAuthorities } from '../config/authorities.ts';
@@ -25,6 +26,6 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
 }
 
 /** The stream that the records of all replicas go to. */
-export function openStream(redis: RedisOptions): RedisStream {
-  return new RedisStream({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix });
+export function openStream(redis: RedisOptions, keys: readonly [AuditKeys, ...AuditKeys[]]): RedisStream {
+  return new RedisStream({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix, keys });
 }

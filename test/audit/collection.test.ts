@@ -3,78 +3,115 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { CollectedFile } from '../../src/audit/collected-file.ts';
 import { Progress } from '../../src/audit/collection-progress.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import type { StreamEntry } from '../../src/audit/redis-stream.ts';
-import { useFolders } from '../support/audit-log.ts';
+import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 
 const folder = useFolders();
+const keys = auditKeys(new Secret(AUDIT_KEY));
 const HMAC = 'x'.repeat(43);
 
-function record(seq: number, second = seq, replica = 'r1'): StreamEntry {
+function lineOf(seq: number, second = seq, replica = 'r1'): string {
   const time = new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString();
-  const line = recordLine(seq, time, new RecordText(replica).admin('x', {})).trimEnd();
-  return { id: `${second}-0`, replica, seq, record: line, head: undefined };
+  return recordLine(seq, time, new RecordText(replica).admin('x', {}));
 }
 
-function head(seq: number): StreamEntry {
-  return { id: 'h-0', replica: 'r1', seq, record: undefined, head: `r1:${seq}:${HMAC}` };
+interface Sent {
+  readonly replica?: string;
+  /** Seconds that the records are later than their numbers. */
+  readonly late?: number;
+  readonly previous?: string;
+  readonly key?: typeof keys;
 }
 
-/** For each entry whether it was taken, and what was said. */
+/** An entry of the records `first` to `last`. */
+function batch(first: number, last = first, sent: Sent = {}): StreamEntry {
+  const { replica = 'r1', late = 0, previous = GENESIS, key = keys } = sent;
+  const numbers = Array.from({ length: last - first + 1 }, (_, index) => first + index);
+  const lines = numbers.map((seq) => lineOf(seq, seq + late, replica)).join('');
+  const seal = sealLine(sealed(key, { replica, previous }, { first, last }, Buffer.from(lines))).trimEnd();
+  const id = `${first}-${late}`;
+  return { id, replica, lines, seal, previous, anchor: false, tooLarge: false, gone: false };
+}
+
+/** For each entry the numbers that were taken from it, and what was said. */
 function taken(...entries: StreamEntry[]) {
   const notes: string[] = [];
-  const progress = new Progress([], (note) => notes.push(note));
-  return { lines: entries.map((entry) => progress.take(entry)), notes };
+  const progress = new Progress([], [keys], {
+    onNote: (note) => notes.push(note),
+    onRejected: (id, reason) => notes.push(`${id}: ${reason}`),
+  });
+  const texts = entries.map((entry) => progress.take(entry));
+  const numbers = texts.map((text) => Array.from(text.matchAll(/"seq":(\d+)/g), ([, seq]) => Number(seq)));
+  return { numbers, texts, notes, progress };
 }
-
-const outcome = ({ lines, notes }: ReturnType<typeof taken>) => [
-  lines.map((line) => line !== undefined),
-  notes,
-];
 
 describe('what is collected', () => {
   test('is each record once', () => {
-    expect(outcome(taken(record(1), record(2), record(1), record(2), record(3)))).toEqual([
-      [true, true, false, false, true],
-      [],
-    ]);
+    expect(taken(batch(1), batch(2, 4), batch(1), batch(2, 4), batch(5))).toMatchObject({
+      numbers: [[1], [2, 3, 4], [], [], [5]],
+      notes: [],
+    });
   });
 
   test('is told apart by replica', () => {
-    expect(outcome(taken(record(1), record(1, 1, 'r2'), record(2, 2, 'r2')))).toEqual([
-      [true, true, true],
-      [],
-    ]);
+    const other = { replica: 'r2' };
+    expect(taken(batch(1), batch(1, 1, other), batch(2, 2, other))).toMatchObject({
+      numbers: [[1], [1], [2]],
+      notes: [],
+    });
   });
 
   test('is told to have a gap', () => {
-    expect(outcome(taken(record(3), record(7)))).toEqual([
-      [true, true],
-      ['r1: records 4 to 6 are no longer in the stream: they are in its files'],
-    ]);
+    expect(taken(batch(3), batch(7))).toMatchObject({
+      numbers: [[3], [7]],
+      notes: ['r1: records 4 to 6 are no longer in the stream: they are in its files'],
+    });
   });
 
   test('is told to have a number twice when a machine lost the end of its log', () => {
-    expect(outcome(taken(record(1), record(2), record(2, 9), record(3, 10), record(2, 9)))).toEqual([
-      [true, true, true, true, false],
-      ['r1: record 2 comes a second time with another content: its log lost its end'],
-    ]);
+    const again = { late: 7 };
+    expect(taken(batch(1, 2), batch(2, 3, again), batch(4, 4, again), batch(2, 3, again))).toMatchObject({
+      numbers: [[1, 2], [2, 3], [4], []],
+      notes: ['r1: record 2 comes a second time with another content: its log lost its end'],
+    });
   });
 
   test('has the end of a chain once, and nothing of an entry that is gone', () => {
-    const gone = { id: 'g-0', replica: '', seq: 0, record: undefined, head: undefined };
-    const { lines } = taken(record(1), head(1), head(1), gone);
-    expect(lines.slice(1)).toEqual([
-      `${JSON.stringify({ kind: 'head', replica: 'r1', seq: 1, hmac: HMAC })}\n`,
-      undefined,
-      undefined,
+    const gone = { ...batch(1), replica: '', lines: '', seal: '', gone: true };
+    const anchored = { ...batch(2), anchor: true };
+    const { texts, notes } = taken(batch(1), anchored, anchored, gone);
+    const [, hmac] = /"hmac":"([^"]+)/.exec(anchored.seal) ?? [];
+    expect(texts.slice(1)).toEqual([
+      `${lineOf(2)}${JSON.stringify({ kind: 'head', replica: 'r1', seq: 2, hmac })}\n`,
+      '',
+      '',
     ]);
+    expect(notes).toEqual([]);
+  });
+
+  const stranger = { key: auditKeys(new Secret('f'.repeat(64))) };
+  const forgeries: [string, StreamEntry][] = [
+    ['no seal', { ...batch(9000, 9000, { late: 3e9 }), seal: '' }],
+    ['the seal of another key', batch(9000, 9000, { late: 3e9, ...stranger })],
+    ['the seal of other lines', { ...batch(9), lines: lineOf(9, 3e9) }],
+    ['the seal of another replica', { ...batch(9, 9, { replica: 'r2' }), replica: 'r1' }],
+    ['another seal before it', { ...batch(9), previous: HMAC }],
+    ['more than a batch has', { ...batch(9), lines: '', tooLarge: true }],
+  ];
+  test.each(forgeries)('is nothing of an entry that has %s, which changes nothing', (_title, forged) => {
+    const { numbers, notes, progress } = taken(batch(1), forged, batch(2));
+    expect(numbers).toEqual([[1], [], [2]]);
+    expect(notes).toEqual([expect.stringContaining(forged.id)]);
+    expect([...progress.replicas.keys()]).toEqual(['r1']);
   });
 });
 
 describe('the file of a collector', () => {
-  const reached = (seq: number) => new Map([['r1', { seq, time: '', head: 0 }]]);
-  const lineOf = (seq: number): string => `${record(seq).record}\n`;
+  const reached = (seq: number) => new Map([['r1', { seq, time: '', head: 0, hmac: HMAC }]]);
 
   test('counts what was written and not noted, and cuts off a line that was not finished', async () => {
     const path = join(await folder(), 'all.jsonl');

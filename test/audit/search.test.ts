@@ -23,7 +23,8 @@ import { AUDIT_KEY, facts, openTestAudit, REPLICA, recordAccess, useFolders } fr
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const keys = auditKeys(new Secret(AUDIT_KEY));
+const key = auditKeys(new Secret(AUDIT_KEY));
+const keys = [key] as const;
 
 /** What was found, by request, with the status it ended with; and what was said. */
 async function found(directory: string, query: Query) {
@@ -38,6 +39,7 @@ async function found(directory: string, query: Query) {
       seen.bytes += count;
     },
     onUnreadable: (message) => said.push(message),
+    onNote: (message) => said.push(message),
     onCut: () => {
       seen.cut += 1;
     },
@@ -168,7 +170,7 @@ describe('over many segments', () => {
       expect(await readFile(file, 'utf8')).toBe(right);
     }
     await rm(file);
-    await indexClosed(join(directory, REPLICA), keys);
+    await indexClosed(join(directory, REPLICA), key);
     expect(await readFile(file, 'utf8')).toBe(right);
     const segment = join(directory, REPLICA, index.replace('.index', '.jsonl.zst'));
     const { atime, mtimeMs } = await stat(segment);
@@ -242,6 +244,7 @@ describe('over many segments', () => {
       query: {},
       onBytes: ignore,
       onUnreadable: ignore,
+      onNote: ignore,
       onCut: ignore,
     })) {
       expect(access.requestId).toBe('r1-a');
@@ -267,6 +270,7 @@ describe('over many segments', () => {
       query: {},
       onBytes: ignore,
       onUnreadable: ignore,
+      onNote: ignore,
     })) {
       expect(JSON.parse(line).time).toBe(time);
       times.push(time);

@@ -115,8 +115,8 @@ async function writeReplica(directory: string, replica: string): Promise<number>
 /** One that was asked for in that time. */
 async function anIdIn(directory: string, query: Query): Promise<string> {
   const ignore = (): void => undefined;
-  const events = { onBytes: ignore, onUnreadable: ignore, onCut: ignore };
-  for await (const { access } of search({ directory, keys, query, ...events })) {
+  const events = { onBytes: ignore, onUnreadable: ignore, onNote: ignore, onCut: ignore };
+  for await (const { access } of search({ directory, keys: [keys], query, ...events })) {
     const [, id] = /'(MS-[\d-]+)'/.exec(String(access.parameters['ids'])) ?? [];
     if (id !== undefined) return id;
   }
@@ -128,12 +128,13 @@ async function measure(directory: string, title: string, query: Query): Promise<
   let [found, bytes] = [0, 0];
   const results = search({
     directory,
-    keys,
+    keys: [keys],
     query,
     onBytes: (count) => {
       bytes += count;
     },
     onUnreadable: (message) => console.error(message),
+    onNote: (message) => console.error(message),
     onCut: () => undefined,
   });
   for await (const _ of results) found += 1;

@@ -7,8 +7,10 @@ import { fileURLToPath } from 'node:url';
 import { afterEach } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import type { AuditOptions } from '../../src/audit/file-audit.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
 import { RedisStream } from '../../src/audit/redis-stream.ts';
 import { StreamSink } from '../../src/audit/stream-sink.ts';
+import { Secret } from '../../src/base/secret.ts';
 import { connectCommands, type RedisServers } from '../../src/challenges/redis-connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
 import { type RedisServer, startRedis } from './redis.ts';
@@ -16,6 +18,7 @@ import { redisOptions, single } from './redis-store.ts';
 import { until } from './until.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+const KEYS = auditKeys(new Secret(AUDIT_KEY));
 const SINK_LOG = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
 
 /** A journal that sends to a Redis, and collectors of that. */
@@ -103,7 +106,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
 /** A connection to the stream of those servers, to be closed. */
 export function streamOn(servers: RedisServers): RedisStream {
   const options = redisOptions(servers);
-  return new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test' });
+  return new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test', keys: [KEYS] });
 }
 
 /** Opens the audit log of a replica, with a sink to that stream. */
@@ -117,7 +120,14 @@ export async function openStreamed(
   const logged: Record<string, unknown>[] = [];
   const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
   const log = { ...SINK_LOG, warn: note, error: note, info: note };
-  const sink = new StreamSink({ folder: join(directory, replica), replica, maxLength, stream, log });
+  const sink = new StreamSink({
+    folder: join(directory, replica),
+    replica,
+    keys: KEYS,
+    maxLength,
+    stream,
+    log,
+  });
   const { audit } = await openTestAudit(directory, { replica, ...change }, sink);
   let closed: Promise<void> | undefined;
   const close = (): Promise<void> => {
@@ -148,7 +158,12 @@ export function recordSteadily(audit: Audit): () => Promise<number> {
 /** Resolves when the stream has what the file of that replica has: so many records. */
 export async function untilSent(stream: RedisStream, count: number, replica = REPLICA): Promise<void> {
   await until(async () => {
-    const position = await stream.position(replica).catch(() => undefined);
-    return position?.seq === count;
+    const found = await stream.position(replica).catch(() => undefined);
+    return found?.position?.seq === count;
   }, 15_000);
+}
+
+/** Numbers of the records in lines of a log. */
+export function numbersIn(lines: string): number[] {
+  return Array.from(lines.matchAll(/^\{"seq":(\d+)/gm), ([, seq]) => Number(seq));
 }

@@ -6,18 +6,24 @@ import { REPLICA, recordAccess } from '../../support/audit-log.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { serveGateway } from '../../support/served-gateway.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
-import { recordSteadily, type StreamScene, untilSent, useStreams } from '../../support/stream-scene.ts';
+import {
+  numbersIn,
+  recordSteadily,
+  type StreamScene,
+  untilSent,
+  useStreams,
+} from '../../support/stream-scene.ts';
 import { until } from '../../support/until.ts';
 
 const setScene = useStreams();
 
 /** Numbers of the records in the stream, in its order. */
 async function sentTo(redis: RedisServer): Promise<number[]> {
-  const entries = (await redis.command('XRANGE', 'test:v1:{audit}:records', '-', '+')) as [
+  const entries = (await redis.command('XRANGE', 'test:v2:{audit}:records', '-', '+')) as [
     string,
     string[],
   ][];
-  return entries.filter(([, fields]) => fields[4] === 'record').map(([, fields]) => Number(fields[3]));
+  return entries.flatMap(([, fields]) => numbersIn(fields[3] ?? ''));
 }
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
@@ -120,7 +126,10 @@ test('a process that follows another goes on where the stream is', async () => {
   await recordAccess(second.audit);
   await second.close();
   expect(await sentTo(scene.redis)).toEqual(upTo(6));
-  expect(await scene.stream().heads()).toEqual([{ replica: REPLICA, seq: 6, hmac: expect.any(String) }]);
+  expect(await scene.stream().heads()).toEqual({
+    heads: [{ replica: REPLICA, seq: 6, hmac: expect.any(String) }],
+    forged: [],
+  });
   expect(second.logged).toEqual([]);
 });
 
@@ -284,7 +293,7 @@ const verified = ({ directory }: StreamScene) =>
 
 /** Whether the group has read and acknowledged everything. */
 async function pendingOf(redis: RedisServer): Promise<string> {
-  const groups = (await redis.command('XINFO', 'GROUPS', 'test:v1:{audit}:records').catch(() => [])) as (
+  const groups = (await redis.command('XINFO', 'GROUPS', 'test:v2:{audit}:records').catch(() => [])) as (
     | string
     | number
   )[][];

@@ -4,10 +4,10 @@ import type { RedisStream } from '../../../src/audit/redis-stream.ts';
 import { useFolders } from '../../support/audit-log.ts';
 import { moveSlot, startRedisCluster } from '../../support/redis-cluster.ts';
 import { startRedisSentinel } from '../../support/redis-sentinel.ts';
-import { openStreamed, recordSteadily, streamOn, untilSent } from '../../support/stream-scene.ts';
+import { numbersIn, openStreamed, recordSteadily, streamOn, untilSent } from '../../support/stream-scene.ts';
 import { until } from '../../support/until.ts';
 
-const KEY = 'test:v1:{audit}:records';
+const KEY = 'test:v2:{audit}:records';
 const folder = useFolders();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
@@ -19,13 +19,13 @@ async function collected(stream: RedisStream): Promise<number[]> {
   await stream.openGroup('g');
   const numbers: number[] = [];
   for (;;) {
-    const entries = await stream.read('g', 'c', 'new');
+    const { entries } = await stream.read('g', 'c', 'new');
     if (entries.length === 0) return numbers;
     await stream.acknowledge(
       'g',
       entries.map(({ id }) => id),
     );
-    numbers.push(...entries.filter(({ record }) => record !== undefined).map(({ seq }) => seq));
+    numbers.push(...entries.flatMap(({ lines }) => numbersIn(lines)));
   }
 }
 
@@ -42,15 +42,15 @@ test('a Cluster that moves the stream to another node', async () => {
   closing.push(() => cluster.close());
   const { audit, reader } = await setScene(cluster.servers);
   const stop = recordSteadily(audit);
-  await until(async () => ((await reader.position('r1'))?.seq ?? 0) > 100);
+  await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > 100);
 
   const slot = Number(await cluster.nodes[0]?.command('CLUSTER', 'KEYSLOT', KEY));
   const counts = await Promise.all(cluster.nodes.map((node) => node.command('DBSIZE')));
   const [from, to] = [cluster.nodes[counts.findIndex(Number)], cluster.nodes[counts.indexOf(0)]];
   if (from === undefined || to === undefined) throw new Error('no node has it alone');
   await moveSlot(slot, from, to);
-  const moved = (await reader.position('r1'))?.seq ?? 0;
-  await until(async () => ((await reader.position('r1'))?.seq ?? 0) > moved + 100);
+  const moved = (await reader.position('r1')).position?.seq ?? 0;
+  await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > moved + 100);
 
   const count = await stop();
   await untilSent(reader, count);
@@ -63,10 +63,10 @@ test('a replica that was behind and becomes the master', async () => {
   closing.push(() => redis.close());
   const { audit, reader, logged } = await setScene(redis.servers);
   const stop = recordSteadily(audit);
-  await until(async () => ((await reader.position('r1'))?.seq ?? 0) > 100);
+  await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > 100);
   await redis.replica.hang();
-  const known = (await reader.position('r1'))?.seq ?? 0;
-  await until(async () => ((await reader.position('r1'))?.seq ?? 0) > known + 100);
+  const known = (await reader.position('r1')).position?.seq ?? 0;
+  await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > known + 100);
 
   await redis.master.kill();
   await redis.replica.goOn();
