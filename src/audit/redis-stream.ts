@@ -13,8 +13,8 @@ const CALL_MS_FOR = 10 * 1024;
 /** Pause after Redis had no entries, in milliseconds. */
 const PAUSE_MS = 200;
 /** Entries that are read at once, and bytes of them beyond which the others wait. */
-const READ_COUNT = 50;
-const READ_BYTES = LARGEST_BATCH;
+const READ_COUNT = 250;
+const READ_BYTES = 8 * 1024 * 1024;
 
 export interface StreamOptions {
   /** Opens a connection that comes back by itself and queues nothing while it is away. */
@@ -224,7 +224,7 @@ export class RedisStream {
     const answer = await this.#call(
       (redis) =>
         redis.readBatches(this.#stream, group, consumer, from, READ_COUNT, LARGEST_BATCH + 1024, READ_BYTES),
-      CALL_MS + READ_BYTES / CALL_MS_FOR,
+      CALL_MS + LARGEST_BATCH / CALL_MS_FOR,
     );
     const found = reply.parse(answer);
     if (found.length === 0 && which === 'new') await delay(PAUSE_MS);

@@ -167,7 +167,7 @@ describe('audit export --follow', () => {
     for (let kill = 0; kill < 4; kill += 1) {
       const before = await size();
       const collector = scene.collector('--output', file);
-      await until(async () => (await size()) > before, 15_000);
+      await until(async () => (await size()) > before, 60_000);
       await collector.end('SIGKILL');
       if (kill !== 2) continue;
       await scene.redis.kill();
@@ -188,7 +188,7 @@ describe('audit export --follow', () => {
     };
     await until(
       async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0),
-      15_000,
+      60_000,
     );
     const { status, stderr, stdout } = await collector.end('SIGTERM');
     expect([status, stderr, stdout]).toEqual([0, '', '']);
@@ -196,7 +196,7 @@ describe('audit export --follow', () => {
       const own = (await records()).filter(({ replica }) => replica === `r${index + 1}`);
       expect(own.map(({ seq }) => seq)).toEqual(upTo(count));
     }
-  }, 60_000);
+  }, 180_000);
 
   test('prints to stdout what it did not print before', async () => {
     const scene = await setScene();
@@ -205,12 +205,12 @@ describe('audit export --follow', () => {
     const stream = scene.stream();
     await untilSent(stream, 1);
     const first = scene.collector();
-    await until(async () => (await pendingOf(scene.redis)) === 'read');
+    await until(async () => (await pendingOf(scene.redis)) === 'read', 30_000);
     expect((await first.end('SIGTERM')).stdout).toContain('"requestId":"first"');
     for (const requestId of ['second', 'third']) await recordAccess(audit, { requestId });
     await untilSent(stream, 3);
     const second = scene.collector();
-    await until(async () => (await pendingOf(scene.redis)) === 'read');
+    await until(async () => (await pendingOf(scene.redis)) === 'read', 30_000);
     const { stdout } = await second.end('SIGTERM');
     expect(
       stdout
@@ -218,7 +218,7 @@ describe('audit export --follow', () => {
         .filter(Boolean)
         .map((line) => JSON.parse(line).requestId),
     ).toEqual(['second', 'third']);
-  });
+  }, 90_000);
 
   test('a second one with the same file is refused', async () => {
     const scene = await setScene();
@@ -226,7 +226,7 @@ describe('audit export --follow', () => {
     await recordAccess(audit);
     const file = join(scene.directory, 'all.jsonl');
     scene.collector('--output', file);
-    await until(async () => (await readFile(file).catch(() => '')).length > 0, 15_000);
+    await until(async () => (await readFile(file).catch(() => '')).length > 0, 30_000);
     const second = scene.collector('--output', file);
     await second.ended;
     const { stderr, status } = await second.end('SIGTERM');
@@ -286,7 +286,7 @@ test('a gateway says when its stream is away, goes on, and the stream shows when
     status: 0,
     stderr: expect.stringContaining('the stream could not be asked where the log ended'),
   });
-}, 30_000);
+}, 120_000);
 
 const verified = ({ directory }: StreamScene) =>
   gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml')]);
