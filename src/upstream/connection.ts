@@ -65,6 +65,16 @@ class CheckedHandler implements Dispatcher.DispatchHandler {
     this.#handler.onRequestStart?.(controller, context);
   }
 
+  onBodySent(chunk: Buffer): void {
+    this.#heads?.sent();
+    this.#handler.onBodySent?.(chunk);
+  }
+
+  onRequestSent(): void {
+    this.#heads?.sent();
+    this.#handler.onRequestSent?.();
+  }
+
   onResponseStart(
     controller: Dispatcher.DispatchController,
     status: number,
@@ -89,7 +99,8 @@ class CheckedHandler implements Dispatcher.DispatchHandler {
       return;
     }
     // undici uses the connection again, but its parser refuses the next response.
-    if (CONNECTION_FIELDS.some((name) => trailers[name] !== undefined)) this.#heads?.close();
+    const hasTrailers = controller.rawTrailers?.length !== 0;
+    if (hasTrailers && CONNECTION_FIELDS.some((name) => trailers[name] !== undefined)) this.#heads?.close();
     this.#handler.onResponseEnd?.(controller, trailers);
   }
 

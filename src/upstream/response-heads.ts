@@ -7,14 +7,14 @@ export const MAX_HEAD_BYTES = 32 * 1024;
 const MAX_INTERIM = 64;
 const MAX_INTERIM_BYTES = 64 * 1024;
 
-/** RFC 9112 §4, up to the reason phrase; some servers leave out the space before an empty one. */
-const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d[ \r]/;
-const SMALLEST_STATUS_LINE = 'HTTP/1.1 100 ';
-const [STATUS_AT, PHRASE_AT] = [9, SMALLEST_STATUS_LINE.length];
+/** Between these is each byte of a status line up to its reason phrase (RFC 9112 §4). */
+const LOWEST = Buffer.from('HTTP/1.0 100 ');
+const HIGHEST = Buffer.from('HTTP/1.1 999 ');
+const [STATUS_AT, PHRASE_AT] = [9, LOWEST.length];
 const HEAD_END = Buffer.from('\r\n\r\n');
 /** An empty line after lines that end without CR, which undici does not accept. */
 const BARE_HEAD_END = /\n\r?\n/;
-const [TAB, LF, CR, SPACE, DELETE] = [0x09, 0x0a, 0x0d, 0x20, 0x7f];
+const [TAB, LF, CR, SPACE, ZERO, DELETE] = [0x09, 0x0a, 0x0d, 0x20, 0x30, 0x7f];
 
 /**
  * Reads the response heads of one connection before undici does, and passes each on whole. undici takes RTSP and
@@ -24,11 +24,9 @@ const [TAB, LF, CR, SPACE, DELETE] = [0x09, 0x0a, 0x0d, 0x20, 0x7f];
 export class ResponseHeads {
   readonly #socket: Socket;
   /** `idle`: no response is due. `body`: the head of the final response has been passed on. */
-  #state: 'idle' | 'head' | 'body' = 'idle';
+  #state: 'idle' | 'unsent' | 'head' | 'body' = 'idle';
   /** The start of a head that has not come whole. */
   #partial: Buffer | undefined;
-  /** `socket.bytesWritten` before the request. */
-  #written = 0;
   #interim = 0;
   #interimBytes = 0;
   #error: Error | undefined;
@@ -46,10 +44,14 @@ export class ResponseHeads {
 
   /** A request is about to be written. */
   begin(): void {
-    this.#state = 'head';
-    this.#written = this.#socket.bytesWritten;
+    this.#state = 'unsent';
     this.#interim = 0;
     this.#interimBytes = 0;
+  }
+
+  /** Bytes of the request have been written. */
+  sent(): void {
+    if (this.#state === 'unsent') this.#state = 'head';
   }
 
   /** The exchange is over. */
@@ -80,10 +82,9 @@ export class ResponseHeads {
     for (;;) {
       const chunk = read();
       if (chunk === null || this.#state === 'body') return chunk;
-      const unasked = this.#state === 'idle' || this.#socket.bytesWritten === this.#written;
       // A response that comes before its request would answer somebody else's: response smuggling.
-      if (unasked) this.close();
-      const passed = unasked ? undefined : this.#take(chunk);
+      if (this.#state !== 'head') this.close();
+      const passed = this.#socket.destroyed ? undefined : this.#take(chunk);
       if (this.#socket.destroyed) return null;
       if (passed !== undefined) return passed;
     }
@@ -100,42 +101,40 @@ export class ResponseHeads {
         this.#keep(bytes);
         break;
       }
-      const received = bytes.subarray(0, found + HEAD_END.length);
-      const status = this.#check(received);
-      if (status === undefined) return undefined;
-      const head = withReadablePhrase(received);
+      const end = found + HEAD_END.length;
+      const status = this.#check(bytes, end);
+      const readable = withReadablePhrase(bytes);
+      // If the exchange was refused already, its error stays.
+      if (status === undefined || readable === undefined) return this.#refuse(NOT_HTTP);
       if (status >= 200) {
         this.#state = 'body';
-        if (head === received && passed.length === 0) return bytes;
-        passed.push(head, bytes.subarray(received.length));
+        if (passed.length === 0) return readable;
+        passed.push(readable);
         break;
       }
       // The gateway answers Expect: 100-continue itself, so the client waits for no other 100.
-      if (status !== 100) passed.push(head);
-      bytes = bytes.subarray(received.length);
+      if (status !== 100) passed.push(readable.subarray(0, end + readable.length - bytes.length));
+      bytes = bytes.subarray(end);
     }
     return passed.length === 0 ? undefined : Buffer.concat(passed);
   }
 
   #keep(bytes: Buffer): void {
-    const start = bytes.toString('latin1', 0, PHRASE_AT);
-    const isHttp = STATUS_LINE.test(start + SMALLEST_STATUS_LINE.slice(start.length));
-    if (!isHttp || BARE_HEAD_END.test(bytes.toString('latin1'))) this.#refuse(NOT_HTTP);
+    const isHttp = isStatusLine(bytes) && !BARE_HEAD_END.test(bytes.toString('latin1'));
+    if (!isHttp) this.#refuse(NOT_HTTP);
     else if (bytes.length > MAX_HEAD_BYTES) this.#refuse(HEAD_TOO_LARGE);
     else this.#partial = bytes;
   }
 
-  /** The status of a head that can be passed on; undefined: the exchange has ended with an error. */
-  #check(head: Buffer): number | undefined {
-    if (head.length > MAX_HEAD_BYTES) return this.#refuse(HEAD_TOO_LARGE);
-    const start = head.toString('latin1', 0, PHRASE_AT);
-    const lineEnd = head.indexOf(LF);
-    if (!STATUS_LINE.test(start) || head.indexOf(CR) !== lineEnd - 1) return this.#refuse(NOT_HTTP);
-    const status = Number(start.slice(STATUS_AT, STATUS_AT + 3));
+  /** The status of the head at the start, which is so long; undefined: the exchange has ended with an error. */
+  #check(bytes: Buffer, length: number): number | undefined {
+    if (length > MAX_HEAD_BYTES) return this.#refuse(HEAD_TOO_LARGE);
+    if (!isStatusLine(bytes)) return this.#refuse(NOT_HTTP);
+    const status = statusOf(bytes);
     if (status === 101) return this.#refuse(UNASKED_SWITCH);
     if (status >= 200) return status;
     this.#interim += 1;
-    this.#interimBytes += head.length;
+    this.#interimBytes += length;
     const tooMany = this.#interim > MAX_INTERIM || this.#interimBytes > MAX_INTERIM_BYTES;
     return tooMany ? this.#refuse(TOO_MANY_INTERIM) : status;
   }
@@ -150,21 +149,39 @@ const HEAD_TOO_LARGE = `The head of the response of the upstream is larger than 
 const UNASKED_SWITCH = 'The upstream switched protocols (101) without having been asked to.';
 const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim responses, or more than ${MAX_INTERIM_BYTES} bytes of them.`;
 
+/** Whether the bytes are a status line, or the start of one. */
+function isStatusLine(bytes: Buffer): boolean {
+  const length = Math.min(bytes.length, PHRASE_AT);
+  for (let at = 0; at < length; at += 1) {
+    const byte = bytes[at] ?? 0;
+    // Some servers leave out the space before an empty phrase.
+    if (byte < (LOWEST[at] ?? 0) || byte > (HIGHEST[at] ?? 0)) return at === PHRASE_AT - 1 && byte === CR;
+  }
+  return true;
+}
+
+function statusOf(bytes: Buffer): number {
+  const digit = (at: number): number => (bytes[STATUS_AT + at] ?? 0) - ZERO;
+  return digit(0) * 100 + digit(1) * 10 + digit(2);
+}
+
 /**
  * undici reads the reason phrase as UTF-8: with the bytes above 7F in UTF-8 it gets their Latin-1 text. A phrase with
- * control characters is dropped (RFC 9112 §4), since no client could be sent it.
+ * control characters is dropped (RFC 9112 §4), since no client could be sent it. Undefined: the line does not end with
+ * CR and LF.
  */
-function withReadablePhrase(head: Buffer): Buffer {
-  const end = head.indexOf(CR);
+function withReadablePhrase(bytes: Buffer): Buffer | undefined {
+  let end = PHRASE_AT - 1;
+  let control = false;
   let ascii = true;
-  for (let at = PHRASE_AT; at < end; at += 1) {
-    const byte = head[at] ?? 0;
-    if ((byte < SPACE && byte !== TAB) || byte === DELETE) {
-      return Buffer.concat([head.subarray(0, PHRASE_AT), head.subarray(end)]);
-    }
-    if (byte > DELETE) ascii = false;
+  for (let byte = bytes[end] ?? LF; byte !== CR; byte = bytes[end] ?? LF) {
+    if (byte === LF) return undefined;
+    control ||= (byte < SPACE && byte !== TAB) || byte === DELETE;
+    ascii &&= byte <= DELETE;
+    end += 1;
   }
-  if (ascii) return head;
-  const phrase = Buffer.from(head.toString('latin1', PHRASE_AT, end), 'utf8');
-  return Buffer.concat([head.subarray(0, PHRASE_AT), phrase, head.subarray(end)]);
+  if (bytes[end + 1] !== LF) return undefined;
+  if (ascii && !control) return bytes;
+  const phrase = control ? '' : bytes.toString('latin1', PHRASE_AT, end);
+  return Buffer.concat([bytes.subarray(0, PHRASE_AT), Buffer.from(phrase, 'utf8'), bytes.subarray(end)]);
 }
