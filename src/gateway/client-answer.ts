@@ -193,7 +193,10 @@ export class ClientAnswer implements AnswerSink, Waiter {
     const { status, phrase, headers } = this.#head;
     this.#head = undefined;
     // A client that reads this sends its next request elsewhere.
-    if (this.#plane.isEnding()) this.#res.shouldKeepAlive = false;
+    if (this.#plane.isEnding()) {
+      this.#res.shouldKeepAlive = false;
+      this.#exchange.refuseRest();
+    }
     try {
       this.#res.writeHead(status, phrase, headers);
     } catch (error) {

@@ -5,6 +5,7 @@ import type { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { CLIENT_CLOSED, ClientExchange } from './client-exchange.ts';
 import type { Gateway } from './gateway.ts';
+import { lingerOn } from './linger.ts';
 import { sendRawProblem } from './problem.ts';
 import { RequestBoundary } from './request-boundary.ts';
 import { requestIdOf } from './request-id.ts';
@@ -32,6 +33,8 @@ export class ClientConnection {
   #held: Buffer = EMPTY;
   /** No further request is read. */
   #closing = false;
+  /** Bytes came behind the last request. */
+  #surplus = false;
   /** The parser failed: nothing is read at all. */
   #unreadable = false;
 
@@ -75,7 +78,7 @@ export class ClientConnection {
     this.#exchange = exchange;
     if (isLast(req, res)) {
       res.shouldKeepAlive = false;
-      this.#closing = true;
+      this.#close();
     }
     res.once('close', () => this.#onLeft(exchange));
     void this.#gateway.handle(exchange);
@@ -113,8 +116,19 @@ export class ClientConnection {
   }
 
   #close(): void {
+    if (this.#closing) return;
     this.#closing = true;
+    this.#surplus = this.#held.length > 0;
     this.#held = EMPTY;
+    const socket = this.#socket;
+    if (socket.isPaused()) socket.resume();
+    const { destroySoon } = socket;
+    // Node calls this behind the last response. To close while bytes of the client are unread resets the connection,
+    // and the client can lose the response.
+    socket.destroySoon = () => {
+      if (!this.#surplus && this.#exchange?.req.complete !== false) destroySoon.call(socket);
+      else lingerOn(socket.end());
+    };
   }
 
   get #takesBytes(): boolean {
@@ -137,7 +151,10 @@ export class ClientConnection {
   }
 
   #hold(bytes: Buffer): void {
-    if (this.#closing) return;
+    if (this.#closing) {
+      this.#surplus = true;
+      return;
+    }
     this.#held = bytes;
     // Read on for a while: that is how the gateway learns that the client has left.
     if (bytes.length >= MOST_HELD) this.#socket.pause();

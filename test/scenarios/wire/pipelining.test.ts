@@ -188,3 +188,25 @@ describe('nothing is read behind a request that says close', () => {
     expect((await client.answer()).body.toString()).toBe('/b');
   });
 });
+
+test('a client that goes on sending behind its last request reads the whole response', async () => {
+  const client = await connect(scene().gateway.port);
+  const errors: unknown[] = [];
+  client.socket.on('error', (error) => errors.push(error));
+  const begun = new Promise<void>((resolve) => {
+    onSlow = resolve;
+  });
+  await client.send(get('/slow', 'Connection: close\r\n'), Buffer.alloc(2 ** 20));
+  await begun;
+  let sending = true;
+  const surplus = (async () => {
+    while (sending) await client.send(Buffer.alloc(2 ** 16));
+  })();
+  slow[0]?.end(Buffer.alloc(2 ** 20));
+  expect((await client.answer()).body.length).toBe('begun '.length + 2 ** 20);
+  expect((await client.end()).toString()).toBe('');
+  sending = false;
+  await surplus;
+  expect(errors).toEqual([]);
+  expect(seen).toEqual(['GET /slow']);
+});
