@@ -1,4 +1,5 @@
 import type { Log } from '../base/log.ts';
+import type { AuditOptions } from './options.ts';
 import type { Waiter } from './pending.ts';
 import type { RecentRecords } from './recent.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
@@ -31,6 +32,8 @@ export interface Audit {
   missed(): void;
   outcome(facts: OutcomeFacts): void;
   admin(event: string, details: AdminDetails): void;
+  /** Records from now on these parameters by value, and these values as pseudonyms. */
+  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'>): void;
   /** Writes what is left and ends the log; its last record is an admin record of that event. */
   close(event?: 'stop'): Promise<void>;
 }
@@ -65,6 +68,7 @@ export const noAudit: Audit = {
   missed() {},
   outcome() {},
   admin() {},
+  configure() {},
   close: () => Promise.resolve(),
 };
 

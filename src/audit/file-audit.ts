@@ -51,9 +51,10 @@ class FileAudit implements Audit {
   readonly #externals: AuditExternals;
   readonly #journal: Journal;
   readonly #chain: ChainWriter;
-  readonly #byValue: ReadonlySet<string>;
+  readonly #keys: AuditKeys;
+  #byValue: ReadonlySet<string> = new Set();
   readonly #text: RecordText;
-  readonly #pseudonyms: Pseudonyms | undefined;
+  #pseudonyms: Pseudonyms | undefined;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #upkeep: Upkeep;
   readonly #departure = new Departure();
@@ -71,8 +72,8 @@ class FileAudit implements Audit {
     this.#externals = externals;
     this.#chain = chain;
     this.#text = new RecordText(options.replica);
-    this.#pseudonyms = options.pseudonymise.includes('address') ? new Pseudonyms(keys) : undefined;
-    this.#byValue = new Set(options.parameters);
+    this.#keys = keys;
+    this.configure(options);
     this.#journal = new Journal(
       chain,
       recovered.nextSeq,
@@ -152,6 +153,12 @@ class FileAudit implements Audit {
     await this.#externals.sink?.close();
     await this.#upkeep.idle;
     this.#logHead();
+  }
+
+  configure({ parameters, pseudonymise }: Pick<AuditOptions, 'parameters' | 'pseudonymise'>): void {
+    this.#byValue = new Set(parameters);
+    if (!pseudonymise.includes('address')) this.#pseudonyms = undefined;
+    else this.#pseudonyms ??= new Pseudonyms(this.#keys);
   }
 
   #accessText(facts: AccessFacts): string {

@@ -49,6 +49,8 @@ export interface ChallengeKey {
   readonly credential: string;
   readonly credentialVersion: string;
   readonly egressAddress: string;
+  /** By which rules the upstream was recognised that issues the challenges. */
+  readonly trust: string;
 }
 
 /** The key as one string, without ambiguity whatever its parts hold. */
@@ -59,6 +61,7 @@ export function serializeKey(key: ChallengeKey): string {
     key.credential,
     key.credentialVersion,
     key.egressAddress,
+    key.trust,
   ]);
 }
 

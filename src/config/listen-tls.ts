@@ -61,6 +61,17 @@ export async function readListenTls(section: Listen['tls']): Promise<ReadListenT
   return { tls, findings, warnings: expiry(validToDate) };
 }
 
+/** Whether somebody whose connection stands under `before` might not get one under `after`. */
+export function trustsLess(before: ListenTls, after: ListenTls): boolean {
+  if (before.minVersion < after.minVersion) return true;
+  const kept = new Set(fingerprintsIn(after.clientCa));
+  return fingerprintsIn(before.clientCa).some((fingerprint) => !kept.has(fingerprint));
+}
+
+function fingerprintsIn(pem: string | undefined): string[] {
+  return (certificatesIn(pem ?? '') ?? []).map(({ fingerprint256 }) => fingerprint256);
+}
+
 interface Part<T> {
   readonly text: string;
   readonly value: T;

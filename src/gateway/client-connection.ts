@@ -101,6 +101,18 @@ export class ClientConnection {
     this.#refuseMessage(error, requestIdOf(headers['x-request-id']), 'CONNECT');
   }
 
+  /** Takes no further request, since the rules by which the connection was opened hold no more. */
+  retire(): void {
+    this.#close();
+    const res = this.#exchange?.res;
+    if (res === undefined || res.closed) {
+      this.#socket.destroySoon();
+      return;
+    }
+    if (!res.headersSent) res.shouldKeepAlive = false;
+    res.once('close', () => this.#socket.destroySoon());
+  }
+
   /** Refuses what is no request that the gateway handles. */
   #refuseMessage(error: GatewayError, requestId: string, method: string): void {
     if (this.#closing) return;

@@ -12,7 +12,7 @@ import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
-import type { ListenTls } from '../config/listen-tls.ts';
+import { type ListenTls, trustsLess } from '../config/listen-tls.ts';
 import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
@@ -40,11 +40,13 @@ export class Listener {
   readonly #tlsServer: TlsServer | undefined;
   readonly #headerSize: number;
   readonly #gateway: Gateway;
-  readonly #connections = new WeakMap<Duplex, ClientConnection>();
+  readonly #connections = new Map<Duplex, ClientConnection>();
+  #tls: ListenTls | undefined;
 
   constructor(gateway: Gateway, options: ListenerOptions) {
     this.#gateway = gateway;
     this.#headerSize = options.headerSize;
+    this.#tls = options.tls;
     const settings = serverOptions(options);
     if (options.tls !== undefined) {
       // Unverified certificates get as far as the gateway, whose answer says what is wrong with them.
@@ -86,9 +88,16 @@ export class Listener {
     return this.#server.address() as AddressInfo;
   }
 
-  /** Another certificate for the connections that come from now on; the others go on with theirs. */
+  /**
+   * Another certificate for the connections that come from now on; the others go on with theirs, unless an authority
+   * of clients counts no more or older protocols are refused: then they take no further request.
+   */
   renewTls(tls: ListenTls): void {
-    this.#tlsServer?.setSecureContext(secureContext(tls));
+    if (this.#tlsServer === undefined || this.#tls === undefined) return;
+    this.#tlsServer.setSecureContext(secureContext(tls));
+    const restricts = trustsLess(this.#tls, tls);
+    this.#tls = tls;
+    if (restricts) for (const connection of this.#connections.values()) connection.retire();
   }
 
   /**
@@ -126,6 +135,7 @@ export class Listener {
     }
     const connection = new ClientConnection(socket, parse, this.#gateway);
     this.#connections.set(socket, connection);
+    socket.once('close', () => this.#connections.delete(socket));
     socket.removeListener('data', parse);
     socket.on('data', (chunk: Buffer) => connection.receive(chunk));
   }

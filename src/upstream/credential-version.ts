@@ -20,6 +20,7 @@ import type { UpstreamRequest } from './signing.ts';
 import { type AnswerSink, nowhere } from './sink.ts';
 import { Standing } from './standing.ts';
 import { enterTraced } from './traced-exchange.ts';
+import { trustOf, type UpstreamTls } from './upstream-tls.ts';
 import { VerdictGate } from './verdict-gate.ts';
 
 /** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
@@ -30,6 +31,7 @@ export interface VersionOptions {
   readonly deployment: string;
   readonly origin: string;
   readonly egress: Egress;
+  readonly tls: UpstreamTls;
   readonly algorithms: readonly AlgorithmName[];
   /** How nonces are used; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
@@ -99,6 +101,7 @@ export class CredentialVersion {
         credential: credential.name,
         credentialVersion: credential.version,
         egressAddress: egressAddress(egress),
+        trust: trustOf(options.tls),
       }),
       credential,
       algorithms: options.algorithms,

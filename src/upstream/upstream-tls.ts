@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { Secret } from '../base/secret.ts';
 
@@ -29,6 +30,11 @@ export interface TlsSeen {
   readonly issuer: string;
   /** When its certificate expires, in Unix milliseconds. */
   readonly expiresAt: number;
+}
+
+/** Names the rules by which an upstream is recognised: a nonce that came under others is not used under these. */
+export function trustOf({ ca = '', minVersion, serverName = '', pins }: UpstreamTls): string {
+  return hash('sha256', JSON.stringify([ca, minVersion, serverName, pins.toSorted()]));
 }
 
 /** Read once: each connection would parse the certificates again. */
