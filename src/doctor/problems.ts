@@ -151,6 +151,11 @@ export const problems = {
     mark: 'fail',
     advice: 'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
   },
+  'redis-unsigned': {
+    mark: 'warn',
+    advice:
+      'Give redis.keyFile the same key on all gateways, or see that nobody else can write to this Redis (docs/redis.md).',
+  },
   'audit-missing': {
     mark: 'warn',
     advice: 'Correct audit.directory if this is not what you mean: the gateway makes it at its start.',

@@ -8,7 +8,7 @@ import { type Finding, fine, wrong } from './finding.ts';
 /** How long Redis may take to be there, in milliseconds; the first attempt to connect may fail. */
 const GRACE_MS = 2_000;
 
-/** Whether Redis is there, takes writes and passes messages on, as the gateway's own pulse finds it. */
+/** Whether Redis is there, takes writes and passes messages on, as the gateway's own pulse finds it, and who is believed. */
 export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
   const up = Promise.withResolvers<true>();
@@ -32,7 +32,10 @@ export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<F
     const begun = clock.now();
     await link.call((commands) => commands.ping());
     const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
-    return fine('redis', `reachable, writable, answers in ${latencyMs} ms`, { latencyMs });
+    const saw = `reachable, writable, answers in ${latencyMs} ms`;
+    const signed = redis.keys.length > 0;
+    if (signed) return fine('redis', `${saw}, values are signed`, { latencyMs, signed });
+    return wrong('redis', 'redis-unsigned', `${saw}, values are not signed`, { latencyMs, signed });
   } catch (error) {
     return unusable(error instanceof Error ? error.message : problem);
   } finally {

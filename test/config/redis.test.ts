@@ -49,9 +49,10 @@ describe('redis', () => {
 
   test('is a Cluster, with user, password, prefix and authority', () => {
     const section =
-      '{ cluster: ["a:1", "b:2"], username: u, password: { value: p }, keyPrefix: "a:b", tls: { caFile: ca.pem } }';
+      '{ cluster: ["a:1", "b:2"], username: u, password: { value: p }, keyPrefix: "a:b", keyFile: keys, tls: { caFile: ca.pem } }';
     expect(redisOf(section)).toEqual({
       keyPrefix: 'a:b',
+      keyFile: '/srv/keys',
       servers: { kind: 'cluster', nodes: [at('a', 1), at('b', 2)] },
       username: 'u',
       password: { value: expect.any(Secret) },

@@ -2,6 +2,7 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
+import { storeKeys } from '../../src/challenges/value-signer.ts';
 import { examineRedis } from '../../src/doctor/redis.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
@@ -25,15 +26,24 @@ function examine({ port }: { port: number }, more: Partial<RedisOptions> = {}) {
 describe('Redis', () => {
   test('that is there takes a write that does not stay', async () => {
     const server = await start();
-    const finding = await examine(server);
+    const keys = storeKeys(new Secret('a'.repeat(64)));
+    const finding = await examine(server, { keys });
     expect(finding).toEqual({
       check: 'redis',
       mark: 'ok',
-      saw: expect.stringMatching(/^reachable, writable, answers in [\d.]+ ms$/),
-      facts: { latencyMs: expect.any(Number) },
+      saw: expect.stringMatching(/^reachable, writable, answers in [\d.]+ ms, values are signed$/),
+      facts: { latencyMs: expect.any(Number), signed: true },
     });
-    const keys = (await server.command('KEYS', '*')) as string[];
-    for (const key of keys) expect(await server.command('PTTL', key)).toBeGreaterThan(0);
+    const places = (await server.command('KEYS', '*')) as string[];
+    for (const key of places) expect(await server.command('PTTL', key)).toBeGreaterThan(0);
+  });
+
+  test('whose values nobody signs is a warning', async () => {
+    expect(await examine(await start())).toMatchObject({
+      mark: 'warn',
+      problem: 'redis-unsigned',
+      facts: { signed: false },
+    });
   });
 
   test('that is not there', async () => {

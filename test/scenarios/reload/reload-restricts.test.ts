@@ -6,12 +6,15 @@ import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { connect, type TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
+import type { AuditOptions } from '../../../src/audit/options.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { setupFor, type TestDeployment, type TopLevel } from '../../support/running-gateway.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
+const folders = useFolders();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
@@ -51,8 +54,9 @@ async function setScene(
   behaviour: BehaviourChange = {},
   settings: Record<string, unknown> = {},
   top: TopLevel = {},
+  audit?: AuditOptions,
 ): Promise<Scene> {
-  const pair = await openPair({ behaviour, settings, top });
+  const pair = await openPair({ behaviour, settings, top, ...(audit && { audit }) });
   closing.push(() => pair.close());
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   closing.push(() => agent.destroy());
@@ -383,4 +387,22 @@ describe('a client certificate', () => {
     expect((await underWay).status).toBe(200);
     await ended;
   });
+});
+
+test('a parameter is recorded by value, and an address in the open, until the reload that says otherwise', async () => {
+  const folder = await folders();
+  const section = { directory: folder, keyFile: 'unused' };
+  const { ask, gateway, reload } = await setScene({}, {}, {}, auditOptions(folder));
+  await ask({ target: '/echo?ids=one' });
+  await reload({}, { audit: { ...section, pseudonymise: ['address'] } });
+  await ask({ target: '/echo?ids=two' });
+  await reload({}, { audit: { ...section, parameters: ['ids'] } });
+  await ask({ target: '/echo?ids=three' });
+  await gateway.close();
+  const records = (await recordsIn(folder)).filter(({ kind }) => kind === 'access');
+  expect(records.map(({ parameters, address }) => [parameters, address])).toEqual([
+    [{ ids: 'one' }, '127.0.0.1'],
+    [{ ids: null }, expect.stringMatching(/^hmac:/)],
+    [{ ids: 'three' }, '127.0.0.1'],
+  ]);
 });
