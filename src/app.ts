@@ -199,7 +199,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         gateway.configure(options);
         limit();
         renew(next.listenTls);
-        if (next.config.audit !== undefined) audit.configure(next.config.audit);
+        audit.configure(next.config.audit);
         configuredAt = Date.now();
         const pause = slices();
         for (const each of built) {

@@ -32,8 +32,8 @@ export interface Audit {
   missed(): void;
   outcome(facts: OutcomeFacts): void;
   admin(event: string, details: AdminDetails): void;
-  /** Records from now on these parameters by value, and these values as pseudonyms. */
-  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'>): void;
+  /** Records from now on these parameters by value, and these values as pseudonyms; undefined: as before. */
+  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void;
   /** Writes what is left and ends the log; its last record is an admin record of that event. */
   close(event?: 'stop'): Promise<void>;
 }

@@ -155,9 +155,10 @@ class FileAudit implements Audit {
     this.#logHead();
   }
 
-  configure({ parameters, pseudonymise }: Pick<AuditOptions, 'parameters' | 'pseudonymise'>): void {
-    this.#byValue = new Set(parameters);
-    if (!pseudonymise.includes('address')) this.#pseudonyms = undefined;
+  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void {
+    if (options === undefined) return;
+    this.#byValue = new Set(options.parameters);
+    if (!options.pseudonymise.includes('address')) this.#pseudonyms = undefined;
     else this.#pseudonyms ??= new Pseudonyms(this.#keys);
   }
 
