@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Steps } from '../base/steps.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
@@ -5,6 +6,7 @@ import { credentialsOf } from '../config/deployment.ts';
 import type { ListenTls } from '../config/listen-tls.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { canonicalHost } from '../gateway/browsers.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
@@ -71,7 +73,17 @@ export function gatewayOptions(
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  return { identification, routes: new Routes(routes), logRequests: config.log.requests };
+  const { hosts } = config.listen;
+  const known = hosts && [
+    ...hosts,
+    ...Object.values(config.deployments).flatMap(({ match }) => match.host ?? []),
+  ];
+  return {
+    identification,
+    routes: new Routes(routes),
+    hosts: known && new Set(known.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host))),
+    logRequests: config.log.requests,
+  };
 }
 
 /** The credentials that a deployment's requests use. */

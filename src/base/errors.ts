@@ -15,6 +15,7 @@ const table = {
   'client-forbidden': { status: 403, title: 'Client forbidden', proxyError: 'http_request_denied' },
   'site-unknown': { status: 403, title: 'Site unknown', proxyError: 'http_request_denied' },
   'operation-unlisted': { status: 403, title: 'Operation unlisted', proxyError: 'http_request_denied' },
+  'cross-site': { status: 403, title: 'Cross-site request', proxyError: 'http_request_denied' },
   'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
   'connect-unsupported': {
     status: 405,
@@ -22,9 +23,16 @@ const table = {
     proxyError: 'http_request_denied',
     headers: ['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
   },
+  'method-unsupported': {
+    status: 405,
+    title: 'Method unsupported',
+    proxyError: 'http_request_denied',
+    headers: ['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
+  },
   'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
   'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
   'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
+  'host-unknown': { status: 421, title: 'Host unknown', proxyError: 'http_request_denied' },
   'rate-limited': { status: 429, title: 'Rate limited', proxyError: 'http_request_denied' },
   'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
   'client-timeout': {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import {
   bindAddress,
+  clientHost,
   duration,
   fileName,
   listOf,
@@ -52,6 +53,7 @@ export const listenSchema = (folder: string) =>
     {
       ...listener(8080),
       tls: tls(folder).exactOptional(),
+      hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]').exactOptional(),
       trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]').default([]),
       forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded']).default('X-Forwarded-For'),
       limits: limits().prefault({}),

@@ -113,6 +113,13 @@ export const hostName = (): z.ZodType<string> =>
     (host) => host.toLowerCase(),
   );
 
+/** What stands in a Host header, without the port. */
+export const clientHost = (): z.ZodType<string> =>
+  text(
+    'a host name or an address without scheme and port, such as gateway.internal, 10.0.0.7 or ::1',
+    (value) => isHost(value) || isIPv6(value.replace(/^\[(.*)\]$/, '$1')),
+  );
+
 /** `https://host` or `https://host:port`, kept as written: it is what the request is signed for. */
 export const origin = (): z.ZodType<string> =>
   text(

@@ -20,8 +20,13 @@ export interface OfferedDeployment {
 type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json };
 type JsonObject = { readonly [key: string]: Json };
 
-/** A CONNECT is no operation, and nobody is there to see a 499. */
-const UNSEEN: readonly ErrorCode[] = ['connect-unsupported', 'client-closed', 'client-timeout'];
+/** CONNECT and TRACE are no operations, and nobody is there to see a 499. */
+const UNSEEN: readonly ErrorCode[] = [
+  'connect-unsupported',
+  'method-unsupported',
+  'client-closed',
+  'client-timeout',
+];
 
 /** Regular expressions (ECMA-262) of the forms that have one. */
 const PATTERNS: Readonly<Record<string, string>> = {

@@ -36,3 +36,21 @@ export function checkFraming(
     throw new GatewayError('bad-request', 'The Host header is not a host and port.');
   }
 }
+
+/**
+ * Refuses what no upstream is to get: servers answer TRACE with the request that they got, so with the Authorization
+ * that the gateway added (RFC 9110 §9.3.8).
+ * @throws GatewayError `method-unsupported`
+ */
+export function checkMethod({ method, headers }: IncomingMessage): void {
+  if (method === 'TRACE') {
+    throw new GatewayError('method-unsupported', 'TRACE is not supported: it would show the credential.');
+  }
+  // RFC 9110 §7.6.2: such a request is not for the upstream.
+  if (method === 'OPTIONS' && headers['max-forwards'] === '0') {
+    throw new GatewayError(
+      'method-unsupported',
+      'The gateway has no options of its own: leave out Max-Forwards.',
+    );
+  }
+}

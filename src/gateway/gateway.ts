@@ -12,10 +12,11 @@ import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { checkHost, checkSite } from './browsers.ts';
 import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { FaultLog, type RecentFault } from './fault-log.ts';
-import { checkFraming } from './framing.ts';
+import { checkFraming, checkMethod } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
@@ -38,6 +39,8 @@ export interface Deployment {
 export interface GatewayOptions {
   readonly identification: Identification;
   readonly routes: Routes<Deployment>;
+  /** Names that clients may call the gateway by, from `canonicalHost`; undefined: any. */
+  readonly hosts: ReadonlySet<string> | undefined;
   /** Whether each request gets a line in the log. */
   readonly logRequests: boolean;
 }
@@ -125,9 +128,12 @@ export class Gateway {
       this.#admit();
       const target = parseTarget(req.url ?? '', req.headers.host);
       trail.aimedAt(target.path);
+      checkMethod(req);
+      checkHost(this.#options.hosts, target);
       const identified = this.#options.identification.identify(req);
-      const { client, address } = identified instanceof Promise ? await identified : identified;
+      const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
       trail.identified(client.id, address);
+      if (ambient) checkSite(req.headers, target);
       const found = this.#options.routes.find(target);
       trail.routed(found.name, found.address);
       exchange.idleMs = found.upstream.options.timeouts.idle;

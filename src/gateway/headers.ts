@@ -22,12 +22,35 @@ const NOT_OUTBOUND: ReadonlySet<string> = new Set([
   'proxy-authorization',
   'cookie',
   'x-api-key',
+  'cookie2',
   'forwarded',
+  'x-forwarded',
+  'x-forwarded-by',
+  'x-forwarded-client-cert',
   'x-forwarded-for',
   'x-forwarded-host',
   'x-forwarded-port',
+  'x-forwarded-prefix',
   'x-forwarded-proto',
+  'x-forwarded-scheme',
+  'x-forwarded-server',
+  'x-forwarded-ssl',
+  'x-original-forwarded-for',
+  'x-original-host',
   'x-real-ip',
+  'x-client-ip',
+  'x-cluster-client-ip',
+  'x-remote-addr',
+  'x-remote-ip',
+  'client-ip',
+  'true-client-ip',
+  'cf-connecting-ip',
+  'cf-connecting-ipv6',
+  'fastly-client-ip',
+  'x-appengine-user-ip',
+  'x-azure-clientip',
+  'x-azure-socketip',
+  'x-envoy-external-address',
 ]);
 
 const NOT_OUTBOUND_NOR_TRACE: ReadonlySet<string> = new Set([...NOT_OUTBOUND, ...TRACE_HEADERS]);
@@ -52,7 +75,7 @@ const VIA = '1.1 digest-gateway';
  * name, value, name, value … `keepTrace`: what the client says of its trace goes, too.
  */
 export function outboundHeaders(raw: readonly string[], httpVersion: string, keepTrace = false): string[] {
-  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE);
+  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
   headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
   return headers;
 }
@@ -88,16 +111,22 @@ export function inboundTrailers(raw: readonly string[]): [string, string][] {
   return pairs;
 }
 
-function without(raw: readonly string[], unwanted: ReadonlySet<string>): string[] {
+/** `folded`: also names with `_` for `-`. CGI and its kind make one name of both. */
+function without(raw: readonly string[], unwanted: ReadonlySet<string>, folded = false): string[] {
   const listed = connectionListed(raw);
   const kept: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     const key = name.toLowerCase();
     if (unwanted.has(key) || listed?.has(key) === true) continue;
+    if (folded && key.includes('_') && isUnwantedFolded(key.replaceAll('_', '-'), unwanted)) continue;
     kept.push(name, raw[index + 1] ?? '');
   }
   return kept;
+}
+
+function isUnwantedFolded(name: string, unwanted: ReadonlySet<string>): boolean {
+  return name === 'content-length' || unwanted.has(name);
 }
 
 /** Names that the sender's Connection header declares hop-by-hop; undefined: none. */

@@ -37,6 +37,8 @@ export interface Caller {
   readonly client: Client;
   /** Of the client itself, also behind trusted proxies; empty: they did not tell. */
   readonly address: string;
+  /** Whether nothing in the request said who it is: whatever the machine sends is taken for the client's. */
+  readonly ambient: boolean;
 }
 
 /** A trusted proxy's connection, whose requests come from anybody. */
@@ -155,7 +157,7 @@ export class Identification {
     const asked = this.#indexes.asked.first(address, certificate);
     const rank = found?.rank ?? Number.POSITIVE_INFINITY;
     const client = found?.client ?? (this.#settings.anonymous ? ANONYMOUS : undefined);
-    const unasked = client && { client, address: address?.toString() ?? '' };
+    const unasked = client && { client, address: address?.toString() ?? '', ambient: true };
     const needsHeaders = asked !== undefined && asked.rank < rank;
     return { proxied: false, address, certificate, unasked, rank, needsHeaders, latest: undefined };
   }
@@ -214,7 +216,7 @@ export class Identification {
 
 function callerOf({ client }: Ranked, origin: Origin): Caller {
   if (origin.latest?.client !== client) {
-    origin.latest = { client, address: origin.address?.toString() ?? '' };
+    origin.latest = { client, address: origin.address?.toString() ?? '', ambient: false };
   }
   return origin.latest;
 }

@@ -61,7 +61,11 @@ export class Catalogue {
   resembling(method: string, path: string): Operation | undefined {
     if (this.#folded.length === 0) return undefined;
     const asked = method === 'HEAD' ? 'GET' : method;
-    const readings = [path.toLowerCase().split('/'), foldPath(path).split('/')];
+    const folded = foldPath(path);
+    // Some frameworks take what follows the last dot for the form of the response.
+    const readings = [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')].map((each) =>
+      each.split('/'),
+    );
     return this.#folded.find(
       (template) =>
         template.operation.method === asked &&

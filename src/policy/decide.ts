@@ -15,7 +15,7 @@ import { isAmbiguous, splitTarget } from './path.ts';
 import { decodeValue, Query } from './query.ts';
 import { withoutPrefix } from './rewrite.ts';
 import type { DeploymentRules } from './rules.ts';
-import { secondTarget } from './second-target.ts';
+import { METHOD, secondTarget } from './second-target.ts';
 import { siteOf, withSite } from './site.ts';
 
 /** What is judged of a request. */
@@ -56,7 +56,7 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const { path, query } = splitTarget(target);
   const operation = operationOf(rules, client, own, request.method, path);
   const fitting = withMethod(client, withOperation(client, own, operation), request.method);
-  const unhidden = withoutSecondTarget(rules, fitting, request.headers);
+  const unhidden = withoutSecondTarget(rules, fitting, request.headers, query);
   const [rule] = unhidden;
   const checked = operation?.parameters ?? [];
   if (rule === undefined || rules.sites !== undefined || checked.length > 0 || unhidden.some(readsQuery)) {
@@ -148,10 +148,12 @@ function withoutSecondTarget(
   { unlistedOperations }: DeploymentRules,
   rules: readonly Rule[],
   headers: readonly string[],
+  query: string | undefined,
 ): readonly Rule[] {
   const denied = unlistedOperations === 'deny';
   if (!denied && !rules.some(isRestricted)) return rules;
-  const { override, form } = secondTarget(headers);
+  const { override: inHeader, form } = secondTarget(headers);
+  const override = inHeader || (query !== undefined && new Query(query).has(METHOD));
   if (!override && !form) return rules;
   const fitting = rules.filter(
     (rule) => !(override && (denied || isRestricted(rule))) && !(form && readsQuery(rule)),
@@ -160,7 +162,7 @@ function withoutSecondTarget(
   throw new GatewayError(
     'bad-request',
     override
-      ? 'The request has a header that names another method or path, such as X-HTTP-Method-Override or X-Original-URL, and what this client may do depends on both. Leave it out.'
+      ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL or _method, and what this client may do depends on both. Leave it out.'
       : 'The request has a form as its body, whose fields servers mix with the parameters of the query, and what this client may do depends on them. Send the parameters in the query.',
   );
 }

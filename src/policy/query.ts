@@ -61,6 +61,12 @@ export class Query {
     return found?.value;
   }
 
+  /** Whether any server could find such a parameter. */
+  has(name: string): boolean {
+    const folded = foldName(name);
+    return this.#pairs.some((pair) => pair.folded === folded);
+  }
+
   #add(text: string, semicolon: boolean): void {
     const equals = text.indexOf('=');
     const name = equals === -1 ? text : text.slice(0, equals);

@@ -1,11 +1,19 @@
 /** Headers that some servers and frameworks take for the method or target, instead of the request line. */
 const OVERRIDES: ReadonlySet<string> = new Set([
+  '-method',
+  'x-forwarded-method',
+  'x-forwarded-uri',
+  'x-original-method',
+  'x-original-uri',
   'x-http-method',
   'x-http-method-override',
   'x-method-override',
   'x-original-url',
   'x-rewrite-url',
 ]);
+
+/** The parameter, and of some the header, that many frameworks take for the method. */
+export const METHOD = '_method';
 
 /** Bodies whose fields many servers mix with the parameters of the query. */
 const FORMS = ['application/x-www-form-urlencoded', 'multipart/form-data'];
@@ -25,7 +33,7 @@ export function secondTarget(headers: readonly string[]): SecondTarget {
   for (let index = 0; index + 1 < headers.length; index += 2) {
     const written = headers[index] ?? '';
     // Nothing of these lengths is among them, and most headers end here.
-    if (written.length < 12 || written.length > 22) continue;
+    if ((written.length < 12 && written.length !== METHOD.length) || written.length > 22) continue;
     // CGI and its kind cannot tell the two apart.
     const name = written.toLowerCase().replaceAll('_', '-');
     if (OVERRIDES.has(name)) override = true;

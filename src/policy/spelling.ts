@@ -10,25 +10,45 @@ const OVERLONG = /[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]/g;
 /** Encodings can be put together from encodings (%%32e); each pass undoes one such step. */
 const PASSES = 3;
 
+const ASCII = /^[\0-\x7f]*$/;
 const PLAIN_NAME = /^[a-z\d_-]*$/;
 
 /** A parameter's name as the most liberal server reads it: decoded, in lower case, without `[]`. */
 export function foldName(name: string): string {
   if (PLAIN_NAME.test(name)) return name;
-  const [folded = ''] = decodeAll(name.replaceAll('+', ' ')).toLowerCase().split(/[[\0]/, 1);
+  const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.trim().replace(/[. ]/g, '_');
 }
 
 /** A path as the most liberal server reads it: decoded, in lower case, without dot and empty segments. */
 export function foldPath(path: string): string {
-  const [text = ''] = decodeAll(path).toLowerCase().split('\0', 1);
+  const [text = ''] = foldCase(decodeAll(path)).split('\0', 1);
   const kept: string[] = [];
   for (const segment of text.replaceAll('\\', '/').split('/')) {
-    const name = segment.split(';', 1)[0] ?? '';
+    const [name = ''] = segment.split(';', 1);
+    // Windows drops dots and spaces at the end of a name, and takes name::$DATA for it.
+    const plain = name.replace(/:+\$.*$/, '').replace(/[. +]+$/, '');
     if (name === '..') kept.pop();
-    else if (name !== '' && name !== '.') kept.push(name);
+    else if (plain !== '') kept.push(plain);
   }
   return `/${kept.join('/')}`;
+}
+
+/**
+ * Without case and without what looks alike: fullwidth letters, the long s and the Kelvin sign have their ASCII twins
+ * (NFKD and simple case mapping), accents and characters without width are dropped.
+ */
+function foldCase(text: string): string {
+  if (ASCII.test(text)) return text.toLowerCase();
+  const read = text.replace(/[\x80-\xff]+/g, (bytes) => {
+    const decoded = Buffer.from(bytes, 'latin1').toString('utf8');
+    return decoded.includes('\ufffd') ? bytes : decoded;
+  });
+  return read
+    .normalize('NFKD')
+    .replace(/[\p{M}\p{Default_Ignorable_Code_Point}]/gu, '')
+    .toUpperCase()
+    .toLowerCase();
 }
 
 function decodeAll(text: string): string {

@@ -13,6 +13,11 @@ test.each([
   'X-Original-URL: /echo/strict/secret',
   'X-Rewrite-URL: /echo/strict/secret',
   'X-Original-URL:',
+  'X-Original-Uri: /echo/strict/secret',
+  'X-Forwarded-Uri: /echo/strict/secret',
+  'X-Original-Method: DELETE',
+  'X_Forwarded_Method: DELETE',
+  '_method: DELETE',
 ])('%s', async (header) => {
   const before = scene.arrived();
   const answer = await scene.ask(`GET ${PART}`, header);
