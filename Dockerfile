@@ -32,6 +32,6 @@ EXPOSE 8080 8081
 # Another control port: --health-cmd, or healthcheck in Compose.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
   CMD ["node", "-e", "fetch('http://127.0.0.1:8081/livez').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-# The flag is that of the program's first line.
-ENTRYPOINT ["node", "--expose-gc", "/app/dist/cli/digest-gateway.js"]
+# The flags are those of the program's first line.
+ENTRYPOINT ["node", "--expose-gc", "--disable-sigusr1", "/app/dist/cli/digest-gateway.js"]
 CMD ["serve", "--config", "/etc/digest-gateway/gateway.yaml"]

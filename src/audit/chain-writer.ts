@@ -1,5 +1,6 @@
-import { mkdir, rename } from 'node:fs/promises';
+import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { makeFolder } from './folder.ts';
 import type { AuditKeys } from './keys.ts';
 import type { Lines } from './lines.ts';
 import { type Lock, lockFolder } from './lock.ts';
@@ -55,7 +56,7 @@ export class ChainWriter {
    */
   static async open(options: ChainOptions): Promise<{ chain: ChainWriter; recovered: Recovered }> {
     const { folder } = options;
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder);
     const lock = lockFolder(folder);
     try {
       const recovered = await recover(options);
@@ -154,7 +155,7 @@ export class ChainWriter {
   async reopen(first: number): Promise<void> {
     const { folder } = this.#options;
     const broken = this.#broken;
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder);
     if (broken !== undefined) await this.#takeBack(broken);
     // A folder that was removed took its lock along.
     this.#lock.release();

@@ -1,6 +1,8 @@
 import { hostname } from 'node:os';
+import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/file-audit.ts';
+import { objectionToFolder } from '../audit/folder.ts';
 import { auditKeys } from '../audit/keys.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Finding } from '../config/faults.ts';
@@ -17,12 +19,19 @@ export interface AuditSetup {
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
   if (section === undefined) return { options: undefined, findings: [] };
   const { keyFile, replica = replicaName(), ...options } = section;
+  const findings: Finding[] = [];
+  const folder = join(options.directory, replica);
+  const objection = await objectionToFolder(folder);
+  if (objection !== undefined) {
+    findings.push({ path: ['audit', 'directory'], message: `${folder} ${objection}` });
+  }
   try {
     const key = await readAuditKey(keyFile, reader);
-    return { options: { ...options, replica, key }, findings: [] };
+    return { options: { ...options, replica, key }, findings };
   } catch (error) {
     const message = isNativeError(error) ? error.message : 'cannot be read';
-    return { options: undefined, findings: [{ path: ['audit', 'keyFile'], message }] };
+    findings.push({ path: ['audit', 'keyFile'], message });
+    return { options: undefined, findings };
   }
 }
 

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isNativeError } from 'node:util/types';
 import { type App, type AppSetup, createApp } from '../app.ts';
 import { type Audit, type AuditSink, noAudit } from '../audit/audit.ts';
 import { type AuditOptions, openAudit } from '../audit/file-audit.ts';
@@ -9,6 +10,7 @@ import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { openTracing } from '../tracing/tracing.ts';
+import { CommandError } from './command-error.ts';
 import { spentMemory } from './spent-memory.ts';
 import { openStream } from './stream-place.ts';
 import { startTracing } from './tracing.ts';
@@ -62,7 +64,8 @@ async function auditFor(
     return await openAudit(options, { log, ...(sink && { sink }) });
   } catch (error) {
     await sink?.close();
-    throw error;
+    // What check could not see, such as a disk that is full, or another gateway that writes there.
+    throw new CommandError(2, `audit.directory: ${isNativeError(error) ? error.message : error}`, error);
   }
 }
 

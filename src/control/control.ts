@@ -43,6 +43,19 @@ export interface ControlOptions {
   readonly onError: (error: unknown) => void;
 }
 
+/** Most connections at a time. */
+const CONNECTIONS = 1_000;
+/** How long nothing may come or go on a connection while there is a request, in milliseconds. */
+const IDLE_MS = 30_000;
+/** How long one response may take, but for the events of the console, in milliseconds. */
+const RESPONSE_MS = 60_000;
+const SERVER = {
+  headersTimeout: 10_000,
+  requestTimeout: 20_000,
+  keepAliveTimeout: 5_000,
+  connectionsCheckingInterval: 1_000,
+} as const;
+
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const SECURITY = helmet({
   contentSecurityPolicy: {
@@ -81,6 +94,13 @@ export class ControlPlane {
     const app = express();
     app.disable('x-powered-by');
     app.use(SECURITY);
+    app.use((req, res, next) => {
+      if (req.path !== '/api/events') {
+        const timer = setTimeout(() => res.destroy(), RESPONSE_MS).unref();
+        res.once('close', () => clearTimeout(timer));
+      }
+      next();
+    });
     app.get('/livez', (_req, res) => {
       res
         .status(options.live() ? 200 : 503)
@@ -120,7 +140,10 @@ export class ControlPlane {
       onError(error);
       res.sendStatus(500);
     });
-    this.#server = createServer(app);
+    this.#server = createServer(SERVER, app);
+    this.#server.maxConnections = CONNECTIONS;
+    // A connection on which nothing moves, also when the other side does not read.
+    this.#server.setTimeout(IDLE_MS);
   }
 
   /** Resolves once the port is open; rejects when it cannot be. */

@@ -1,12 +1,14 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { RateLimiterMemory } from 'rate-limiter-flexible';
 
-/** Wrong tokens from one address before it has to wait, and how long, in seconds. */
+/** Wrong tokens from one address before the next one is told to wait, and how long, in seconds. */
 const FAILURES = 10;
 const WAIT_SECONDS = 60;
+/** Addresses share so many counts, so that the memory for them has an end. */
+const COUNTS = 4096;
 const SESSION_MS = 12 * 3_600_000;
 
-/** `right`; `wrong`; or seconds to wait until the next one is looked at. */
+/** `right`; `wrong`; or, for one wrong token too many, seconds to wait. */
 export type Verdict = 'right' | 'wrong' | number;
 
 /** Knows the token of the control plane by its hash, and who has shown it. */
@@ -21,13 +23,15 @@ export class Guard {
     this.#tokenHash = Buffer.from(tokenSha256, 'hex');
   }
 
+  /** The right token passes however many wrong ones came: others may share its address. */
   async tryToken(token: string, address: string): Promise<Verdict> {
-    const failures = await this.#failures.get(address);
+    if (timingSafeEqual(createHash('sha256').update(token).digest(), this.#tokenHash)) return 'right';
+    const count = this.#seal(address).readUInt32BE() % COUNTS;
+    const failures = await this.#failures.get(count);
     if (failures !== null && failures.consumedPoints >= FAILURES) {
       return Math.ceil(failures.msBeforeNext / 1000);
     }
-    if (timingSafeEqual(createHash('sha256').update(token).digest(), this.#tokenHash)) return 'right';
-    await this.#failures.penalty(address);
+    await this.#failures.penalty(count);
     return 'wrong';
   }
 

@@ -1,0 +1,48 @@
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { gateway } from './gateway-process.ts';
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'audit-directory-'));
+  await writeFile(join(folder, 'key'), 'ab'.repeat(32), { mode: 0o600 });
+  await writeFile(join(folder, 'file'), '');
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const SECRETS = { U: 'user', P: 'word' };
+
+async function configured(directory: string): Promise<string> {
+  const file = join(folder, 'gateway.yaml');
+  const audit = `audit: { directory: ${directory}, replica: r, keyFile: key }`;
+  const ports = 'listen: { port: 0 }\ncontrol: { port: 0 }';
+  await writeFile(file, [CREDENTIALS, DEPLOYMENTS, CLIENTS, audit, ports].join('\n'));
+  return file;
+}
+
+test.each([
+  ['/proc/audit', '/proc/audit/r cannot be made: /proc belongs to the kernel; name another one'],
+  ['/sys/audit', '/sys/audit/r cannot be made: /sys belongs to the kernel; name another one'],
+  [
+    'file',
+    'FOLDER/file/r cannot be written to: FOLDER/file/r is not a folder, or leads through a file; name another folder',
+  ],
+])(
+  'check and serve say in one sentence why %s is no directory for the audit log',
+  async (directory, wanted) => {
+    const file = await configured(directory);
+    const line = `${file}:4:21 audit.directory: ${wanted.replaceAll('FOLDER', folder)}\n`;
+    const check = await gateway(['check', '--config', file], SECRETS);
+    expect([check.status, check.stdout]).toEqual([2, line]);
+    const serve = await gateway(['serve', '--config', file], SECRETS);
+    expect([serve.status, serve.stderr]).toEqual([2, line]);
+  },
+);
+
+test('check leaves nothing behind in a directory that can be made', async () => {
+  const { status } = await gateway(['check', '--config', await configured('new/audit')], SECRETS);
+  expect([status, await readdir(folder)]).toEqual([0, ['file', 'gateway.yaml', 'key']]);
+});
