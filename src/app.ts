@@ -19,7 +19,7 @@ import type { Log } from './base/log.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
 import { runAtOnce, runInSlices, slices } from './base/steps.ts';
 import { NoncePools } from './challenges/pools.ts';
-import type { NoncePolicy } from './challenges/store.ts';
+import { NONCE_POLICIES, type NoncePolicy } from './challenges/store.ts';
 import type { ListenTls } from './config/listen-tls.ts';
 import { CONSOLE_PACE, type ConsolePace } from './control/console.ts';
 import { ControlPlane, type Readiness } from './control/control.ts';
@@ -75,19 +75,25 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   const store = openStore(setup.redis, metrics, log, (up) => {
     storeUp = up;
   });
-  const onPolicyStep = (deployment: string, policy: NoncePolicy): void => {
+  const onPolicyStep = (deployment: string, policy: NoncePolicy, from: NoncePolicy): void => {
     metrics.noncePolicySteps.inc({ deployment, policy });
-    log.warn(
-      { deployment, policy },
-      'the upstream refuses nonces that are used as before: more careful from now on',
-    );
-    audit.admin('nonce-policy', { deployment, policy });
+    if (NONCE_POLICIES.indexOf(policy) > NONCE_POLICIES.indexOf(from)) {
+      log.warn(
+        { deployment, policy, from },
+        'nonce reuse refused by the upstream; switching to a stricter policy',
+      );
+    } else {
+      log.info(
+        { deployment, policy, from },
+        'nonce reuse accepted by the upstream; switching to a freer policy',
+      );
+    }
+    audit.admin('nonce-policy', { deployment, policy, from });
   };
-  const onNoncesApart = (deployment: string): void => {
-    log.warn(
-      { deployment },
-      'the upstream refuses nonces that another process obtained: not shared from now on',
-    );
+  const onCrossProcess = (deployment: string, works: boolean): void => {
+    if (works)
+      log.info({ deployment }, 'nonces of other processes accepted by the upstream; sharing them again');
+    else log.warn({ deployment }, 'nonces of other processes refused by the upstream; not sharing them');
   };
   const onRotation = (rotation: DeploymentRotation): void => {
     tellRotation(rotation, metrics, log);
@@ -95,7 +101,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
   };
   const onStanding = ({ refused, ...which }: CredentialNews): void =>
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
-  const told = { onPolicyStep, onNoncesApart, onRotation, onStanding };
+  const told = { onPolicyStep, onCrossProcess, onRotation, onStanding };
   const pools = new NoncePools(store);
   const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
   const upstreamExternals = { pools, clock, metrics, tracing, bodyMemory, ...told };

@@ -1,52 +1,61 @@
 import type { Clock } from '../base/clock.ts';
+import { CrossProcessReuse } from './cross-process-reuse.ts';
 import { Lifetime } from './lifetime.ts';
-import type { Nonce } from './nonce.ts';
-import { Portability } from './portability.ts';
+import type { Nonce, NonceAttempt } from './nonce.ts';
 import type { Replicas } from './replicas.ts';
+import { ReusePolicy } from './reuse-policy.ts';
 import type { Learned, NoncePolicy } from './store.ts';
-import { Tolerance } from './tolerance.ts';
 
 export interface LearningOptions {
   readonly replicas: Replicas;
   readonly clock: Clock;
   /** `auto`: learned from refusals. */
   readonly policy: NoncePolicy | 'auto';
-  /** Told of a step of the policy that was learned here. */
-  readonly onStep: (policy: NoncePolicy) => void;
-  /** Told when the nonces of other processes turn out to be of no use here. */
-  readonly onApart: () => void;
+  /** Called after a step of the policy that was learned here. */
+  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
+  /** Called when it was learned here that nonces of other processes are of use, or are not. */
+  readonly onCrossProcess: (works: boolean) => void;
 }
 
 /** What is learned about an upstream's nonces from those it accepts and refuses, here and in other processes. */
 export class Learning {
-  readonly lifetime = new Lifetime();
+  readonly lifetime: Lifetime;
   readonly #options: LearningOptions;
-  readonly #tolerance: Tolerance;
-  readonly #portability = new Portability();
+  readonly #policy: ReusePolicy;
+  readonly #crossProcess: CrossProcessReuse;
   /** What all of it is about. */
   #upstream: Pick<Learned, 'realm' | 'algorithm'> | undefined;
   #counted: boolean | undefined;
+  /** Nonces obtained until then may have been hit by the last event that refused one. */
+  #lastEventEnd = Number.NEGATIVE_INFINITY;
+  /** How often something was learned here. */
+  #changes = 0;
+  /** Whether the store has said what others learned. */
+  #asked = false;
 
   constructor(options: LearningOptions) {
     this.#options = options;
     const { policy, clock, onStep } = options;
-    this.#tolerance = new Tolerance({
+    const now = (): number => clock.now();
+    this.lifetime = new Lifetime(now);
+    this.#crossProcess = new CrossProcessReuse(now);
+    this.#policy = new ReusePolicy({
       policy,
-      now: () => clock.now(),
-      onStep: (step) => {
-        onStep(step);
+      now,
+      onStep: (step, from) => {
+        onStep(step, from);
         this.#tell();
       },
     });
   }
 
   get policy(): NoncePolicy {
-    return this.#tolerance.policy;
+    return this.#policy.policy;
   }
 
   /** Whether a nonce is good for other processes, and theirs here. */
   get portable(): boolean {
-    return this.#portability.portable;
+    return this.#crossProcess.works;
   }
 
   /** Whether another process can hold a nonce that serves here, as far as it is known. */
@@ -75,61 +84,147 @@ export class Learning {
     this.#tell();
   }
 
-  /** `ageMs`: when the answer to it was sent. */
-  accepted(nonce: Nonce, ageMs: number): void {
+  /** The upstream accepted an attempt. */
+  accepted({ nonce, nc, ageMs, isReuse }: NonceAttempt): void {
+    const outOfOrder = nonce.noteAccepted(nc);
+    const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
-    if (nonce.foreign) this.#portability.accepted();
+    if (this.#isOvertaken(nonce)) this.#policy.overtaken();
+    const { trial, shareable } = nonce;
+    if (isReuse) this.#policy.reused({ counted: !shareable, outOfOrder, onTrial: trial === 'policy' });
+    if (!nonce.hasCountLeftOut) nonce.trial = undefined;
+    const isNews = nonce.foreign && this.#crossProcess.accepted();
+    if (isNews) this.#options.onCrossProcess(true);
+    if (isNews || this.lifetime.ms !== ms) this.#tell();
   }
 
-  /** A nonce was refused; told once for each. */
-  refused(nonce: Nonce): void {
-    const ageMs = this.ageOf(nonce);
-    if (nonce.uses > 0) this.#refusedAfterUse(nonce, ageMs);
-    else if (nonce.foreign) this.#refusedAtOnce(nonce, ageMs);
+  /** The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. */
+  refused(attempt: NonceAttempt, stale: boolean): void {
+    const { nonce, nc } = attempt;
+    nonce.noteRefused(nc);
+    const isStep = this.policy === 'shared' && this.#isOvertaken(nonce);
+    if (isStep) this.#policy.overtaken();
+    // A server that wants each count refuses the one after an attempt that it has not seen.
+    if (isStep || nonce.retired || nonce.unanswered) return;
+    if (nonce.trial === 'policy') this.#policy.trialRefused();
+    else if (nonce.trial === 'age') this.lifetime.trialRefused();
+    else if (this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
-  /** Takes over what others learned. */
+  /** Whether a nonce is to try the freer policy now that it is given back. */
+  takePolicyTrial(): boolean {
+    if (this.#policy.beginTrial()) void this.#askForTrial();
+    return this.#policy.takeTrial();
+  }
+
+  /** Whether a nonce of another process is to be tried although they do not work here. */
+  takeCrossProcessTrial(): boolean {
+    return this.#crossProcess.takeTrial();
+  }
+
+  /** Takes over what others learned, or tells it to a store that has lost it. */
   async ask(): Promise<void> {
-    const learned = await this.#options.replicas.recall();
-    if (learned === undefined) return;
+    const isLost = await this.#recall();
+    if (isLost) await this.#write();
+  }
+
+  /** True: the store holds nothing. */
+  async #recall(): Promise<boolean> {
+    const changes = this.#changes;
+    const reply = await this.#options.replicas.recall();
+    this.#asked ||= reply !== undefined;
+    // What was learned here meanwhile is newer.
+    if (reply === undefined || changes !== this.#changes) return false;
+    const { learned } = reply;
+    if (learned === undefined) return true;
+    this.#adopt(learned);
+    return false;
+  }
+
+  #adopt(learned: Learned): void {
     const { realm, algorithm, policy, lifetimeMs } = learned;
     this.#upstream ??= { realm, algorithm };
     if (!isSame(this.#upstream, learned)) return;
-    this.#tolerance.told(policy);
+    this.#policy.told(policy);
     this.#counted = learned.counted;
-    if (!learned.portable) this.#portability.told();
-    if (lifetimeMs !== undefined) this.lifetime.told(lifetimeMs);
+    this.#crossProcess.told(learned.portable);
+    this.lifetime.told(lifetimeMs);
   }
 
-  #refusedAfterUse(nonce: Nonce, ageMs: number): void {
-    const { oldestAcceptedMs, ms: lifetimeMs } = this.lifetime;
-    this.lifetime.refused(ageMs, nonce);
+  /** Takes over what was learned with another credential, for a pool that has learned nothing. */
+  inherit(former: Learning): void {
+    if (this.#upstream !== undefined || former.#upstream === undefined) return;
+    this.#upstream = former.#upstream;
+    this.#policy.told(former.policy);
+    this.#counted = former.#counted;
+    this.#crossProcess.told(former.portable);
+    this.lifetime.told(former.lifetime.ms);
+  }
+
+  #isOvertaken(nonce: Nonce): boolean {
+    return nonce.isOutOfOrderRefused && !nonce.unanswered;
+  }
+
+  /**
+   * False: what was refused before explains this refusal, too. One event, as a flush at the upstream, hits every
+   * nonce that was issued before, and the refusals arrive for as long as such nonces are left.
+   */
+  #isNewEvent({ nonce, sentAt }: NonceAttempt): boolean {
+    if (nonce.obtainedAt <= this.#lastEventEnd) return false;
+    const now = this.#options.clock.now();
+    // A challenge that arrives within a round trip from now may have been issued before the event.
+    this.#lastEventEnd = now + (now - sentAt);
+    return true;
+  }
+
+  #learnFrom({ nonce, ageMs }: NonceAttempt, stale: boolean): void {
+    if (nonce.accepted > 0) this.#learnFromReuse(nonce, ageMs, stale);
+    else if (nonce.foreign && !stale) this.#learnFromForeign(nonce, ageMs);
+  }
+
+  #learnFromReuse(nonce: Nonce, ageMs: number, stale: boolean): void {
+    const { ms: lifetimeMs } = this.lifetime;
+    this.lifetime.refused(ageMs, nonce, stale);
     if (this.lifetime.ms !== lifetimeMs) this.#tell();
     const contested = nonce.lane.underWay > 0;
-    const { uses, shareable } = nonce;
-    const counted = !shareable;
-    this.#tolerance.refused({ ageMs, uses, contested, counted, oldestAcceptedMs, lifetimeMs });
+    const { accepted, shareable } = nonce;
+    this.#policy.refused({ ageMs, accepted, contested, counted: !shareable, stale, lifetimeMs });
   }
 
-  #refusedAtOnce(nonce: Nonce, ageMs: number): void {
-    this.#portability.refused(ageMs, this.lifetime.of(nonce));
-    if (this.portable) return;
-    this.#options.onApart();
+  #learnFromForeign(nonce: Nonce, ageMs: number): void {
+    if (!this.#crossProcess.refused(ageMs, this.lifetime.of(nonce))) return;
+    this.#options.onCrossProcess(false);
     this.#tell();
   }
 
+  /** One process at a time tries the freer policy. */
+  async #askForTrial(): Promise<void> {
+    if (await this.#options.replicas.leadTrial(this.#policy.trialMs)) this.#policy.allowTrial();
+  }
+
   #forget(): void {
-    this.#tolerance.forget();
-    this.#portability.forget();
+    this.#policy.forget();
+    this.#crossProcess.forget();
     this.lifetime.forget();
   }
 
   #tell(): void {
+    this.#changes += 1;
+    void this.#share();
+  }
+
+  async #share(): Promise<void> {
+    // Others may know more than a process that has just started.
+    if (!this.#asked) await this.#recall();
+    await this.#write();
+  }
+
+  async #write(): Promise<void> {
     if (this.#upstream === undefined) return;
     const { policy, portable } = this;
     const lifetimeMs = this.lifetime.ms;
     const counted = this.#counted ?? false;
-    void this.#options.replicas.learn({ ...this.#upstream, policy, counted, portable, lifetimeMs });
+    await this.#options.replicas.learn({ ...this.#upstream, policy, counted, portable, lifetimeMs });
   }
 }
 

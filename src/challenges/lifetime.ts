@@ -1,3 +1,5 @@
+import { TrialSchedule } from './trial-schedule.ts';
+
 /** From this share of its life on a nonce is to be renewed. */
 const AGING = 0.7;
 /** Shorter lives are no lives: nonces that serve once are refused at any age, in milliseconds. */
@@ -11,6 +13,11 @@ const INEXACT_MS = 1_000;
 /** … and how much later than it a refusal still speaks for it, as a share. */
 const SHORTLY_AFTER = 1.25;
 
+/** From this multiple of a life on a nonce that is accepted proves that nonces live longer. */
+const OUTLIVED = 1.05;
+/** A lesson that has proved true is tried once a day at last, in milliseconds. */
+const LONGEST_TRIAL_MS = 24 * 60 * 60_000;
+
 /** What a nonce says of its own life, in milliseconds; undefined: nothing. */
 export interface Hinted {
   readonly hintMs: number | undefined;
@@ -21,10 +28,19 @@ export interface Hinted {
  * expiry that a nonce carries counts once a refusal came when it said, until another speaks against it.
  */
 export class Lifetime {
+  readonly #now: () => number;
+  readonly #trials = new TrialSchedule(LONGEST_TRIAL_MS);
   #ms: number | undefined;
+  /** False: one refusal alone taught it, and the upstream did not say that age was the reason. */
+  #confirmed = false;
   #oldestAccepted = 0;
   #tooEarly = 0;
   #hint: 'unproven' | 'right' | 'wrong' = 'unproven';
+
+  /** `now`: milliseconds on a clock that never goes back. */
+  constructor(now: () => number) {
+    this.#now = now;
+  }
 
   /** The youngest age at which a nonce was refused for its age; undefined: not known. */
   get ms(): number | undefined {
@@ -47,17 +63,37 @@ export class Lifetime {
     return life !== undefined && ageMs > AGING * life;
   }
 
+  /** The age at which a nonce that is older than nonces live is worth a trial, in milliseconds. */
+  trialAge(nonce: Hinted): number {
+    return OUTLIVED * (this.of(nonce) ?? Number.POSITIVE_INFINITY);
+  }
+
+  /**
+   * True once in a while, and soon after a lesson of one refusal: one request is to try a nonce that is older than
+   * nonces live, as far as is known.
+   */
+  takeTrial(): boolean {
+    if (this.#ms === undefined || !(this.#trials.isDue(this.#now()) || !this.#confirmed)) return false;
+    this.#confirmed = true;
+    this.#trials.begin(this.#now());
+    return true;
+  }
+
   /** A nonce of this age was accepted. */
   accepted(ageMs: number, { hintMs }: Hinted): void {
     if (hintMs !== undefined && ageMs > hintMs + INEXACT_MS) this.#hint = 'wrong';
     if (ageMs <= this.#oldestAccepted) return;
     this.#oldestAccepted = ageMs;
     this.#tooEarly = 0;
-    if (this.#ms !== undefined && ageMs > this.#ms) this.#ms = undefined;
+    if (this.#ms === undefined || ageMs <= this.#ms) return;
+    this.#ms = undefined;
+    this.#trials.stop();
+    // What was refused before it said that it would expire was refused for another reason.
+    if (hintMs === undefined || ageMs <= hintMs) this.#hint = 'unproven';
   }
 
-  /** A nonce of this age, used before, was refused. */
-  refused(ageMs: number, { hintMs }: Hinted): void {
+  /** A nonce of this age, used before, was refused. `stale`: the upstream says that it expired. */
+  refused(ageMs: number, { hintMs }: Hinted, stale = false): void {
     if (ageMs < SHORTEST_LIFE_MS) return;
     if (ageMs < this.#oldestAccepted) {
       this.#tooEarly += 1;
@@ -66,14 +102,29 @@ export class Lifetime {
       this.#ms = undefined;
     }
     this.#tooEarly = 0;
+    const isNews = this.#ms === undefined || ageMs < this.#ms;
     this.#ms = Math.min(this.#ms ?? ageMs, ageMs, LONGEST_LIFE_MS);
+    if (isNews) {
+      this.#confirmed = stale;
+      this.#trials.learned(this.#now());
+    }
     if (hintMs !== undefined) this.#judge(ageMs, hintMs);
   }
 
-  /** What another process learned; counts as long as nothing speaks against it. */
-  told(ms: number): void {
-    const isLife = ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS;
-    if (isLife && ms > this.#oldestAccepted) this.#ms = Math.min(this.#ms ?? ms, ms);
+  /** The upstream refused the nonce that was tried. */
+  trialRefused(): void {
+    this.#trials.failed(this.#now());
+  }
+
+  /** What another process learned; counts unless a nonce was accepted here that was older. */
+  told(ms: number | undefined): void {
+    if (ms === this.#ms) return;
+    const isLife = ms === undefined || (ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS);
+    if (!isLife || (ms !== undefined && ms <= this.#oldestAccepted)) return;
+    this.#ms = ms;
+    this.#confirmed = true;
+    if (ms === undefined) this.#trials.stop();
+    else this.#trials.told(this.#now());
   }
 
   /** It is another upstream. */
@@ -82,6 +133,7 @@ export class Lifetime {
     this.#oldestAccepted = 0;
     this.#tooEarly = 0;
     this.#hint = 'unproven';
+    this.#trials.forget();
   }
 
   #judge(ageMs: number, hintMs: number): void {

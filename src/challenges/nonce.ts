@@ -39,8 +39,16 @@ export class Nonce implements HeldChallenge {
   readonly hintMs: number | undefined;
   /** Client requests that it served. */
   uses = 0;
+  /** What a request with it is to find out, if it does not only serve: how nonces can be used, or how long. */
+  trial: 'policy' | 'age' | undefined;
   /** Whether a younger one was asked for to take its place. */
   renewed = false;
+  /** The nc that a trial of the order left out, to be sent after the one that follows it. */
+  #leftOut: number | undefined;
+  #swapsNext = false;
+  #accepted = 0;
+  #highestAccepted = 0;
+  #lowestRefused = Number.POSITIVE_INFINITY;
   #retired = false;
   #underWay = 0;
   #onUnused: (() => void) | undefined;
@@ -58,6 +66,38 @@ export class Nonce implements HeldChallenge {
     this.hintMs = origin.hintMs;
     this.#count = origin.count ?? 0;
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
+  }
+
+  /** Attempts that the upstream accepted. */
+  get accepted(): number {
+    return this.#accepted;
+  }
+
+  /** Whether a count was refused although a higher one was accepted, whichever was told first. */
+  get isOutOfOrderRefused(): boolean {
+    return !this.shareable && this.#lowestRefused < this.#highestAccepted;
+  }
+
+  /** True between the two requests of a trial of the order. */
+  get hasCountLeftOut(): boolean {
+    return this.#leftOut !== undefined;
+  }
+
+  /** The next two counts go out in the wrong order, to see whether the upstream minds. */
+  swapNextCounts(): void {
+    this.#swapsNext = this.#leftOut === undefined;
+  }
+
+  /** The upstream accepted this nc. True: although it had accepted a higher one. */
+  noteAccepted(nc: number): boolean {
+    const isOutOfOrder = !this.shareable && nc < this.#highestAccepted;
+    this.#accepted += 1;
+    this.#highestAccepted = Math.max(this.#highestAccepted, nc);
+    return isOutOfOrder;
+  }
+
+  noteRefused(nc: number): void {
+    this.#lowestRefused = Math.min(this.#lowestRefused, nc);
   }
 
   /** True: no attempt begins with it any more, whatever becomes of those under way. */
@@ -105,20 +145,33 @@ export class Nonce implements HeldChallenge {
   }
 
   get exhausted(): boolean {
-    return this.#count >= LAST_COUNT;
+    return this.#count >= LAST_COUNT - 1;
   }
 
   /** Begins one attempt, with an nc that no other one has; undefined: the nonce is retired or exhausted. */
   begin(now: number): NonceAttempt | undefined {
     if (this.#retired || this.exhausted) return undefined;
-    this.#count += 1;
     this.#underWay += 1;
     this.lane.underWay += 1;
-    return new NonceAttempt(this, this.#count, now);
+    return new NonceAttempt(this, this.#nextCount(), now);
   }
 
-  /** The attempt is over, with a response or without; told once for each. */
-  end({ answered }: NonceAttempt): void {
+  #nextCount(): number {
+    const leftOut = this.#leftOut;
+    if (leftOut !== undefined) {
+      this.#leftOut = undefined;
+      return leftOut;
+    }
+    this.#count += 1;
+    if (!this.#swapsNext) return this.#count;
+    this.#swapsNext = false;
+    this.#leftOut = this.#count;
+    this.#count += 1;
+    return this.#count;
+  }
+
+  /** An attempt is over; `NonceAttempt` calls it once for each. */
+  end(answered: boolean): void {
     if (!answered) this.#unanswered = true;
     this.#underWay -= 1;
     this.lane.underWay -= 1;
@@ -135,14 +188,15 @@ export class NonceAttempt {
   readonly nc: number;
   /** On this process's clock. */
   readonly sentAt: number;
-  /** Whether the upstream responded, so that it has seen this nc. */
-  answered = false;
+  /** Whether the upstream had accepted the nonce before it was sent. */
+  readonly isReuse: boolean;
   #ended = false;
 
   constructor(nonce: Nonce, nc: number, sentAt: number) {
     this.nonce = nonce;
     this.nc = nc;
     this.sentAt = sentAt;
+    this.isReuse = nonce.accepted > 0;
   }
 
   /** Age of the nonce when the request was sent, in milliseconds. */
@@ -155,10 +209,10 @@ export class NonceAttempt {
     return this.nonce.lane.underWay > (this.#ended ? 0 : 1);
   }
 
-  /** The attempt is over, with a response or without. */
-  end(): void {
+  /** The attempt is over. `answered`: the upstream responded, so it has seen this nc. Only the first call counts. */
+  end(answered = false): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.nonce.end(this);
+    this.nonce.end(answered);
   }
 }

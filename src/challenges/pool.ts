@@ -1,8 +1,8 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { AdoptionGuard } from './adoption-guard.ts';
-import { FreeNonces } from './free-nonces.ts';
 import { HandshakeQueue, Opening } from './handshake-queue.ts';
+import { IdleNonces } from './idle-nonces.ts';
 import { Learning } from './learning.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
@@ -23,10 +23,10 @@ export interface PoolOptions extends NonceMakerOptions {
   readonly random: () => number;
   /** How nonces are used; `auto`: learned from refusals. */
   readonly policy: NoncePolicy | 'auto';
-  /** Told of a step of the policy that was learned here. */
-  readonly onStep: (policy: NoncePolicy) => void;
-  /** Told when it was learned here that other processes' nonces are refused: the upstream binds them. */
-  readonly onApart: () => void;
+  /** Called after a step of the policy that was learned here. */
+  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
+  /** Called when it was learned here that nonces of other processes are of use, or are not: the upstream binds them. */
+  readonly onCrossProcess: (works: boolean) => void;
   /** Asks the upstream for a newer nonce, with `open(nonce)`; undefined: nonces are not renewed ahead. */
   readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
 }
@@ -41,10 +41,12 @@ export class NoncePool {
   readonly #learning: Learning;
   readonly #maker: NonceMaker;
   /** None with the policy `shared`. */
-  readonly #free: FreeNonces;
+  readonly #idle: IdleNonces;
   readonly #renewal: Renewal | undefined;
   readonly #guard: AdoptionGuard;
   #known: Nonce | undefined;
+  /** A nonce that one request is to try when it is so old, in milliseconds. */
+  #trial: { readonly nonce: Nonce; readonly fromAge: number } | undefined;
   #closed = false;
 
   constructor(options: PoolOptions) {
@@ -52,13 +54,13 @@ export class NoncePool {
     this.#maker = new NonceMaker(options);
     const { clock, random, renew, replicas, onStep, credential, algorithms } = options;
     this.#guard = new AdoptionGuard({ credential, algorithms, now: () => clock.now() });
-    const step = (policy: NoncePolicy): void => {
-      onStep(policy);
-      this.#stopSharing();
+    const step = (policy: NoncePolicy, from: NoncePolicy): void => {
+      onStep(policy, from);
+      if (policy !== 'shared') this.#stopSharing();
     };
-    const { policy, onApart } = options;
-    this.#learning = new Learning({ replicas, clock, policy, onStep: step, onApart });
-    this.#free = new FreeNonces({ learning: this.#learning, renew });
+    const { policy, onCrossProcess } = options;
+    this.#learning = new Learning({ replicas, clock, policy, onStep: step, onCrossProcess });
+    this.#idle = new IdleNonces({ learning: this.#learning, clock, renew });
     if (renew === undefined) return;
     // Only what everybody uses needs one process to renew it for all.
     const lead = (ms: number): Promise<boolean> =>
@@ -90,26 +92,28 @@ export class NoncePool {
    * the start: no request waits for it.
    */
   async restore(former?: NoncePool): Promise<void> {
-    const learned = former && (await former.#options.replicas.recall());
-    if (learned !== undefined) await this.#options.replicas.learn(learned);
+    if (former !== undefined) this.#learning.inherit(former.#learning);
     await this.#ask();
-    if (!this.#learning.portable || this.#known !== undefined) return;
-    if (this.policy !== 'shared') return this.#restoreFree();
+    if (this.#known !== undefined) return;
+    if (this.policy !== 'shared') return this.#restoreIdle();
     const { replicas } = this.#options;
     const held = (await replicas.load()) ?? (await replicas.take());
     const nonce = held && this.#adopted(held);
-    if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
+    // A request without a nonce meets a 401 anyway, so that a trial of this one costs nothing.
+    if (nonce !== undefined && !this.#learning.portable) this.#trial = { nonce, fromAge: 0 };
+    else if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
   /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
   async adopt(): Promise<void> {
     await this.#ask();
     const held = await this.#options.replicas.load();
-    if (this.policy !== 'shared' || !this.#learning.portable || this.#closed) return;
+    if (this.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
-    if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
+    if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt))
+      this.#useForeign(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
     else if (own?.shareable === true) void this.#share(own);
   }
@@ -121,7 +125,7 @@ export class NoncePool {
    */
   async handOver(): Promise<void> {
     this.#closed = true;
-    const nonces = [...this.#free.drain(), ...(this.#known === undefined ? [] : [this.#known])];
+    const nonces = [...this.#idle.drain(), ...(this.#known === undefined ? [] : [this.#known])];
     this.#known = undefined;
     this.#renewal?.cancel();
     this.#queue.dissolve();
@@ -131,9 +135,13 @@ export class NoncePool {
   /** The nonce in use; undefined: none is known, so `enter`. */
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
-    if (this.policy !== 'shared') return this.#free.take();
+    if (this.policy !== 'shared') return this.#idle.take();
+    if (this.#trial !== undefined) {
+      const tried = this.#takeTrial();
+      if (tried !== undefined) return tried;
+    }
     if (this.#known?.exhausted === true) this.#known = undefined;
-    return this.#known;
+    return this.#known ?? this.#useIdle();
   }
 
   /**
@@ -170,20 +178,21 @@ export class NoncePool {
     return nonce.begin(this.#options.clock.now());
   }
 
-  /** The upstream refused the nonce of this attempt. A newer one, learned meanwhile, stays. */
-  refuse(attempt: NonceAttempt): void {
+  /**
+   * The upstream refused the nonce of this attempt, and called it expired (`stale`) or did not. A newer one,
+   * learned meanwhile, stays.
+   */
+  refuse(attempt: NonceAttempt, stale = false): void {
     const { nonce } = attempt;
-    attempt.answered = true;
     if (this.#known === nonce) {
       this.#known = undefined;
       this.#renewal?.cancel();
     }
-    if (nonce.foreign && nonce.uses === 0) {
+    if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
       this.#guard.refused();
       void this.#options.replicas.discard(nonce);
     }
-    // Requests that were under way together learn the same thing once.
-    if (!nonce.retired) this.#learning.refused(nonce);
+    this.#learning.refused(attempt, stale);
     nonce.retire();
   }
 
@@ -212,16 +221,16 @@ export class NoncePool {
    */
   accept(attempt: NonceAttempt, opening: Opening | undefined, nextnonce: string | undefined): void {
     const { nonce } = attempt;
-    attempt.answered = true;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (opening?.replaces === undefined) nonce.uses += 1;
-    this.#learning.accepted(nonce, attempt.ageMs);
+    const wasTaken = this.policy !== 'shared';
+    this.#learning.accepted(attempt);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
-    } else if (this.policy !== 'shared') {
-      this.#free.giveBack(nonce, next);
+    } else if (wasTaken || this.policy !== 'shared') {
+      this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
     } else if (opening !== undefined && nonce === opening.nonce) {
@@ -233,7 +242,7 @@ export class NoncePool {
   acceptUntried(opening: Opening): void {
     const { nonce } = opening;
     if (nonce === undefined || this.#closed) return;
-    if (this.policy !== 'shared') this.#free.giveBack(nonce, nonce);
+    if (this.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
     else this.#replace(opening, nonce);
   }
 
@@ -259,6 +268,7 @@ export class NoncePool {
   #stopSharing(): void {
     this.#known?.retire();
     this.#known = undefined;
+    this.#trial = undefined;
     this.#renewal?.cancel();
     this.#queue.dissolve();
   }
@@ -269,14 +279,16 @@ export class NoncePool {
     else if (!this.#learning.sharesNonces && this.#known === undefined) this.#queue.goOn();
   }
 
-  async #restoreFree(): Promise<void> {
+  async #restoreIdle(): Promise<void> {
     for (let count = 0; count < RESTORED_AT_MOST; count += 1) {
       const held = await this.#options.replicas.take();
       if (held === undefined) return;
       const nonce = this.#adopted(held);
       // One that was used already may be used no more.
       const isOver = this.policy === 'single-use' && 'count' in held && held.count > 0;
-      if (nonce !== undefined && !isOver) this.#free.adopt(nonce);
+      if (nonce !== undefined && !isOver) this.#idle.adopt(nonce);
+      // Where they do not work, one is enough to try.
+      if (!this.#learning.portable) return;
     }
   }
 
@@ -287,7 +299,7 @@ export class NoncePool {
 
   /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
   #leave(nonce: Nonce): Promise<void> {
-    if (nonce.shareable || nonce.retired || !this.#learning.portable) return Promise.resolve();
+    if (nonce.shareable || nonce.retired) return Promise.resolve();
     nonce.retire();
     const { replicas, clock } = this.#options;
     let left = Promise.resolve();
@@ -300,10 +312,40 @@ export class NoncePool {
 
   #publish(nonce: Nonce): void {
     this.#use(nonce);
-    if (nonce.shareable && this.#learning.portable) void this.#share(nonce);
+    if (nonce.shareable) void this.#share(nonce);
+  }
+
+  /** A nonce of another process serves all, or, where those do not work, is tried by one request now and then. */
+  #useForeign(nonce: Nonce): void {
+    if (this.#learning.portable) this.#use(nonce);
+    else if (this.#learning.takeCrossProcessTrial()) this.#trial = { nonce, fromAge: 0 };
+  }
+
+  /** One that is left from a stricter policy. */
+  #useIdle(): Nonce | undefined {
+    const nonce = this.#idle.take();
+    if (nonce !== undefined) this.#publish(nonce);
+    return nonce;
+  }
+
+  /** The nonce to be tried, for this request alone, if it is old enough. */
+  #takeTrial(): Nonce | undefined {
+    const trial = this.#trial;
+    if (trial === undefined || this.ageOf(trial.nonce) < trial.fromAge) return undefined;
+    this.#trial = undefined;
+    return trial.nonce.retired ? undefined : trial.nonce;
+  }
+
+  /** Keeps a nonce that a newer one replaces, if a request is to try whether it lives longer than was learned. */
+  #keepForTrial(nonce: Nonce): void {
+    const { lifetime } = this.#learning;
+    if (nonce.retired || !lifetime.isAging(this.ageOf(nonce), nonce) || !lifetime.takeTrial()) return;
+    nonce.trial = 'age';
+    this.#trial = { nonce, fromAge: lifetime.trialAge(nonce) };
   }
 
   #use(nonce: Nonce): void {
+    if (this.#known !== undefined) this.#keepForTrial(this.#known);
     this.#known = nonce;
     this.#renewal?.plan(nonce);
     this.#queue.serve(nonce);
@@ -315,6 +357,6 @@ export class NoncePool {
     const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
     const quicker = await replicas.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
-    if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
+    if (adopted !== undefined && this.#known === nonce) this.#useForeign(adopted);
   }
 }

@@ -63,10 +63,16 @@ export class Replicas {
     return (await this.#try(() => store.lead(key, ms))) ?? true;
   }
 
-  /** What was learned about the upstream before. */
-  recall(): Promise<Learned | undefined> {
+  /** Whether this process is the one to try whether what was learned still holds. */
+  async leadTrial(ms: number): Promise<boolean> {
     const { store, key } = this.#options;
-    return this.#try(() => store.recall(key));
+    return (await this.#try(() => store.lead(`${key} trial`, ms))) ?? true;
+  }
+
+  /** What was learned about the upstream before; undefined: the store does not say. */
+  recall(): Promise<{ readonly learned: Learned | undefined } | undefined> {
+    const { store, key } = this.#options;
+    return this.#try(async () => ({ learned: await store.recall(key) }));
   }
 
   async learn(learned: Learned): Promise<void> {

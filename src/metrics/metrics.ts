@@ -76,7 +76,7 @@ export class Metrics {
   readonly noncePolicy = this.#gauge('nonce_policy', '1 for the policy in force', ['deployment', 'policy']);
   readonly noncePolicySteps = this.#counter(
     'nonce_policy_steps_total',
-    'Steps to a more careful policy that this process learned; policy is the new one',
+    'Steps of the nonce policy, stricter or freer, that this process learned; policy is the new one',
     ['deployment', 'policy'],
   );
   readonly credentialState = this.#gauge(

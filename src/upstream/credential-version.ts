@@ -43,10 +43,10 @@ export interface VersionExternals {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
-  /** Told of a step of the nonce policy. */
-  readonly onPolicyStep: (deployment: string, policy: NoncePolicy) => void;
-  /** Told that nonces serve only the process that obtained them. */
-  readonly onNoncesApart: (deployment: string) => void;
+  /** Called after a step of the nonce policy. */
+  readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
+  /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
+  readonly onCrossProcess: (deployment: string, works: boolean) => void;
   /** Told when a version comes to be refused, and when it is accepted again. */
   readonly onStanding: (news: CredentialNews) => void;
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
@@ -110,8 +110,8 @@ export class CredentialVersion {
       newCnonce: () => randomBytes(16).toString('hex'),
       random: Math.random,
       policy: options.noncePolicy,
-      onStep: (policy) => externals.onPolicyStep(deployment, policy),
-      onApart: () => externals.onNoncesApart(deployment),
+      onStep: (policy, from) => externals.onPolicyStep(deployment, policy, from),
+      onCrossProcess: (works) => externals.onCrossProcess(deployment, works),
       renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
     this.pool = this.#use.pool;

@@ -152,7 +152,9 @@ export class Handshake {
     const attempt = nonce && this.#parts.pool.begin(nonce);
     this.#attempt = attempt;
     try {
-      return await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
+      const result = await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
+      attempt?.end(result.kind !== 'lost');
+      return result;
     } finally {
       attempt?.end();
     }
@@ -224,7 +226,7 @@ export class Handshake {
   /** A nonce of one's own that is refused and not stale: it is the credential that is refused. */
   #refuse(attempt: NonceAttempt, challenge: Challenge | undefined): void {
     const { pool, standing, onAttempt, onRefused } = this.#parts;
-    pool.refuse(attempt);
+    pool.refuse(attempt, challenge?.stale === true);
     // RFC 7616 §3.3: stale says that the digest was right.
     if (challenge?.stale === true) return;
     this.#doubt ??= new Doubt(this.#parts);

@@ -6,14 +6,14 @@ const says10s = { hintMs: 10_000 };
 
 describe('the lifetime of nonces', () => {
   test('is the youngest age at which one was refused', () => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     expect(lifetime.ms).toBeUndefined();
     for (const age of [450_000, 310_000, 320_000]) lifetime.refused(age, silent);
     expect(lifetime.ms).toBe(310_000);
   });
 
   test('is not learned from refusals that have another reason than age', () => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     lifetime.refused(20, silent);
     lifetime.accepted(200_000, silent);
     lifetime.refused(1_000, silent);
@@ -22,14 +22,14 @@ describe('the lifetime of nonces', () => {
   });
 
   test('is forgotten when a nonce lives longer', () => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     lifetime.refused(60_000, silent);
     lifetime.accepted(90_000, silent);
     expect(lifetime.ms).toBeUndefined();
   });
 
   test('follows an upstream that was set to a shorter one', () => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     lifetime.accepted(290_000, silent);
     lifetime.refused(300_000, silent);
     for (let count = 0; count < 3; count += 1) lifetime.refused(60_000, silent);
@@ -39,7 +39,7 @@ describe('the lifetime of nonces', () => {
 
 describe('the expiry that a nonce carries', () => {
   test('counts for each nonce once a refusal came when it said', () => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     expect(lifetime.of(says10s)).toBeUndefined();
     lifetime.refused(10_400, says10s);
     expect(lifetime.of(says10s)).toBe(10_000);
@@ -51,14 +51,14 @@ describe('the expiry that a nonce carries', () => {
     ['a refusal long after it, which proves nothing', 60_000],
     ['a refusal before it', 5_000],
   ])('does not count after %s', (_title, ageMs) => {
-    const lifetime = new Lifetime();
+    const lifetime = new Lifetime(() => 0);
     lifetime.refused(ageMs, says10s);
     expect(lifetime.of(says10s)).toBe(ageMs);
   });
 
   test('counts no more after a nonce was accepted later, or refused sooner', () => {
     for (const against of ['accepted', 'refused'] as const) {
-      const lifetime = new Lifetime();
+      const lifetime = new Lifetime(() => 0);
       lifetime.refused(10_400, says10s);
       lifetime[against](against === 'accepted' ? 11_500 : 4_000, says10s);
       expect(lifetime.of(says10s)).not.toBe(10_000);

@@ -67,7 +67,7 @@ class Fleet {
       random: this.#random,
       policy: this.#policy,
       onStep: () => {},
-      onApart: () => {},
+      onCrossProcess: () => {},
       renew: undefined,
     });
     this.#pools.push(pool);
@@ -104,14 +104,14 @@ class Fleet {
     if (ended === undefined) return;
     const { pool, attempt, opening } = ended;
     pool.accept(attempt, opening, this.#random() < 0.1 ? `${attempt.nonce.challenge.nonce}'` : undefined);
-    attempt.end();
+    attempt.end(true);
   }
 
   #refuse(): void {
     if (this.#random() < 0.7) return;
     const ended = this.#end();
     ended?.pool.refuse(ended.attempt);
-    ended?.attempt.end();
+    ended?.attempt.end(true);
   }
 
   /** A connection breaks, and the request is sent again, with the same nonce if it may be. */

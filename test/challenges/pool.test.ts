@@ -36,7 +36,7 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
     random: () => 0,
     policy: 'auto',
     onStep: () => {},
-    onApart: () => {},
+    onCrossProcess: () => {},
     wallTime: () => 0,
     renew: undefined,
   });
@@ -230,6 +230,6 @@ describe('the store', () => {
     const nonce = accepted(pool, held('n', 'auth'));
     expect(pool.reserve()).toBe(nonce);
     await pool.handOver();
-    expect(calls).toBe(5);
+    expect(calls).toBe(6);
   });
 });

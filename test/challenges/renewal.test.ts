@@ -18,7 +18,7 @@ afterEach(() => {
 function scene(lead = true) {
   const origin = { cnonce: 'c', obtainedAt: Date.now(), hintMs: undefined };
   const nonce = new Nonce(aged('n'), { username: 'u', password: new Secret('p') }, origin);
-  const lifetime = new Lifetime();
+  const lifetime = new Lifetime(() => Date.now());
   lifetime.told(LIFE_MS);
   const renewed: number[] = [];
   const renewal = new Renewal({

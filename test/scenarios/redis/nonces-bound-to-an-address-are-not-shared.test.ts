@@ -49,7 +49,9 @@ test('replicas that leave from several addresses learn to keep their nonces to t
     return values.reduce((sum, value) => sum + value, 0);
   };
   const isLearned = (): boolean =>
-    replicas.some(({ logged }) => logged.some(({ msg }) => /another process obtained/.test(String(msg))));
+    replicas.some(({ logged }) =>
+      logged.some(({ msg }) => /nonces of other processes refused/.test(String(msg))),
+    );
   await until(async () => {
     for (const replica of replicas) expect(await get(replica)).toBe(200);
     return isLearned();

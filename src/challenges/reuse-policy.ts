@@ -1,0 +1,169 @@
+import { NONCE_POLICIES, type NoncePolicy } from './store.ts';
+import { TrialSchedule } from './trial-schedule.ts';
+
+/** A nonce is young below this age, in milliseconds … */
+const YOUNG_MS = 1_000;
+/** … and below this share of its life. */
+const EARLY = 0.5;
+/** So many events within the interval move the policy one step. */
+const STRIKES = 3;
+const INTERVAL_MS = 30_000;
+
+/** A refusal of a nonce that had been accepted before; one for each event. */
+export interface ReuseRefusal {
+  /** Of the nonce when the request was sent, in milliseconds. */
+  readonly ageMs: number;
+  /** Attempts with the nonce that were accepted. */
+  readonly accepted: number;
+  /** Whether other requests with the nonce were under way. */
+  readonly contested: boolean;
+  /** Whether attempts carry a count, nc. */
+  readonly counted: boolean;
+  /** Whether the upstream says that the nonce expired. */
+  readonly stale: boolean;
+  /** How long nonces live, in milliseconds; undefined: not known. */
+  readonly lifetimeMs: number | undefined;
+}
+
+/** An attempt was accepted whose nonce had been accepted before. */
+export interface AcceptedReuse {
+  readonly counted: boolean;
+  /** Whether a higher count of the nonce was accepted before. */
+  readonly outOfOrder: boolean;
+  /** Whether the nonce tries the freer policy. */
+  readonly onTrial: boolean;
+}
+
+export interface ReusePolicyOptions {
+  /** `auto`: learned. */
+  readonly policy: NoncePolicy | 'auto';
+  /** Milliseconds on a clock that never goes back. */
+  readonly now: () => number;
+  /** Called after a step that was learned here. */
+  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
+}
+
+/**
+ * How the nonces of an upstream may be used, learned from what it accepts and refuses. Each step to a stricter
+ * policy is followed by trials of the freer one.
+ */
+export class ReusePolicy {
+  readonly #options: ReusePolicyOptions;
+  readonly #trials = new TrialSchedule();
+  #policy: NoncePolicy;
+  /** Whether the next nonce that is given back is tried the freer way. */
+  #mayTry = false;
+  /** First reuses that were refused, with none accepted in between. */
+  #refusedReuses: number[] = [];
+  /** Refusals of nonces that several requests used at once. */
+  #refusedWhenContested: number[] = [];
+
+  constructor(options: ReusePolicyOptions) {
+    this.#options = options;
+    this.#policy = options.policy === 'auto' ? 'shared' : options.policy;
+  }
+
+  get policy(): NoncePolicy {
+    return this.#policy;
+  }
+
+  /** In milliseconds: how long one process has to itself what it tries. */
+  get trialMs(): number {
+    return this.#trials.delayMs;
+  }
+
+  /** What another process learned, or this one before its start. */
+  told(policy: NoncePolicy): void {
+    if (this.#options.policy !== 'auto' || policy === this.#policy) return;
+    this.#set(policy);
+    if (policy === 'shared') this.#trials.stop();
+    else this.#trials.told(this.#options.now());
+  }
+
+  /** It is another upstream. */
+  forget(): void {
+    if (this.#options.policy === 'auto') this.#set('shared');
+    this.#trials.forget();
+  }
+
+  /** The upstream refused a count that is lower than one that it accepted: it wants them in order. */
+  overtaken(): void {
+    if (this.#policy === 'shared') this.#step(1);
+  }
+
+  /** A nonce was refused that had been accepted before. */
+  refused(refusal: ReuseRefusal): void {
+    if (this.#options.policy !== 'auto' || !isYoung(refusal)) return;
+    const { accepted, contested, counted, stale } = refusal;
+    if (accepted === 1) {
+      this.#refusedReuses = this.#withStrike(this.#refusedReuses);
+      if (this.#refusedReuses.length >= STRIKES) this.#step(1);
+    } else if (this.#policy === 'shared' && contested && counted && !stale) {
+      this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
+      if (this.#refusedWhenContested.length >= STRIKES) this.#step(1);
+    }
+  }
+
+  /** A nonce was accepted again. */
+  reused({ counted, outOfOrder, onTrial }: AcceptedReuse): void {
+    this.#refusedReuses = [];
+    if (this.#options.policy !== 'auto') return;
+    if (this.#policy === 'single-use') this.#step(-1);
+    // Without a count there is no order that requests could come out of.
+    else if (this.#policy === 'exclusive' && (outOfOrder || (onTrial && !counted))) this.#step(-1);
+  }
+
+  /** True once in a while: the caller may let this process try the freer policy (`allowTrial`). */
+  beginTrial(): boolean {
+    const now = this.#options.now();
+    if (!this.#trials.isDue(now)) return false;
+    this.#trials.begin(now);
+    return true;
+  }
+
+  allowTrial(): void {
+    this.#mayTry = this.#policy !== 'shared';
+  }
+
+  /** Whether the nonce that is given back now is to be tried the freer way; true once for each trial. */
+  takeTrial(): boolean {
+    const { policy } = this;
+    const mayTry = this.#mayTry;
+    this.#mayTry = false;
+    return mayTry && policy !== 'shared';
+  }
+
+  /** The upstream refused what was tried. */
+  trialRefused(): void {
+    this.#trials.failed(this.#options.now());
+  }
+
+  #withStrike(strikes: readonly number[]): number[] {
+    const now = this.#options.now();
+    return [...strikes.filter((at) => now - at < INTERVAL_MS), now];
+  }
+
+  #step(by: 1 | -1): void {
+    const from = this.#policy;
+    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + by];
+    if (this.#options.policy !== 'auto' || policy === undefined) return;
+    this.#set(policy);
+    const now = this.#options.now();
+    if (by === 1) this.#trials.learned(now);
+    else if (policy === 'shared') this.#trials.stop();
+    else this.#trials.begin(now);
+    this.#options.onStep(policy, from);
+  }
+
+  #set(policy: NoncePolicy): void {
+    this.#policy = policy;
+    this.#mayTry = false;
+    this.#refusedReuses = [];
+    this.#refusedWhenContested = [];
+  }
+}
+
+/** Too young for its age to be the reason, so that the reason may be the way in which it was used. */
+function isYoung({ ageMs, lifetimeMs }: ReuseRefusal): boolean {
+  return ageMs < YOUNG_MS && ageMs < EARLY * (lifetimeMs ?? YOUNG_MS / EARLY);
+}

@@ -1,0 +1,63 @@
+/** When the first trial comes, in milliseconds after the lesson; twice as long after each one that fails. */
+const FIRST_MS = 60_000;
+const LONGEST_MS = 60 * 60_000;
+
+/** When it is tried whether something that was learned about an upstream still holds. */
+export class TrialSchedule {
+  readonly #longestMs: number;
+  #delayMs = FIRST_MS;
+  #learnedAt = Number.NEGATIVE_INFINITY;
+  #at = Number.POSITIVE_INFINITY;
+
+  constructor(longestMs = LONGEST_MS) {
+    this.#longestMs = longestMs;
+  }
+
+  /** How long a trial that has begun keeps further ones away, in milliseconds. */
+  get delayMs(): number {
+    return this.#delayMs;
+  }
+
+  isDue(now: number): boolean {
+    return now >= this.#at;
+  }
+
+  /** Something was learned. A lesson soon after another one waits longer, as after a trial that failed. */
+  learned(now: number): void {
+    const isSoon = now - this.#learnedAt < this.#longestMs;
+    this.#wait(now, isSoon ? 2 * this.#delayMs : FIRST_MS);
+  }
+
+  /** Another process learned something. */
+  told(now: number): void {
+    this.#at = Math.min(this.#at, now + this.#delayMs);
+  }
+
+  /** A trial begins. One that finds nothing out is made again later. */
+  begin(now: number): void {
+    this.#at = now + this.#delayMs;
+  }
+
+  /** The trial found that the lesson holds. */
+  failed(now: number): void {
+    this.#wait(now, 2 * this.#delayMs);
+  }
+
+  /** There is nothing to try. */
+  stop(): void {
+    this.#at = Number.POSITIVE_INFINITY;
+  }
+
+  /** It is another upstream. */
+  forget(): void {
+    this.stop();
+    this.#delayMs = FIRST_MS;
+    this.#learnedAt = Number.NEGATIVE_INFINITY;
+  }
+
+  #wait(now: number, delayMs: number): void {
+    this.#delayMs = Math.min(delayMs, this.#longestMs);
+    this.#learnedAt = now;
+    this.#at = now + this.#delayMs;
+  }
+}

@@ -1,0 +1,170 @@
+import { describe, expect, test } from '@jest/globals';
+import { ReusePolicy, type ReusePolicyOptions } from '../../src/challenges/reuse-policy.ts';
+import type { NoncePolicy } from '../../src/challenges/store.ts';
+
+const MINUTE_MS = 60_000;
+const firstReuse = {
+  ageMs: 20,
+  accepted: 1,
+  contested: false,
+  counted: true,
+  stale: false,
+  lifetimeMs: undefined,
+};
+const contested = { ...firstReuse, accepted: 9, contested: true };
+const inOrder = { counted: true, outOfOrder: false, onTrial: false };
+
+function learning(policy: ReusePolicyOptions['policy'] = 'auto') {
+  let now = 0;
+  const steps: string[] = [];
+  const onStep = (to: NoncePolicy, from: NoncePolicy): void => void steps.push(`${from} -> ${to}`);
+  const learned = new ReusePolicy({ policy, now: () => now, onStep });
+  const advance = (ms: number): void => {
+    now += ms;
+  };
+  return { learned, steps, advance };
+}
+
+/** Whether a trial is due within a minute more, and is begun. */
+function tries({ learned, advance }: ReturnType<typeof learning>, afterMs: number): boolean {
+  advance(afterMs);
+  if (!learned.beginTrial()) return false;
+  learned.allowTrial();
+  return learned.takeTrial();
+}
+
+describe('a step to a stricter policy', () => {
+  test('is made after three events in which nonces were refused at their first reuse', () => {
+    const { learned, steps } = learning();
+    const policies = Array.from({ length: 8 }, () => {
+      learned.refused(firstReuse);
+      return learned.policy;
+    });
+    expect(policies.slice(0, 6)).toEqual([
+      'shared',
+      'shared',
+      'exclusive',
+      'exclusive',
+      'exclusive',
+      'single-use',
+    ]);
+    expect(steps).toEqual(['shared -> exclusive', 'exclusive -> single-use']);
+  });
+
+  test('is not made while reuse is accepted in between', () => {
+    const { learned, steps } = learning();
+    for (let round = 0; round < 9; round += 1) {
+      learned.refused(firstReuse);
+      learned.refused(firstReuse);
+      learned.reused(inOrder);
+    }
+    expect(steps).toEqual([]);
+  });
+
+  test.each([
+    ['that had served several requests, one at a time', { ...contested, contested: false }],
+    ['that is stale after several requests at once', { ...contested, stale: true }],
+    ['without a count, which several requests used at once', { ...contested, counted: false }],
+    ['that is old enough to expire', { ...firstReuse, ageMs: 400, lifetimeMs: 700 }],
+    ['at an age that says nothing', { ...firstReuse, ageMs: 1_500 }],
+  ])('is not made for refusals of a nonce %s', (_title, refusal) => {
+    const { learned, steps } = learning();
+    for (let count = 0; count < 9; count += 1) learned.refused(refusal);
+    expect(steps).toEqual([]);
+  });
+
+  test('is not made for young nonces refused now and then', () => {
+    const { learned, steps, advance } = learning();
+    for (let count = 0; count < 9; count += 1) {
+      learned.refused(firstReuse);
+      advance(20_000);
+    }
+    expect(steps).toEqual([]);
+  });
+
+  test('is made after three events with several requests at once, and only to exclusive', () => {
+    const { learned, steps } = learning();
+    for (let count = 0; count < 9; count += 1) learned.refused(contested);
+    expect(steps).toEqual(['shared -> exclusive']);
+  });
+
+  test('is made at once when a count was overtaken, and only to exclusive', () => {
+    const { learned, steps } = learning();
+    learned.overtaken();
+    learned.overtaken();
+    expect(steps).toEqual(['shared -> exclusive']);
+  });
+});
+
+describe('a step is taken back', () => {
+  test('to exclusive when a nonce was accepted twice', () => {
+    const scene = learning();
+    for (let count = 0; count < 6; count += 1) scene.learned.refused(firstReuse);
+    expect(tries(scene, 4 * MINUTE_MS)).toBe(true);
+    scene.learned.reused({ ...inOrder, onTrial: true });
+    expect(scene.learned.policy).toBe('exclusive');
+    expect(scene.steps.at(-1)).toBe('single-use -> exclusive');
+  });
+
+  test('to shared when counts were accepted out of order, not when they were in order', () => {
+    const scene = learning();
+    scene.learned.overtaken();
+    expect(tries(scene, MINUTE_MS)).toBe(true);
+    scene.learned.reused({ ...inOrder, onTrial: true });
+    expect(scene.learned.policy).toBe('exclusive');
+    scene.learned.reused({ ...inOrder, onTrial: true, outOfOrder: true });
+    expect(scene.learned.policy).toBe('shared');
+  });
+
+  test('to shared when a nonce without a count was accepted again', () => {
+    const scene = learning();
+    for (let count = 0; count < 3; count += 1) scene.learned.refused({ ...firstReuse, counted: false });
+    scene.learned.reused({ counted: false, outOfOrder: false, onTrial: false });
+    expect(scene.learned.policy).toBe('exclusive');
+    scene.learned.reused({ counted: false, outOfOrder: false, onTrial: true });
+    expect(scene.learned.policy).toBe('shared');
+  });
+
+  test('after a trial a minute later, and each time after twice as long, up to an hour', () => {
+    const scene = learning();
+    scene.learned.overtaken();
+    const waits: number[] = [];
+    for (let trial = 0; trial < 8; trial += 1) {
+      let minutes = 1;
+      while (!tries(scene, MINUTE_MS)) minutes += 1;
+      waits.push(minutes);
+      expect(scene.learned.takeTrial()).toBe(false);
+      scene.learned.trialRefused();
+    }
+    expect(waits).toEqual([1, 2, 4, 8, 16, 32, 60, 60]);
+    expect(scene.learned.policy).toBe('exclusive');
+  });
+
+  test('when another process found that it works', () => {
+    const { learned, steps } = learning();
+    learned.overtaken();
+    learned.told('shared');
+    expect([learned.policy, steps.length]).toEqual(['shared', 1]);
+  });
+});
+
+test('a policy that another process learned is tried, too', () => {
+  const scene = learning();
+  scene.learned.told('single-use');
+  expect([scene.learned.policy, tries(scene, MINUTE_MS)]).toEqual(['single-use', true]);
+});
+
+test('another upstream begins with shared', () => {
+  const { learned } = learning();
+  learned.told('single-use');
+  learned.forget();
+  expect(learned.policy).toBe('shared');
+});
+
+test('a policy that is set stays, and nothing is tried', () => {
+  const scene = learning('shared');
+  for (let count = 0; count < 9; count += 1) scene.learned.refused(firstReuse);
+  scene.learned.overtaken();
+  scene.learned.told('exclusive');
+  expect([scene.learned.policy, scene.steps, tries(scene, 60 * MINUTE_MS)]).toEqual(['shared', [], false]);
+});
