@@ -32,6 +32,8 @@ export class Learning {
   #changes = 0;
   /** Whether the store has said what others learned. */
   #asked = false;
+  /** Whether the store did not confirm the last thing that was learned here. */
+  #isUnwritten = false;
 
   constructor(options: LearningOptions) {
     this.#options = options;
@@ -89,7 +91,7 @@ export class Learning {
     const outOfOrder = nonce.noteAccepted(nc);
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
-    if (this.#isOvertaken(nonce)) this.#policy.overtaken();
+    if (nonce.isOutOfOrderRefused) this.#policy.overtaken();
     const { trial, shareable } = nonce;
     if (isReuse) this.#policy.reused({ counted: !shareable, outOfOrder, onTrial: trial === 'policy' });
     if (!nonce.hasCountLeftOut) nonce.trial = undefined;
@@ -102,10 +104,9 @@ export class Learning {
   refused(attempt: NonceAttempt, stale: boolean): void {
     const { nonce, nc } = attempt;
     nonce.noteRefused(nc);
-    const isStep = this.policy === 'shared' && this.#isOvertaken(nonce);
+    const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
     if (isStep) this.#policy.overtaken();
-    // A server that wants each count refuses the one after an attempt that it has not seen.
-    if (isStep || nonce.retired || nonce.unanswered) return;
+    if (isStep || nonce.retired) return;
     if (nonce.trial === 'policy') this.#policy.trialRefused();
     else if (nonce.trial === 'age') this.lifetime.trialRefused();
     else if (this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
@@ -124,11 +125,11 @@ export class Learning {
 
   /** Takes over what others learned, or tells it to a store that has lost it. */
   async ask(): Promise<void> {
-    const isLost = await this.#recall();
-    if (isLost) await this.#write();
+    const isWanting = await this.#recall();
+    if (isWanting) await this.#write();
   }
 
-  /** True: the store holds nothing. */
+  /** True: the store is there, and holds nothing of it, or not the last that was learned here. */
   async #recall(): Promise<boolean> {
     const changes = this.#changes;
     const reply = await this.#options.replicas.recall();
@@ -136,7 +137,7 @@ export class Learning {
     // What was learned here meanwhile is newer.
     if (reply === undefined || changes !== this.#changes) return false;
     const { learned } = reply;
-    if (learned === undefined) return true;
+    if (learned === undefined || this.#isUnwritten) return true;
     this.#adopt(learned);
     return false;
   }
@@ -159,10 +160,6 @@ export class Learning {
     this.#counted = former.#counted;
     this.#crossProcess.told(former.portable);
     this.lifetime.told(former.lifetime.ms);
-  }
-
-  #isOvertaken(nonce: Nonce): boolean {
-    return nonce.isOutOfOrderRefused && !nonce.unanswered;
   }
 
   /**
@@ -224,7 +221,11 @@ export class Learning {
     const { policy, portable } = this;
     const lifetimeMs = this.lifetime.ms;
     const counted = this.#counted ?? false;
-    await this.#options.replicas.learn({ ...this.#upstream, policy, counted, portable, lifetimeMs });
+    const learned = { ...this.#upstream, policy, counted, portable, lifetimeMs };
+    const changes = this.#changes;
+    const isWritten = await this.#options.replicas.learn(learned);
+    // A process that does not know what others learned has nothing to tell them later.
+    if (changes === this.#changes) this.#isUnwritten = this.#asked && !isWritten;
   }
 }
 

@@ -1,9 +1,12 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
-import { Nonce, type NonceOrigin } from './nonce.ts';
+import { Nonce, NonceCounter, type NonceOrigin } from './nonce.ts';
 import { expiryHint } from './nonce-timestamp.ts';
 import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store.ts';
+
+/** So many nonces are known again when the upstream issues them once more. */
+const REMEMBERED = 1_000;
 
 export interface NonceMakerOptions {
   readonly credential: Credential;
@@ -17,6 +20,8 @@ export interface NonceMakerOptions {
 /** Makes challenges into nonces that can be used, wherever they come from. */
 export class NonceMaker {
   readonly #options: NonceMakerOptions;
+  /** Of nonces with qop, by nonce, the latest last. Some upstreams issue the same nonce within one millisecond. */
+  readonly #counters = new Map<string, NonceCounter>();
 
   constructor(options: NonceMakerOptions) {
     this.#options = options;
@@ -32,8 +37,8 @@ export class NonceMaker {
    * @throws GatewayError `credential-unavailable` when the credential, a stored hash, is not good for it
    */
   adopted(held: AgedChallenge | ParkedChallenge): Nonce {
-    const owned = 'count' in held ? { cnonce: held.cnonce, count: held.count } : {};
-    return this.#make(held, held.ageMs, { foreign: true, ...owned });
+    const owned = 'count' in held ? { cnonce: held.cnonce } : {};
+    return this.#make(held, held.ageMs, { foreign: true, ...owned }, 'count' in held ? held.count : 0);
   }
 
   /** The upstream named it to be used after this one (nextnonce, RFC 7616 §3.5). */
@@ -43,13 +48,32 @@ export class NonceMaker {
     return this.#make(held, 0, { lane: nonce.lane });
   }
 
-  #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>): Nonce {
+  #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>, count = 0): Nonce {
+    const counter = held.challenge.qop.length === 0 ? new NonceCounter() : this.#counterOf(held, count);
     const { credential, clock, newCnonce, wallTime } = this.#options;
     return new Nonce(held, credential, {
       cnonce: newCnonce(),
       obtainedAt: clock.now() - ageMs,
       hintMs: expiryHint(held.challenge.nonce, wallTime() - ageMs),
+      counter,
       ...origin,
     });
+  }
+
+  /** A nonce that the upstream issues again goes on with its count: no nc goes out twice. */
+  #counterOf({ challenge }: HeldChallenge, count: number): NonceCounter {
+    const { nonce } = challenge;
+    const known = this.#counters.get(nonce);
+    const counter = known ?? new NonceCounter();
+    counter.isShared = known !== undefined;
+    counter.last = Math.max(counter.last, count);
+    this.#counters.set(nonce, counter);
+    if (this.#counters.size > REMEMBERED) {
+      for (const oldest of this.#counters.keys()) {
+        this.#counters.delete(oldest);
+        break;
+      }
+    }
+    return counter;
   }
 }

@@ -11,12 +11,24 @@ export interface Lane {
   underWay: number;
 }
 
+/** Counts the attempts with one nonce of the upstream, however often the upstream issues it. */
+export class NonceCounter {
+  /** The last nc that went out. */
+  last: number;
+  /** Whether the upstream issued the nonce more than once. */
+  isShared = false;
+
+  constructor(last = 0) {
+    this.last = last;
+  }
+}
+
 /** Where a nonce comes from, beside its challenge. */
 export interface NonceOrigin {
   readonly cnonce: string;
   readonly obtainedAt: number;
-  /** The last nc that a former owner used. */
-  readonly count?: number;
+  /** Left out: no attempt was made with it yet. */
+  readonly counter?: NonceCounter;
   /** The lane of the nonce that named this one. */
   readonly lane?: Lane;
   /** Whether another process obtained it. */
@@ -52,9 +64,7 @@ export class Nonce implements HeldChallenge {
   #retired = false;
   #underWay = 0;
   #onUnused: (() => void) | undefined;
-  /** True if an attempt ended without a response, so that the upstream may not have counted it. */
-  #unanswered = false;
-  #count: number;
+  readonly #counter: NonceCounter;
 
   constructor(held: HeldChallenge, credential: Credential, origin: NonceOrigin) {
     this.challenge = held.challenge;
@@ -64,7 +74,7 @@ export class Nonce implements HeldChallenge {
     this.obtainedAt = origin.obtainedAt;
     this.foreign = origin.foreign ?? false;
     this.hintMs = origin.hintMs;
-    this.#count = origin.count ?? 0;
+    this.#counter = origin.counter ?? new NonceCounter();
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
   }
 
@@ -100,14 +110,14 @@ export class Nonce implements HeldChallenge {
     this.#lowestRefused = Math.min(this.#lowestRefused, nc);
   }
 
+  /** True if this process may count on the same nonce elsewhere, since the upstream issued it again. */
+  get isIssuedAgain(): boolean {
+    return this.#counter.isShared;
+  }
+
   /** True: no attempt begins with it any more, whatever becomes of those under way. */
   get retired(): boolean {
     return this.#retired;
-  }
-
-  /** True if an attempt ended without a response, so that the upstream may not have counted it. */
-  get unanswered(): boolean {
-    return this.#unanswered;
   }
 
   /** Ends the use of the nonce by this process, for good. */
@@ -128,7 +138,10 @@ export class Nonce implements HeldChallenge {
   handOver(now: number): ParkedChallenge {
     if (!this.#retired || this.#underWay > 0) throw new TypeError('the nonce is still in use here');
     const { challenge, cookies, cnonce } = this;
-    return { challenge, cookies, cnonce, count: this.#count, ageMs: now - this.obtainedAt };
+    const count = this.#counter.last;
+    // The upstream may issue the same nonce here once more.
+    this.#counter.last = LAST_COUNT;
+    return { challenge, cookies, cnonce, count, ageMs: now - this.obtainedAt };
   }
 
   /** Without qop there is no count, so nothing is lost when several processes use the nonce. */
@@ -145,7 +158,7 @@ export class Nonce implements HeldChallenge {
   }
 
   get exhausted(): boolean {
-    return this.#count >= LAST_COUNT - 1;
+    return this.#counter.last >= LAST_COUNT - 1;
   }
 
   /** Begins one attempt, with an nc that no other one has; undefined: the nonce is retired or exhausted. */
@@ -162,17 +175,17 @@ export class Nonce implements HeldChallenge {
       this.#leftOut = undefined;
       return leftOut;
     }
-    this.#count += 1;
-    if (!this.#swapsNext) return this.#count;
+    const counter = this.#counter;
+    counter.last += 1;
+    if (!this.#swapsNext) return counter.last;
     this.#swapsNext = false;
-    this.#leftOut = this.#count;
-    this.#count += 1;
-    return this.#count;
+    this.#leftOut = counter.last;
+    counter.last += 1;
+    return counter.last;
   }
 
   /** An attempt is over; `NonceAttempt` calls it once for each. */
-  end(answered: boolean): void {
-    if (!answered) this.#unanswered = true;
+  end(): void {
     this.#underWay -= 1;
     this.lane.underWay -= 1;
     if (this.#underWay > 0) return;
@@ -209,10 +222,10 @@ export class NonceAttempt {
     return this.nonce.lane.underWay > (this.#ended ? 0 : 1);
   }
 
-  /** The attempt is over. `answered`: the upstream responded, so it has seen this nc. Only the first call counts. */
-  end(answered = false): void {
+  /** The attempt is over, with a response or without. Can be called again. */
+  end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.nonce.end(answered);
+    this.nonce.end();
   }
 }

@@ -115,7 +115,7 @@ export class NoncePool {
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt))
       this.#useForeign(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
-    else if (own?.shareable === true) void this.#share(own);
+    else if (own?.shareable === true && (held === undefined || this.#learning.portable)) void this.#share(own);
   }
 
   /**
@@ -299,13 +299,12 @@ export class NoncePool {
 
   /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
   #leave(nonce: Nonce): Promise<void> {
-    if (nonce.shareable || nonce.retired) return Promise.resolve();
+    if (nonce.shareable || nonce.retired || nonce.isIssuedAgain) return Promise.resolve();
     nonce.retire();
     const { replicas, clock } = this.#options;
     let left = Promise.resolve();
     nonce.whenUnused(() => {
-      // A server that wants each count refuses the next one, when it has not seen the last.
-      if (!nonce.unanswered) left = replicas.park(nonce.handOver(clock.now()), this.lifetimeMs);
+      if (!nonce.isIssuedAgain) left = replicas.park(nonce.handOver(clock.now()), this.lifetimeMs);
     });
     return left;
   }

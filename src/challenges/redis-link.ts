@@ -21,7 +21,7 @@ export interface LinkOptions {
   /** Called on each change, and once with the first that is known; `reason` says why it is down. */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
-  /** Redis is there, and messages may have been missed. */
+  /** Redis is there, and messages may have been missed or what it held be lost. */
   readonly onRejoin: () => void;
 }
 
@@ -37,6 +37,8 @@ export class RedisLink {
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
   #missedMessages = true;
+  /** Keys that have had a pulse. */
+  readonly #beaten = new Set<string>();
   #beating = false;
   #beatAgain = false;
   #echo = Promise.withResolvers<void>();
@@ -124,12 +126,19 @@ export class RedisLink {
   }
 
   async #pulse(): Promise<void> {
-    const { ownChannel, pulseKeys } = this.#options;
+    const { pulseKeys } = this.#options;
     this.#echo = Promise.withResolvers<void>();
-    await Promise.all(pulseKeys().map((key) => this.#commands.beatPulse(key, PULSE_MS, ownChannel, '')));
+    await Promise.all(pulseKeys().map((key) => this.#beatOn(key)));
     // A connection whose other end is gone without a word stays subscribed for ever.
     const deaf = setTimeout(() => this.#messages.renew(), CALL_MS);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
+  }
+
+  /** A pulse that is gone before its time was removed with everything else, as by FLUSHALL. */
+  async #beatOn(key: string): Promise<void> {
+    const wasThere = await this.#commands.beatPulse(key, PULSE_MS, this.#options.ownChannel, '');
+    if (this.#beaten.has(key) && wasThere !== 1) this.#missedMessages = true;
+    this.#beaten.add(key);
   }
 
   #set(up: boolean, reason = this.#problem): void {

@@ -19,6 +19,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
+/**
+ * Names the run of this Redis server. A replica that took over and a server that was restarted from disk may hold
+ * again what was taken out before; they are other runs.
+ */
+const RUN = `
+local info = redis.pcall('INFO', 'server')
+local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)')
+`;
+
 /** More than any number of processes that could drain at once. */
 const PARKED_AT_MOST = 256;
 /** Bytes of a stored value: more than a challenge and its cookies can have. */
@@ -70,13 +79,14 @@ return false`,
 local held = shared(KEYS[1])
 if held and (held[4] == '' or held[4] == ARGV[1]) then redis.call('DEL', KEYS[1]) end`,
   },
-  /** (ticket, parked; value, maxAgeMs, ageMs) */
+  /** (ticket, parked; value, maxAgeMs, ageMs): only what was left in the same run is taken again */
   park: {
     numberOfKeys: 2,
-    lua: `${SPEND_TICKET}${NOW}
+    lua: `${SPEND_TICKET}${NOW}${RUN}
+if not run then return end
 local kind = redis.call('TYPE', KEYS[2]).ok
 if kind ~= 'zset' then redis.call('DEL', KEYS[2]) end
-redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[3]), ARGV[2] .. ' ' .. ARGV[1])
+redis.call('ZADD', KEYS[2], string.format('%.0f', now - ARGV[3]), ARGV[2] .. ' ' .. run .. ' ' .. ARGV[1])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -${PARKED_AT_MOST + 1})
 local left = math.max(1, ARGV[2] - ARGV[3])
 if redis.call('PTTL', KEYS[2]) < left then redis.call('PEXPIRE', KEYS[2], left) end`,
@@ -84,7 +94,7 @@ if redis.call('PTTL', KEYS[2]) < left then redis.call('PEXPIRE', KEYS[2], left) 
   /** (ticket, parked) → value, ageMs; or nil */
   takeParked: {
     numberOfKeys: 2,
-    lua: `${SPEND_TICKET}${NOW}
+    lua: `${SPEND_TICKET}${NOW}${RUN}
 local count = redis.pcall('ZCARD', KEYS[2])
 if type(count) ~= 'number' or count > ${PARKED_AT_MOST} then
   redis.call('UNLINK', KEYS[2])
@@ -96,9 +106,9 @@ for _ = 1, count do
   redis.call('ZREM', KEYS[2], waiting[1])
   if string.len(waiting[1]) > ${LONGEST_VALUE} then return { '', '0' } end
   local age = math.max(0, now - waiting[2])
-  local max, value = string.match(waiting[1], '^(%d+) (.*)$')
+  local max, left, value = string.match(waiting[1], '^(%d+) (%w+) (.*)$')
   if not max then return { '', '0' } end
-  if age < tonumber(max) then return { value, string.format('%.0f', age) } end
+  if left == run and age < tonumber(max) then return { value, string.format('%.0f', age) } end
 end
 return false`,
   },
@@ -131,12 +141,14 @@ end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return 1`,
   },
-  /** (pulse; ms, channel, message): whether this Redis takes writes and passes on messages */
+  /** (pulse; ms, channel, message) → 1: the last pulse is still there. Fails unless this Redis takes writes and passes on messages. */
   beatPulse: {
     numberOfKeys: 1,
     lua: `
+local wasThere = redis.call('EXISTS', KEYS[1])
 redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
-redis.call('PUBLISH', ARGV[2], ARGV[3])`,
+redis.call('PUBLISH', ARGV[2], ARGV[3])
+return wasThere`,
   },
 } as const;
 

@@ -287,9 +287,9 @@ class RedisChallengeStore implements ChallengeStore {
 
   #pulseKeys({ servers }: RedisOptions): string[] {
     if (servers.kind === 'cluster' && this.#asked.size > 0) {
-      return [...this.#asked].map((key) => `${this.#base(key)}:pulse`);
+      return [...this.#asked].map((key) => `${this.#base(key)}:pulse:${this.#process}`);
     }
-    return [`${this.#prefix}:pulse`];
+    return [`${this.#prefix}:pulse:${this.#process}`];
   }
 
   #places(key: string): Places {

@@ -75,9 +75,14 @@ export class Replicas {
     return this.#try(async () => ({ learned: await store.recall(key) }));
   }
 
-  async learn(learned: Learned): Promise<void> {
+  /** Tells every process and the next start; false: the store did not confirm it. */
+  async learn(learned: Learned): Promise<boolean> {
     const { store, key } = this.#options;
-    await this.#try(() => store.learn(key, learned));
+    const written = await this.#try(async () => {
+      await store.learn(key, learned);
+      return true;
+    });
+    return written ?? false;
   }
 
   async #try<T>(call: () => Promise<T>): Promise<T | undefined> {

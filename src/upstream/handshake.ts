@@ -152,9 +152,7 @@ export class Handshake {
     const attempt = nonce && this.#parts.pool.begin(nonce);
     this.#attempt = attempt;
     try {
-      const result = await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
-      attempt?.end(result.kind !== 'lost');
-      return result;
+      return await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
     } finally {
       attempt?.end();
     }

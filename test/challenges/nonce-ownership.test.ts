@@ -29,6 +29,7 @@ class Fleet {
   #pools: NoncePool[] = [];
   #underWay: UnderWay[] = [];
   #issued = 0;
+  readonly #names = new Map<NoncePool, number>();
 
   constructor(seed: number, policy: NoncePolicy, isReliable: boolean) {
     const memory = new MemoryChallengeStore();
@@ -71,6 +72,7 @@ class Fleet {
       renew: undefined,
     });
     this.#pools.push(pool);
+    this.#names.set(pool, this.#names.size);
     await pool.restore();
   }
 
@@ -103,15 +105,17 @@ class Fleet {
     const ended = this.#end();
     if (ended === undefined) return;
     const { pool, attempt, opening } = ended;
-    pool.accept(attempt, opening, this.#random() < 0.1 ? `${attempt.nonce.challenge.nonce}'` : undefined);
-    attempt.end(true);
+    // The same process may get the same nextnonce twice, as within one millisecond; two processes do not.
+    const next = `${attempt.nonce.challenge.nonce}/${this.#names.get(pool)}`;
+    pool.accept(attempt, opening, this.#random() < 0.1 ? next : undefined);
+    attempt.end();
   }
 
   #refuse(): void {
     if (this.#random() < 0.7) return;
     const ended = this.#end();
     ended?.pool.refuse(ended.attempt);
-    ended?.attempt.end(true);
+    ended?.attempt.end();
   }
 
   /** A connection breaks, and the request is sent again, with the same nonce if it may be. */

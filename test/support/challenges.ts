@@ -36,7 +36,7 @@ export const learned: Learned = {
 export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {
   const attempt = pool.begin(nonce);
   if (attempt === undefined) throw new Error('the nonce may not be used');
-  attempt.end(true);
+  attempt.end();
   return attempt;
 }
 
