@@ -183,7 +183,8 @@ export class Learning {
     const { ms: lifetimeMs } = this.lifetime;
     this.lifetime.refused(ageMs, nonce, stale);
     if (this.lifetime.ms !== lifetimeMs) this.#tell();
-    const contested = nonce.lane.underWay > 0;
+    // A nonce that went on to serve others was not refused for the way in which it was used.
+    const contested = nonce.lane.underWay > 0 && nonce.isFirstCrowd;
     const { accepted, shareable } = nonce;
     this.#policy.refused({ ageMs, accepted, contested, counted: !shareable, stale, lifetimeMs });
   }

@@ -63,6 +63,7 @@ export class Nonce implements HeldChallenge {
   #lowestRefused = Number.POSITIVE_INFINITY;
   #retired = false;
   #underWay = 0;
+  #mostUnderWay = 0;
   #onUnused: (() => void) | undefined;
   readonly #counter: NonceCounter;
 
@@ -81,6 +82,11 @@ export class Nonce implements HeldChallenge {
   /** Attempts that the upstream accepted. */
   get accepted(): number {
     return this.#accepted;
+  }
+
+  /** True while it has served no more requests than were under way with it at once. */
+  get isFirstCrowd(): boolean {
+    return this.#accepted <= this.#mostUnderWay;
   }
 
   /** Whether a count was refused although a higher one was accepted, whichever was told first. */
@@ -165,6 +171,7 @@ export class Nonce implements HeldChallenge {
   begin(now: number): NonceAttempt | undefined {
     if (this.#retired || this.exhausted) return undefined;
     this.#underWay += 1;
+    this.#mostUnderWay = Math.max(this.#mostUnderWay, this.#underWay);
     this.lane.underWay += 1;
     return new NonceAttempt(this, this.#nextCount(), now);
   }

@@ -115,7 +115,8 @@ export class NoncePool {
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt))
       this.#useForeign(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
-    else if (own?.shareable === true && (held === undefined || this.#learning.portable)) void this.#share(own);
+    else if (own?.shareable === true && (held === undefined || this.#learning.portable))
+      void this.#share(own);
   }
 
   /**
