@@ -92,7 +92,7 @@ describe('the description of the API', () => {
       default: { description: 'What the upstream answers, as it is.' },
     });
     expect(components.responses['Problem403']?.description).toBe(
-      '`client-forbidden`: Client forbidden; `site-unknown`: Site unknown; `operation-unlisted`: Operation unlisted.',
+      '`client-forbidden`: Client forbidden; `site-unknown`: Site unknown; `operation-unlisted`: Operation unlisted; `cross-site`: Cross-site request.',
     );
   });
 });
