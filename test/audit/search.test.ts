@@ -208,6 +208,27 @@ describe('over many segments', () => {
     ]);
   });
 
+  test('a record under no seal, and one that was inserted before a seal, are left out and told', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    await recordAccess(audit, { requestId: 'mine' });
+    await recordAccess(audit, { requestId: 'other' });
+    await audit.close();
+    const path = join(directory, REPLICA, '000000000001.jsonl');
+    const lines = (await readFile(path, 'utf8')).trimEnd().split('\n');
+    const forged = (lines[2] ?? '').replace('"requestId":"mine"', '"requestId":"forged"');
+    await writeFile(path, `${[...lines, forged].join('\n')}\n`);
+    expect(await found(directory, {})).toMatchObject({
+      ids: ['mine', 'other'],
+      said: [expect.stringMatching(/: \d+ bytes at its end are under no seal, and left out$/)],
+    });
+    await writeFile(path, `${lines.toSpliced(2, 0, forged).join('\n')}\n`);
+    expect(await found(directory, {})).toMatchObject({
+      ids: ['other'],
+      said: [expect.stringContaining('2 records are not as a seal covers them, and left out')],
+    });
+  });
+
   test('an outcome in a later segment belongs to its request, also beyond the time that is looked for', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory, {
