@@ -85,6 +85,25 @@ describe('nonces that the upstream binds to who asked for them', () => {
     expect(two.pool.reserve()).toBe(own);
   });
 
+  test('are tried again by one request of one process, and shared when that is accepted', async () => {
+    const [one, two] = processes(2) as [Process, Process];
+    for (const nonce of ['a', 'b', 'c']) await refusedElsewhere(one.pool, two.pool, nonce);
+    await told();
+    const own = obtain(two.pool, held('own'));
+    await told();
+    aheadMs += 60_000;
+    obtain(one.pool, held('d'));
+    await told();
+    const tried = two.pool.reserve();
+    expect([tried?.challenge.nonce, two.pool.reserve()]).toEqual(['d', own]);
+    if (tried !== undefined) two.pool.accept(attemptWith(two.pool, tried), undefined, undefined);
+    await told();
+    expect([one.apart, two.apart]).toEqual([[], ['process 1: false', 'process 1: true']]);
+    obtain(one.pool, held('e'));
+    await told();
+    expect(two.pool.reserve()?.challenge.nonce).toBe('e');
+  });
+
   test('are shared while some of them are accepted', async () => {
     const [one, two] = processes(2) as [Process, Process];
     for (const nonce of ['a', 'b', 'c', 'd']) {

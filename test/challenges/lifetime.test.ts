@@ -65,3 +65,57 @@ describe('the expiry that a nonce carries', () => {
     }
   });
 });
+
+describe('a life that was learned', () => {
+  const MINUTE_MS = 60_000;
+
+  function scene() {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    const advance = (ms: number): void => {
+      now += ms;
+    };
+    return { lifetime, advance };
+  }
+
+  test('from one refusal that is not called stale is tried at once', () => {
+    const { lifetime } = scene();
+    lifetime.refused(2_000, silent);
+    expect([lifetime.takeTrial(), lifetime.takeTrial()]).toEqual([true, false]);
+    lifetime.accepted(2_100, silent);
+    expect(lifetime.ms).toBeUndefined();
+  });
+
+  test('is tried after a minute, then after twice as long, up to a day', () => {
+    const { lifetime, advance } = scene();
+    lifetime.refused(2_000, silent, true);
+    const waits = Array.from({ length: 12 }, () => {
+      let minutes = 0;
+      while (!lifetime.takeTrial()) {
+        advance(MINUTE_MS);
+        minutes += 1;
+      }
+      lifetime.trialRefused();
+      return minutes;
+    });
+    expect(waits).toEqual([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 1_440]);
+    expect([lifetime.ms, lifetime.trialAge(silent)]).toEqual([2_000, 2_100]);
+  });
+
+  test('is forgotten, made longer or shorter as others find', () => {
+    const { lifetime } = scene();
+    const lives = [2_000, 5_000, undefined, 400].map((ms) => {
+      lifetime.told(ms);
+      return lifetime.ms;
+    });
+    expect(lives).toEqual([2_000, 5_000, undefined, undefined]);
+  });
+
+  test('does not speak against the expiry that a nonce carries once it was outlived', () => {
+    const { lifetime } = scene();
+    lifetime.refused(2_000, says10s);
+    lifetime.accepted(2_500, says10s);
+    lifetime.refused(10_400, says10s);
+    expect(lifetime.of(says10s)).toBe(10_000);
+  });
+});

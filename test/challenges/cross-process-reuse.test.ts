@@ -1,0 +1,48 @@
+import { expect, test } from '@jest/globals';
+import { CrossProcessReuse } from '../../src/challenges/cross-process-reuse.ts';
+
+const MINUTE_MS = 60_000;
+
+function bound() {
+  let now = 0;
+  const reuse = new CrossProcessReuse(() => now);
+  const news = [1, 2, 3].map(() => reuse.refused(100));
+  const advance = (ms: number): void => {
+    now += ms;
+  };
+  return { reuse, news, advance };
+}
+
+test('three refusals in a row say that nonces are bound to their process, unless age explains them', () => {
+  const { reuse, news } = bound();
+  expect([news, reuse.works]).toEqual([[false, false, true], false]);
+  const other = new CrossProcessReuse(() => 0);
+  for (const ageMs of [100, 100, 40_000, 40_000]) other.refused(ageMs);
+  other.accepted();
+  for (const ageMs of [100, 100]) other.refused(ageMs);
+  expect(other.works).toBe(true);
+});
+
+test('it is tried with one nonce a minute later, and each time after twice as long', () => {
+  const { reuse, advance } = bound();
+  const waits = Array.from({ length: 8 }, () => {
+    let minutes = 0;
+    while (!reuse.takeTrial()) {
+      advance(MINUTE_MS);
+      minutes += 1;
+    }
+    expect(reuse.takeTrial()).toBe(false);
+    reuse.refused(100);
+    return minutes;
+  });
+  expect(waits).toEqual([1, 2, 4, 8, 16, 32, 60, 60]);
+});
+
+test('a nonce of another process that is accepted ends it, here and by word of others', () => {
+  const { reuse } = bound();
+  expect([reuse.accepted(), reuse.works, reuse.accepted()]).toEqual([true, true, false]);
+  reuse.told(false);
+  expect(reuse.works).toBe(false);
+  reuse.told(true);
+  expect(reuse.works).toBe(true);
+});
