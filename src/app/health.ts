@@ -69,7 +69,7 @@ export async function observe(
     for (const { credential, version, state } of credentials) {
       credentialState.set({ deployment, credential, version }, STATE_VALUES[state]);
     }
-    circuitState.set({ deployment }, credentials.some((each) => each.inUse && !isServing(each)) ? 1 : 0);
+    circuitState.set({ deployment }, credentials.some(({ serves }) => !serves) ? 1 : 0);
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
@@ -145,8 +145,8 @@ async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check
 }
 
 function credentialProblems(states: readonly CredentialState[]): string[] {
-  return states.flatMap(({ credential, state, inUse, rejected }) => {
-    if (inUse && state === 'refused') {
+  return states.flatMap(({ credential, inUse, serves, rejected }) => {
+    if (inUse && !serves) {
       return [`the upstream refuses the credential ${credential}: check user name and password`];
     }
     return rejected
@@ -157,7 +157,7 @@ function credentialProblems(states: readonly CredentialState[]): string[] {
   });
 }
 
-/** Whether requests go out with it. */
-export function isServing({ inUse, state }: CredentialState): boolean {
-  return inUse && state !== 'refused';
+/** True if requests with the credential can be served: the upstream does not refuse every version of it. */
+export function isServing({ inUse, serves }: CredentialState): boolean {
+  return inUse && serves;
 }

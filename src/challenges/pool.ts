@@ -48,6 +48,8 @@ export class NoncePool {
   /** A nonce that one request is to try when it is so old, in milliseconds. */
   #trial: { readonly nonce: Nonce; readonly fromAge: number } | undefined;
   #closed = false;
+  /** Nonces that were refused since one was last used again. */
+  #refusedInARow = 0;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -194,7 +196,31 @@ export class NoncePool {
       void this.#options.replicas.discard(nonce);
     }
     this.#learning.refused(attempt, stale);
+    if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
+  }
+
+  /**
+   * The attempt got no response. A nonce with a count, or for one request at a time, is used no more: the upstream
+   * may have seen the attempt or not, and a strict one accepts only one of the two counts.
+   */
+  abandon({ nonce }: NonceAttempt): void {
+    if (nonce.shareable && this.policy === 'shared' && nonce.uses > 0) return;
+    if (this.#known === nonce) {
+      this.#known = undefined;
+      this.#renewal?.cancel();
+    }
+    nonce.retire();
+  }
+
+  /**
+   * For a credential that was found good after nonces were refused: drops the idle nonces if several were, with none
+   * used again in between, since the upstream has dropped others that it issued at the same time.
+   */
+  dropIdle(): void {
+    if (this.#refusedInARow < 2) return;
+    this.#refusedInARow = 0;
+    for (const nonce of this.#idle.drain()) nonce.retire();
   }
 
   /** Whether others have requests under way in this nonce's lane, or are about to. */
@@ -222,6 +248,7 @@ export class NoncePool {
    */
   accept(attempt: NonceAttempt, opening: Opening | undefined, nextnonce: string | undefined): void {
     const { nonce } = attempt;
+    if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (opening?.replaces === undefined) nonce.uses += 1;
     const wasTaken = this.policy !== 'shared';

@@ -32,6 +32,12 @@ export class CredentialCircuit {
     this.attempted();
   }
 
+  /** True if this minute may have another attempt. */
+  get hasRoom(): boolean {
+    const [first = Number.NEGATIVE_INFINITY] = this.#attempts;
+    return this.#attempts.length < this.#perMinute || this.#clock.now() - first >= MINUTE_MS;
+  }
+
   /** An attempt was refused that nobody had to admit, since the credential was not known to be. */
   attempted(): void {
     this.#attempts = [...this.#attempts, this.#clock.now()].slice(-this.#perMinute);

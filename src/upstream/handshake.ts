@@ -1,254 +1,357 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import type { Flight, Landing } from '../base/single-flight.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import type { Opening } from '../challenges/handshake-queue.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
-import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
-import { Doubt } from './doubt.ts';
-import type { BodyProof, ExchangeRequest, ExchangeResult } from './exchange.ts';
-import type { HandshakeParts } from './handshake-parts.ts';
-import { verifyProof } from './proof.ts';
-import { alwaysStale, cannotRepeat, credentialRefused, noDigest } from './refusals.ts';
-import { IDEMPOTENT, question, signed, type UpstreamRequest, unsigned } from './signing.ts';
+import type { AttemptBudget } from './attempt-budget.ts';
+import { SAYS_NOTHING } from './credential-health.ts';
+import type { DigestClient } from './digest-client.ts';
+import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
+import { onProvenHead } from './proof.ts';
+import { alwaysStale, cannotRepeat, noDigest, refusedAgain } from './refusals.ts';
+import { question, signed, type UpstreamRequest, unsigned } from './signing.ts';
 import { type AnswerSink, unseen } from './sink.ts';
-import { SAYS_NOTHING } from './standing.ts';
 
-/** Authenticated attempts for one request, however often the upstream calls its nonces stale. */
-const MAX_AUTHENTICATED = 2;
+/** A challenge that is older, in milliseconds, is not answered after a wait: the upstream may have dropped it. */
+const FRESH_MS = 100;
+
+/** One client request, with whatever credential it goes out. */
+export interface ClientCall {
+  readonly request: UpstreamRequest;
+  readonly sink: AnswerSink;
+  readonly cancellation: Cancellation;
+  readonly budget: AttemptBudget;
+}
+
+/** How a request uses one version of a credential. */
+export interface Turn {
+  /** True: each attempt goes out with a nonce that was obtained for it. False: the first may use a known one. */
+  readonly ownNonce: boolean;
+  /** The most authenticated attempts, within the budget of the request. */
+  readonly attempts: number;
+  /** True: the version is tried although it counts as refused. */
+  readonly whileRefused: boolean;
+}
+
+/** `refused`: the version is, so the request goes on with another one. */
+export type Outcome = 'answered' | 'refused';
+
 type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
+
+/** One authenticated attempt. */
+interface Attempt {
+  readonly nonce: NonceAttempt;
+  /** From `CredentialHealth`. */
+  readonly number: number;
+  /** True if the nonce was obtained for this request, and no other one has used it. */
+  readonly own: boolean;
+}
+
+/** What a request does next. */
+type Step = { readonly nonce: Nonce | undefined } | { readonly outcome: Outcome };
+
+const ANSWERED: Step = { outcome: 'answered' };
+const REFUSED: Step = { outcome: 'refused' };
+/** Sends the request without authentication, to be asked for it. */
+const ASK: Step = { nonce: undefined };
 
 /** One client request with one version of a credential, in as many exchanges as its authentication takes. */
 export class Handshake {
-  readonly #parts: HandshakeParts;
-  readonly #request: UpstreamRequest;
-  readonly #sink: AnswerSink;
-  readonly #cancellation: Cancellation;
-  /** Whether it may use a credential that is known to be refused. */
-  readonly #trial: boolean;
+  readonly #client: DigestClient;
+  readonly #call: ClientCall;
+  readonly #turn: Turn;
+  readonly #lastAttempt: number;
+  /** The challenge that this request obtains; undefined: none yet. */
   #opening: Opening | undefined;
-  #authenticated = 0;
-  /** Of the last authenticated attempt, from `Standing`. */
-  #attemptNumber = 0;
-  /** What went out last; undefined: a request without authentication. */
-  #attempt: NonceAttempt | undefined;
-  /** None before the first 401. */
-  #doubt: Doubt | undefined;
-  #repeated = false;
-  #streamed = false;
+  /** Held while this request finds out whether the credential is good. */
+  #flight: Flight | undefined;
+  /** True if the upstream asked for no authentication when it was asked for a challenge. */
+  #unprotected = false;
 
-  constructor(
-    parts: HandshakeParts,
-    request: UpstreamRequest,
-    sink: AnswerSink,
-    cancellation: Cancellation,
-    trial = false,
-  ) {
-    this.#parts = parts;
-    this.#trial = trial;
-    this.#request = request;
-    this.#sink = sink;
-    this.#cancellation = cancellation;
-  }
-
-  /** Whether the request can be sent once more, after a refusal. */
-  get repeatable(): boolean {
-    return !this.#streamed;
+  constructor(client: DigestClient, call: ClientCall, turn: Turn) {
+    this.#client = client;
+    this.#call = call;
+    this.#turn = turn;
+    this.#lastAttempt = Math.min(call.budget.limit, call.budget.answered + turn.attempts);
   }
 
   /**
-   * Sends the request with the nonce that is known, or without one to be asked for it, then answers
-   * what it is asked.
-   * @throws GatewayError when no answer reached the sink, or when it broke off
+   * Sends the request with a known nonce, or without one to be asked for it, then answers what it is asked.
+   * @throws GatewayError when no response reached the sink, or when it broke off
    */
-  run(): Promise<void> {
-    const known = this.#parts.pool.reserve();
-    return known === undefined ? this.#enter() : this.#walk(known, undefined);
-  }
-
-  async #enter(): Promise<void> {
-    const entry = await this.#parts.enter(this.#cancellation, this.#request.trace);
-    if (entry instanceof Nonce) await this.#walk(entry, undefined);
-    else await this.#walk(undefined, entry);
-  }
-
-  /**
-   * Sends the request only for the nonce that comes of it.
-   * @throws GatewayError as `run`
-   */
-  async renew(replaced: Nonce): Promise<void> {
-    const { pool } = this.#parts;
-    const opening = pool.open(replaced);
-    this.#opening = opening;
+  async run(): Promise<Outcome> {
+    const { pool } = this.#client;
+    this.#client.underWay += 1;
     try {
-      this.#checkCredential();
-      const challenged = await this.#send(undefined);
-      const nonce = challenged && this.#nextNonce(challenged);
-      // A nonce without a count need not be tried: whoever is refused with it asks for another.
-      if (nonce?.shareable === true) pool.acceptUntried(opening);
-      const refused = nonce?.shareable === false ? await this.#send(nonce) : undefined;
-      if (refused !== undefined) this.#nextNonce(refused);
+      let step = await this.#begin();
+      while ('nonce' in step) step = await this.#take(step.nonce);
+      return step.outcome;
     } finally {
-      pool.close(opening);
-    }
-  }
-
-  async #walk(known: Nonce | undefined, opening: Opening | undefined): Promise<void> {
-    const { pool, standing } = this.#parts;
-    let nonce = known;
-    this.#opening = opening;
-    try {
-      this.#checkCredential();
-      // Another process's nonce says nothing of this process's password.
-      if (known !== undefined && !standing.proven) await this.#clear(known);
-      if (this.#request.body.kind === 'streamed') nonce = (await this.#askFirst()) ?? nonce;
-      let challenged = await this.#send(nonce);
-      while (challenged !== undefined) {
-        nonce = await this.#clear(this.#nextNonce(challenged));
-        challenged = await this.#send(nonce);
-      }
-    } finally {
-      this.#doubt?.leave();
+      this.#client.underWay -= 1;
+      this.#land('check');
       if (this.#opening !== undefined) pool.close(this.#opening);
     }
   }
 
-  /** A body that is not kept can be sent once: its nonce is asked for with a request that does nothing. */
-  async #askFirst(): Promise<Nonce | undefined> {
-    const cancellation = this.#cancellation;
-    const asked = { ...question(this.#request), cancellation, onHead: () => undefined };
-    const result = await this.#parts.exchange(asked, unseen(this.#sink));
-    if (result.kind === 'answered') this.#parts.onAttempt('ok');
-    return result.kind === 'challenged' ? this.#clear(this.#nextNonce(result)) : undefined;
+  /** The nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
+  async #begin(): Promise<Step> {
+    const { pool, health, hasAlternatives } = this.#client;
+    const { request, budget, cancellation } = this.#call;
+    // A body that is not kept can be sent once, so the challenge is asked for first.
+    if (request.body.kind === 'streamed' && !this.#unprotected) return ASK;
+    if (this.#turn.ownNonce || budget.answered > 0) return ASK;
+    // A known nonce may cost an attempt, and one is left then: too few to try two versions.
+    const nonce = health.accepted || !hasAlternatives() ? pool.reserve() : undefined;
+    if (nonce !== undefined || this.#opening !== undefined) return { nonce };
+    const entry = await this.#client.enter(cancellation, request.trace);
+    if (entry instanceof Nonce) return { nonce: entry };
+    this.#opening = entry;
+    return ASK;
+  }
+
+  async #take(nonce: Nonce | undefined): Promise<Step> {
+    if (nonce === undefined) return this.#ask();
+    const instead = await this.#settle(nonce);
+    if (instead !== undefined) return instead;
+    const attempt = this.#attemptWith(nonce);
+    // It was refused meanwhile, or belongs to another process now.
+    if (attempt === undefined) return this.#isOwn(nonce) ? ASK : this.#begin();
+    return this.#send(attempt);
   }
 
   /**
-   * The nonce, if its challenge can be answered, when nobody else is finding out whether the credential is good.
-   * @throws GatewayError `upstream-credential-refused` when it is not
+   * Before an authenticated attempt: waits while somebody finds out whether the credential is good, or leads if it
+   * is unknown. Resolves to what to do instead of the attempt; undefined: nothing.
    */
-  async #clear(nonce: Nonce | undefined): Promise<Nonce | undefined> {
-    if (nonce === undefined) return undefined;
-    this.#doubt ??= new Doubt(this.#parts);
-    const answerable = await this.#doubt.settle(nonce.challenge, this.#cancellation);
-    this.#checkCredential();
-    return answerable || this.#request.body.kind === 'streamed' ? nonce : undefined;
+  async #settle(nonce: Nonce): Promise<Step | undefined> {
+    const { clock } = this.#client;
+    if (this.#flight !== undefined || this.#turn.whileRefused) return undefined;
+    const since = clock.now();
+    const passage = await this.#pass();
+    if (passage === 'refused') return REFUSED;
+    if (passage === 'at-once') return undefined;
+    if (!this.#isOwn(nonce)) return this.#begin();
+    // An upstream that keeps state by opaque refuses a right answer when others were there first.
+    const isGood = nonce.challenge.opaque === undefined && clock.now() - since < FRESH_MS;
+    return isGood || !this.#call.budget.mayAsk ? undefined : ASK;
   }
 
-  /** The request, authenticated if a nonce is given. Resolves to the 401, or undefined: answered. */
-  async #send(nonce: Nonce | undefined): Promise<Challenged | undefined> {
-    let result = await this.#sendOnce(nonce);
-    if (result.kind === 'lost' && this.#mayRepeat()) {
-      this.#repeated = true;
-      result = await this.#sendOnce(nonce);
-    }
-    if (result.kind === 'lost') throw result.error;
-    if (result.kind === 'challenged') return result;
-    this.#parts.onAttempt('ok');
-    return undefined;
-  }
-
-  /** Asks for a challenge instead where the nonce may not be used any more. */
-  async #sendOnce(nonce: Nonce | undefined): Promise<ExchangeResult> {
-    const attempt = nonce && this.#parts.pool.begin(nonce);
-    this.#attempt = attempt;
-    try {
-      return await this.#parts.exchange(this.#exchangeFor(attempt), this.#sink);
-    } finally {
-      attempt?.end();
-    }
-  }
-
-  #mayRepeat(): boolean {
-    return !this.#repeated && !this.#streamed && IDEMPOTENT.has(this.#request.method);
-  }
-
-  #exchangeFor(attempt: NonceAttempt | undefined): ExchangeRequest {
-    const request = this.#request;
-    const cancellation = this.#cancellation;
-    this.#streamed = request.body.kind === 'streamed';
-    if (attempt === undefined) {
-      return { ...unsigned(request), cancellation, onHead: () => this.#unchallenged() };
-    }
-    const { nonce, nc } = attempt;
-    this.#authenticated += 1;
-    this.#attemptNumber = this.#parts.standing.attempt();
-    const onHead = (status: number, lines: readonly string[]): BodyProof | undefined => {
-      if (lines.length === 0) {
-        this.#accepted(attempt, status, undefined);
-        return undefined;
+  async #pass(): Promise<'at-once' | 'waited' | 'refused'> {
+    const { health, flights, patienceMs } = this.#client;
+    for (let passage: 'at-once' | 'waited' = 'at-once'; ; passage = 'waited') {
+      if (health.refused) return 'refused';
+      if (!flights.busy) {
+        if (!health.accepted) this.#flight = flights.lead(patienceMs);
+        return passage;
       }
-      const info = parseAuthenticationInfo(lines);
-      const accept = (): void => this.#accepted(attempt, status, info.nextnonce);
-      return verifyProof(info, nonce, { uri: request.target, nc }, accept);
-    };
-    const { method, target, headers, body, trace } = signed(request, nonce, nc);
-    return { method, target, headers, body, trace, cancellation, onHead };
+      if ((await this.#follow()) === 'proceed') return 'waited';
+    }
   }
 
-  #unchallenged(): undefined {
-    if (this.#opening !== undefined) this.#parts.pool.unchallenged(this.#opening);
+  async #follow(): Promise<Landing> {
+    const { cancellation } = this.#call;
+    const landing = await this.#client.flights.follow(cancellation);
+    if (cancellation.reason !== undefined) throw cancellation.reason;
+    return landing;
   }
 
-  #accepted(attempt: NonceAttempt, status: number, nextnonce: string | undefined): void {
-    const { pool, standing, onAccepted } = this.#parts;
+  /** Sends the request without authentication; or, to keep the body, one that does nothing. */
+  async #ask(): Promise<Step> {
+    const { budget, request, sink } = this.#call;
+    if (this.#client.health.refused && !this.#turn.whileRefused) return REFUSED;
+    budget.asked += 1;
+    const asksFirst = request.body.kind === 'streamed' && !this.#unprotected;
+    const result = asksFirst
+      ? await this.#exchange(question(request), () => undefined, unseen(sink))
+      : await this.#exchange(unsigned(request), () => this.#onUnprotected(), sink);
+    if (result.kind === 'lost') return this.#afterLoss(result.error, ASK);
+    if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
+    if (!asksFirst) return ANSWERED;
+    this.#unprotected = true;
+    return { nonce: this.#client.pool.reserve() };
+  }
+
+  async #send(attempt: Attempt): Promise<Step> {
+    const { request, sink, budget } = this.#call;
+    const { nonce, nc } = attempt.nonce;
+    const onHead = onProvenHead(nonce, { uri: request.target, nc }, (status, nextnonce) =>
+      this.#onAccepted(attempt, status, nextnonce),
+    );
+    const result = await this.#exchange(signed(request, nonce, nc), onHead, sink).finally(() =>
+      attempt.nonce.end(),
+    );
+    if (result.kind === 'lost') {
+      this.#client.pool.abandon(attempt.nonce);
+      return this.#afterLoss(result.error, attempt.own || budget.answered > 0 ? ASK : undefined);
+    }
+    budget.answered += 1;
+    return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;
+  }
+
+  async #exchange(
+    message: Pick<ExchangeRequest, 'method' | 'target' | 'headers' | 'body' | 'trace'>,
+    onHead: ExchangeRequest['onHead'],
+    sink: AnswerSink,
+  ): Promise<ExchangeResult> {
+    const { budget, cancellation, request } = this.#call;
+    const { method, target, headers, body, trace } = message;
+    budget.bodySent ||= request.body.kind === 'streamed' && body !== null;
+    const freshConnection = budget.repeated;
+    const exchanged = { method, target, headers, body, trace, cancellation, freshConnection, onHead };
+    const result = await this.#client.exchange(exchanged, sink);
+    if (result.kind === 'answered') this.#client.onAttempt('ok');
+    return result;
+  }
+
+  /**
+   * Repeats a request whose connection broke before any response: once, on a new connection. A nonce with a count
+   * is not used again, since the upstream may have seen the count or not.
+   */
+  #afterLoss(error: Error, next: Step | undefined): Step | Promise<Step> {
+    const { budget, request } = this.#call;
+    if (!budget.mayRepeat(request)) throw error;
+    budget.repeated = true;
+    return next ?? this.#begin();
+  }
+
+  #onUnprotected(): undefined {
+    if (this.#opening !== undefined) this.#client.pool.unchallenged(this.#opening);
+  }
+
+  #onAccepted(attempt: Attempt, status: number, nextnonce: string | undefined): void {
+    const { pool, health, onAccepted, onSuccess } = this.#client;
+    const { method, target } = this.#call.request;
     if (SAYS_NOTHING.has(status)) {
-      this.#doubt?.conclude('alone');
-    } else if (standing.accept(this.#attemptNumber)) {
-      this.#doubt?.conclude('accepted');
+      this.#land('proceed');
+    } else if (health.accept(attempt.number)) {
+      this.#land('check');
       onAccepted(status);
     }
-    pool.accept(attempt, this.#opening, nextnonce);
-    if (status < 300 && this.#request.method === 'GET') this.#parts.onSuccess(this.#request.target);
+    pool.accept(attempt.nonce, this.#opening, nextnonce);
+    if (status < 300 && method === 'GET') onSuccess(target);
+  }
+
+  /** Classifies a 401 to an authenticated attempt. */
+  async #judge(attempt: Attempt, result: Challenged): Promise<Step> {
+    const { pool, choose, clock, hasAlternatives, onAttempt } = this.#client;
+    const { budget } = this.#call;
+    const came = clock.now();
+    const challenge = choose(result.challenges);
+    // RFC 7616 §3.3: stale says that the digest was right.
+    const stale = challenge?.stale === true;
+    pool.refuse(attempt.nonce, stale);
+    onAttempt(!stale && attempt.own ? 'refused' : 'stale');
+    budget.onlyStale &&= stale;
+    const isLast = budget.answered >= this.#lastAttempt;
+    // A second refusal of a credential that was found good in between says nothing new.
+    const isKnown = stale || (isLast && budget.confirmed && !hasAlternatives());
+    if (!isKnown && !(await this.#credentialStands(attempt))) return REFUSED;
+    if (challenge === undefined) throw noDigest();
+    if (isLast) throw budget.onlyStale ? alwaysStale() : refusedAgain();
+    if (budget.bodySent) throw cannotRepeat();
+    const known = stale ? undefined : this.#verifiedNonce(attempt, came);
+    if (known !== undefined) return { nonce: known };
+    this.#countChallenge();
+    // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
+    const isGood = stale || this.#flight !== undefined || clock.now() - attempt.nonce.sentAt < FRESH_MS;
+    return isGood ? this.#answer(challenge, result, attempt) : ASK;
   }
 
   /**
-   * Classifies the 401 to what went out last and gives the nonce to answer it with; undefined: one is to be
-   * asked for without an answer.
-   * @throws GatewayError when there is nothing to answer, or no sense in it
+   * A 401 that is not called stale may mean the nonce, its count, or the credential. False: it is the credential,
+   * as an attempt for that purpose has shown.
    */
-  #nextNonce(result: Challenged): Nonce | undefined {
-    const { pool } = this.#parts;
-    const attempt = this.#attempt;
-    const challenge = this.#parts.choose(result.challenges);
-    if (attempt !== undefined) this.#refuse(attempt, challenge);
-    this.#parts.onAttempt(attempt === undefined ? 'challenged' : 'stale');
+  async #credentialStands(attempt: Attempt): Promise<boolean> {
+    const { health, flights, hasAlternatives, confirm, onUnconfirmed } = this.#client;
+    const { request, budget } = this.#call;
+    if (attempt.own && health.accepted) onUnconfirmed();
+    // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
+    // needs, only attempts count that are sent from now on.
+    const sent = hasAlternatives() ? health.lastAttempt : attempt.number;
+    while (!health.isSuperseded(sent)) {
+      if (!health.accepted) return this.#isUnknownGood(attempt);
+      if (this.#mayLead(attempt)) {
+        this.#flight ??= flights.lead(this.#client.patienceMs);
+        return true;
+      }
+      this.#land('check');
+      if (!flights.busy) confirm(request.target);
+      if ((await this.#follow()) === 'proceed') return true;
+      budget.confirmed = health.accepted;
+    }
+    return true;
+  }
+
+  /** The same of a credential that is refused, or that the upstream has not accepted yet. */
+  #isUnknownGood({ own, number }: Attempt): boolean {
+    const { health, onRefused } = this.#client;
+    if (health.refused && !this.#turn.whileRefused) return false;
+    if (!own) return true;
+    if (health.refuse(number)) onRefused();
+    return false;
+  }
+
+  /**
+   * True if this request itself can find out with its second attempt. Not if another version could be needed for
+   * that, or if others wait, or if the upstream may drop several nonces within a round trip: then the gateway asks
+   * with a request of its own, so that no client request fails by it.
+   */
+  #mayLead({ own, nonce: { nonce, sentAt } }: Attempt): boolean {
+    const { flights, underWay, hasAlternatives, clock } = this.#client;
+    if (own || flights.busy || hasAlternatives() || underWay > 1) return false;
+    return nonce.uses <= 1 || clock.now() - sentAt < FRESH_MS;
+  }
+
+  /** A nonce that was obtained and found good since the 401 came, if any number of requests can use it here. */
+  #verifiedNonce({ nonce: { nonce } }: Attempt, since: number): Nonce | undefined {
+    const { pool } = this.#client;
+    if (this.#flight !== undefined || !nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared')
+      return undefined;
+    const known = pool.reserve();
+    return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
+  }
+
+  #challengeIn(result: Challenged): Challenge {
+    const { choose, onAttempt } = this.#client;
+    onAttempt('challenged');
+    const challenge = choose(result.challenges);
     if (challenge === undefined) throw noDigest();
-    this.#checkThatMoreHelps();
+    if (this.#call.budget.bodySent) throw cannotRepeat();
+    this.#countChallenge();
+    return challenge;
+  }
+
+  /** The nonce to answer a challenge with; or to ask for another one, where others use the state of this one. */
+  #answer(challenge: Challenge, result: Challenged, attempt: Attempt | undefined): Step {
+    const { pool } = this.#client;
     this.#opening ??= pool.open();
-    const contested = attempt !== undefined && (attempt.contested || pool.isContested(attempt.nonce));
-    if (contested && attempt.nonce.sharesStateWith(challenge)) return undefined;
-    this.#parts.onChallenge(this.#reason(this.#opening), this.#request.trace);
-    return pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) });
+    const refused = attempt?.nonce;
+    const contested = refused !== undefined && (refused.contested || pool.isContested(refused.nonce));
+    if (contested && refused.nonce.sharesStateWith(challenge)) return ASK;
+    return { nonce: pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) }) };
   }
 
-  /** A nonce of one's own that is refused and not stale: it is the credential that is refused. */
-  #refuse(attempt: NonceAttempt, challenge: Challenge | undefined): void {
-    const { pool, standing, onAttempt, onRefused } = this.#parts;
-    pool.refuse(attempt, challenge?.stale === true);
-    // RFC 7616 §3.3: stale says that the digest was right.
-    if (challenge?.stale === true) return;
-    this.#doubt ??= new Doubt(this.#parts);
-    this.#doubt.raise();
-    if (attempt.nonce !== this.#opening?.nonce) return;
-    onAttempt('refused');
-    if (standing.refuse(this.#attemptNumber)) onRefused();
-    if (standing.refused) this.#doubt.conclude('refused');
-    throw credentialRefused();
+  #countChallenge(): void {
+    const { onChallenge, pool } = this.#client;
+    const { budget, request } = this.#call;
+    const cold: ChallengeReason = pool.policy === 'single-use' ? 'single_use' : 'cold';
+    onChallenge(budget.answered > 0 ? 'stale' : cold, request.trace);
   }
 
-  #checkThatMoreHelps(): void {
-    if (this.#authenticated >= MAX_AUTHENTICATED) throw alwaysStale();
-    if (this.#streamed) throw cannotRepeat();
-    this.#checkCredential();
+  #attemptWith(nonce: Nonce): Attempt | undefined {
+    const { pool, health } = this.#client;
+    const begun = pool.begin(nonce);
+    return begun && { nonce: begun, number: health.attempt(), own: this.#isOwn(nonce) };
   }
 
-  #checkCredential(): void {
-    if (this.#parts.standing.refused && !this.#trial) throw credentialRefused();
+  #isOwn(nonce: Nonce): boolean {
+    return nonce === this.#opening?.nonce;
   }
 
-  #reason(opening: Opening): ChallengeReason {
-    if (opening.replaces !== undefined) return 'ahead';
-    if (this.#authenticated > 0) return 'stale';
-    return this.#parts.pool.policy === 'single-use' ? 'single_use' : 'cold';
+  #land(landing: 'check' | 'proceed'): void {
+    this.#flight?.land(landing);
+    this.#flight = undefined;
   }
 }

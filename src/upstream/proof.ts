@@ -1,13 +1,37 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { bodyHash } from '../digest/algorithms.ts';
-import { type AuthenticationInfo, checkProof, proofNeedsBody } from '../digest/authentication-info.ts';
-import type { BodyProof } from './exchange.ts';
+import {
+  type AuthenticationInfo,
+  checkProof,
+  parseAuthenticationInfo,
+  proofNeedsBody,
+} from '../digest/authentication-info.ts';
+import type { BodyProof, ExchangeRequest } from './exchange.ts';
 
 /** The answer that was sent, as far as the upstream's proof depends on it. */
 export interface SentAnswer {
   readonly uri: string;
   readonly nc: number;
+}
+
+/**
+ * The `onHead` of an exchange that answers a challenge: `accept` is told of the status and of the nonce to use next,
+ * once what the upstream says to prove that it knows the password is found right.
+ */
+export function onProvenHead(
+  nonce: Nonce,
+  sent: SentAnswer,
+  accept: (status: number, nextnonce: string | undefined) => void,
+): ExchangeRequest['onHead'] {
+  return (status, lines) => {
+    if (lines.length === 0) {
+      accept(status, undefined);
+      return undefined;
+    }
+    const info = parseAuthenticationInfo(lines);
+    return verifyProof(info, nonce, sent, () => accept(status, info.nextnonce));
+  };
 }
 
 /**

@@ -7,10 +7,6 @@ export function credentialRefused(): GatewayError {
   );
 }
 
-export function isCredentialRefused(error: unknown): boolean {
-  return error instanceof GatewayError && error.code === 'upstream-credential-refused';
-}
-
 export function noDigest(): GatewayError {
   return new GatewayError(
     'upstream-no-digest',
@@ -22,6 +18,13 @@ export function alwaysStale(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
     'The upstream calls every nonce stale, even one that it has just issued.',
+  );
+}
+
+export function refusedAgain(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream answered 401 to both authenticated attempts of this request, although it does not refuse the credential. Send the request again; if it fails again, check whether the account may use this path.',
   );
 }
 

@@ -2,10 +2,16 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
+import { AttemptBudget } from './attempt-budget.ts';
 import { type BodyLimits, type BodyMemory, type BodySource, NO_BODY, receiveBody } from './body.ts';
 import { type ConnectionOptions, Connections } from './connections.ts';
+import {
+  CredentialSelector,
+  type Rotation,
+  type SelectorOptions,
+  type VersionState,
+} from './credential-selector.ts';
 import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
-import { Profile, type ProfileOptions, type Rotation, type VersionState } from './profile.ts';
 import { clientTooSlow, outOfBodyMemory, overloaded, upstreamTooSlow } from './refusals.ts';
 import type { UpstreamRequest } from './signing.ts';
 import type { AnswerSink } from './sink.ts';
@@ -56,16 +62,18 @@ export interface CredentialState {
   readonly state: VersionState;
   /** Whether it is the one that requests go out with. */
   readonly inUse: boolean;
+  /** False: the upstream refuses every version of the credential, so that requests fail. */
+  readonly serves: boolean;
   /** Whether it was to take the place of the one in use, and was tried in vain. */
   readonly rejected: boolean;
 }
 
-/** One deployment's upstream: its connections, and a profile for each credential. */
+/** One deployment's upstream: its connections, and a selector for each credential. */
 export class Upstream {
   readonly options: UpstreamOptions;
   readonly #externals: UpstreamExternals;
   readonly connections: Connections;
-  readonly #profiles = new Map<string, Profile>();
+  readonly #selectors = new Map<string, CredentialSelector>();
   #inFlight = 0;
   /** Those of them that are on a connection or wait for one. */
   #sending = 0;
@@ -77,17 +85,18 @@ export class Upstream {
     this.options = options;
     this.#externals = externals;
     this.connections = new Connections(options, externals.clock);
-    for (const set of sets) this.#profiles.set(set.name, this.#profileOf(set));
+    for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
   }
 
   get credentials(): CredentialState[] {
-    return Array.from(this.#profiles, ([credential, profile]) =>
-      profile.versions.map((each) => ({
+    return Array.from(this.#selectors, ([credential, selector]) =>
+      selector.versions.map((each) => ({
         credential,
         version: each.version,
-        state: profile.stateOf(each),
-        inUse: profile.isInUse(each),
-        rejected: profile.isRejected(each),
+        state: selector.stateOf(each),
+        inUse: selector.isInUse(each),
+        serves: !selector.isRefused,
+        rejected: selector.isRejected(each),
       })),
     ).flat();
   }
@@ -118,25 +127,25 @@ export class Upstream {
   }
 
   uses(credential: string): boolean {
-    return this.#profiles.has(credential);
+    return this.#selectors.has(credential);
   }
 
   /** What the sources of a credential hold now; one that is new here is used from now on. */
   offer(set: CredentialSet): void {
-    const known = this.#profiles.get(set.name);
+    const known = this.#selectors.get(set.name);
     known?.offer(set);
     if (known !== undefined) return;
-    const added = this.#profileOf(set);
-    this.#profiles.set(set.name, added);
+    const added = this.#selectorOf(set);
+    this.#selectors.set(set.name, added);
     void added.current.restore();
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, profile] of this.#profiles) {
+    for (const [name, selector] of this.#selectors) {
       if (names.has(name)) continue;
-      this.#profiles.delete(name);
-      void profile.close();
+      this.#selectors.delete(name);
+      void selector.close();
     }
   }
 
@@ -151,8 +160,8 @@ export class Upstream {
     cancellation: Cancellation,
   ): Promise<void> {
     const { deployment, totalTimeout } = this.options;
-    const profile = this.#profiles.get(credential);
-    if (profile === undefined)
+    const selector = this.#selectors.get(credential);
+    if (selector === undefined)
       throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
     let awaitsClient = (): boolean => true;
     const timer = setTimeout(() => {
@@ -165,7 +174,7 @@ export class Upstream {
       const received = body;
       awaitsClient = () => received.kind === 'streamed' && received.progress.awaitsClient;
       const { method, target, headers, trace } = request;
-      await this.#sendReceived({ method, target, headers, body, trace }, profile, sink, cancellation);
+      await this.#sendReceived({ method, target, headers, body, trace }, selector, sink, cancellation);
     } finally {
       clearTimeout(timer);
       if (body.kind !== 'none') body.memory?.release();
@@ -177,7 +186,7 @@ export class Upstream {
   /** Sends a request whose body is there, or is as far as it can be kept. */
   async #sendReceived(
     request: UpstreamRequest,
-    profile: Profile,
+    selector: CredentialSelector,
     sink: AnswerSink,
     cancellation: Cancellation,
   ): Promise<void> {
@@ -190,7 +199,7 @@ export class Upstream {
     this.#sending += 1;
     if (spilled) this.#spilled += 1;
     try {
-      await profile.send(request, sink, cancellation);
+      await selector.send({ request, sink, cancellation, budget: new AttemptBudget() });
     } finally {
       this.#sending -= 1;
       if (spilled) this.#spilled -= 1;
@@ -206,28 +215,28 @@ export class Upstream {
         this.#onIdle = resolve;
       });
     }
-    await Promise.all(Array.from(this.#profiles.values(), (profile) => profile.close()));
+    await Promise.all(Array.from(this.#selectors.values(), (selector) => selector.close()));
     await this.connections.close();
   }
 
   get #inUse(): CredentialVersion[] {
-    return Array.from(this.#profiles.values(), ({ current }) => current);
+    return Array.from(this.#selectors.values(), ({ current }) => current);
   }
 
   get #pools() {
     return this.#inUse.map(({ pool }) => pool);
   }
 
-  #profileOf(set: CredentialSet): Profile {
+  #selectorOf(set: CredentialSet): CredentialSelector {
     const { deployment, attemptsWhenRefused } = this.options;
     const { clock, onRotation } = this.#externals;
     const externals: VersionExternals = {
       ...this.#externals,
       exchange: exchangeThrough(this.connections, this.options),
     };
-    const open: ProfileOptions['open'] = (credential, owner) =>
+    const open: SelectorOptions['open'] = (credential, owner) =>
       new CredentialVersion(credential, this.options, externals, owner);
-    return new Profile(set, {
+    return new CredentialSelector(set, {
       attemptsWhenRefused,
       clock,
       open,

@@ -2,7 +2,7 @@ import { afterEach, expect } from '@jest/globals';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
-import { openPair, type Pair } from './simulated-pair.ts';
+import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 import { CLIENTS, type LoadSeen, type SteadyLoad, startLoad } from './steady-load.ts';
 import { until } from './until.ts';
 
@@ -27,16 +27,19 @@ export interface ReplicaScene {
 /** Sets scenes; what is opened, `closing` included, ends after the test, last things first. */
 export function useReplicas(): {
   readonly closing: (() => Promise<unknown>)[];
-  setScene(behaviour?: BehaviourChange): Promise<ReplicaScene>;
+  setScene(behaviour?: BehaviourChange, relay?: PairOptions['relay']): Promise<ReplicaScene>;
 } {
   const closing: (() => Promise<unknown>)[] = [];
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
-  const setScene = async (behaviour: BehaviourChange = {}): Promise<ReplicaScene> => {
-    const { simulator, close } = await openPair({ behaviour });
+  const setScene = async (
+    behaviour: BehaviourChange = {},
+    relay: PairOptions['relay'] = false,
+  ): Promise<ReplicaScene> => {
+    const { simulator, gateway, close } = await openPair({ behaviour, relay });
     closing.push(close);
-    const { origin } = simulator.deployments.submissions;
+    const origin = gateway.setup.config.deployments['submissions']?.baseUrl ?? '';
     const upstream = { submissions: { origin, ca: simulator.ca } };
     return {
       simulator,

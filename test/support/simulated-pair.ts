@@ -34,8 +34,8 @@ export interface PairOptions {
   readonly tracing?: Tracing;
   /** How the gateway is run otherwise. */
   readonly run?: StartOptions;
-  /** Between the two, connections are not equally fast. */
-  readonly relay?: boolean;
+  /** True: between the two, connections are not equally fast. Else what starts a relay to this port. */
+  readonly relay?: boolean | ((port: number) => Promise<{ readonly port: number; close(): Promise<void> }>);
 }
 
 export const authors =
@@ -75,8 +75,7 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
   const { port } = simulator.deployments.submissions;
-  const relay =
-    options.relay === true ? await startRelay(port, (index) => ({ requestMs: (index * 7) % 20 })) : undefined;
+  const relay = await relayTo(port, options.relay);
   const origin = `https://127.0.0.1:${relay?.port ?? port}`;
   const deployment = {
     origin,
@@ -105,6 +104,11 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
       await simulator.close();
     },
   };
+}
+
+async function relayTo(port: number, relay: PairOptions['relay'] = false) {
+  if (relay === false) return undefined;
+  return relay === true ? startRelay(port, (index) => ({ requestMs: (index * 7) % 20 })) : relay(port);
 }
 
 /** The problem document of a refused request. */

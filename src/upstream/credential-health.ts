@@ -2,26 +2,32 @@
 export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
 
 /**
- * What the upstream has made of one version of a credential. Answers can overtake each other, so what
- * counts is the order in which the attempts were sent.
+ * Whether the upstream takes one version of a credential: unknown, accepted or refused. Responses can overtake
+ * each other, so the order in which the attempts were sent counts.
  */
-export class Standing {
+export class CredentialHealth {
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
+  #resetAfter = 0;
   #refused = false;
 
-  /** Whether the upstream refuses it, as far as is known. */
+  /** True if the upstream refuses it, as far as is known. */
   get refused(): boolean {
     return this.#refused;
   }
 
-  /** Whether the upstream has accepted it, and not refused it since. */
-  get proven(): boolean {
+  /** True if the upstream has accepted it, and not refused it since. */
+  get accepted(): boolean {
     return this.#lastAccepted > 0 && !this.#refused;
   }
 
-  /** An authenticated attempt goes out; gives its number. */
+  /** The number of the attempt that went out last. */
+  get lastAttempt(): number {
+    return this.#sent;
+  }
+
+  /** Numbers an authenticated attempt that goes out. */
   attempt(): number {
     this.#sent += 1;
     return this.#sent;
@@ -37,7 +43,7 @@ export class Standing {
 
   /**
    * True: from now on it counts as refused. False: it did already, or an attempt that went out later was
-   * accepted, so that it was something else that was refused.
+   * accepted, so that something else was refused.
    */
   refuse(attempt: number): boolean {
     if (attempt < this.#lastAccepted) return false;
@@ -47,9 +53,15 @@ export class Standing {
     return news;
   }
 
-  /** The refusal is no reason any more not to try. */
-  pardon(): void {
+  /** True if what became of this attempt says nothing now: a later one was accepted, or a reset came after it. */
+  isSuperseded(attempt: number): boolean {
+    return attempt < this.#lastAccepted || attempt <= this.#resetAfter;
+  }
+
+  /** Makes it unknown, so that one request tries it again. */
+  reset(): void {
     this.#refused = false;
     this.#lastAccepted = 0;
+    this.#resetAfter = this.#sent;
   }
 }

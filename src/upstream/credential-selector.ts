@@ -1,17 +1,22 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, VersionOwner } from './credential-version.ts';
-import { isCredentialRefused } from './refusals.ts';
-import { IDEMPOTENT, type UpstreamRequest } from './signing.ts';
-import type { AnswerSink } from './sink.ts';
+import type { ClientCall, Turn } from './handshake.ts';
+import { credentialRefused } from './refusals.ts';
+import { IDEMPOTENT } from './signing.ts';
 import { FAILURE, TrialAnswer } from './trial-answer.ts';
 
 /** Between two trials of a candidate that told nothing, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
-/** How often one request is sent anew because the version that it went out with was refused. */
-const MAX_ROUNDS = 4;
+
+const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+/** The version in use, for a request that tried a candidate in vain and has one attempt left. */
+const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
+/** A candidate: the other attempt is for the version in use. */
+const TRIAL: Turn = { ...AFTER_TRIAL, attempts: 1 };
+/** A version that counts as refused, when an attempt with one is due. */
+const RETRY: Turn = { ...AFTER_TRIAL, whileRefused: true };
 
 /** `in-use`; `candidate`: waits for its trial; `kept`: was in use, or could be again; `refused`. */
 export type VersionState = 'refused' | 'in-use' | 'candidate' | 'kept';
@@ -27,7 +32,7 @@ export interface Rotation {
   readonly result: 'promoted' | 'refused';
 }
 
-export interface ProfileOptions {
+export interface SelectorOptions {
   /** Attempts in a minute with a credential of which every version is refused. */
   readonly attemptsWhenRefused: number;
   readonly clock: Clock;
@@ -37,11 +42,11 @@ export interface ProfileOptions {
 
 /**
  * One credential at one upstream. A version is in use; others are tried with a client's request, which the
- * version in use serves if they are refused, and stand in when the version in use is refused.
+ * version in use serves if they are refused, and take its place when it is refused.
  */
-export class Profile implements VersionOwner {
+export class CredentialSelector implements VersionOwner {
   readonly #name: string;
-  readonly #options: ProfileOptions;
+  readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
   #current: CredentialVersion;
   /** What else its sources hold, in the order in which it stands in. */
@@ -56,7 +61,7 @@ export class Profile implements VersionOwner {
   /** Of the circuit's trials, which go through all versions. */
   #trials = 0;
 
-  constructor(set: CredentialSet, options: ProfileOptions) {
+  constructor(set: CredentialSet, options: SelectorOptions) {
     this.#name = set.name;
     this.#options = options;
     this.#circuit = new CredentialCircuit(options.clock, options.attemptsWhenRefused);
@@ -75,7 +80,7 @@ export class Profile implements VersionOwner {
   }
 
   stateOf(version: CredentialVersion): VersionState {
-    if (version.standing.refused || this.isRejected(version)) return 'refused';
+    if (version.health.refused || this.isRejected(version)) return 'refused';
     if (version === this.#current) return 'in-use';
     return this.#candidates.includes(version) ? 'candidate' : 'kept';
   }
@@ -100,16 +105,19 @@ export class Profile implements VersionOwner {
     for (const version of known) if (!this.versions.includes(version)) void version.close();
   }
 
+  /** True if the upstream refuses every version, so that requests fail. */
+  get isRefused(): boolean {
+    return this.versions.every(({ health }) => health.refused);
+  }
+
   /**
    * Sends a client's request with the version in use; or first with a candidate, of which the client notices
    * nothing.
-   * @throws GatewayError when no answer reached the sink, or when it broke off
+   * @throws GatewayError when no response reached the sink, or when it broke off
    */
-  send(request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void> {
-    const candidate = this.#candidates.length === 0 ? undefined : this.#dueCandidate(request);
-    return candidate === undefined
-      ? this.#sendUsable(request, sink, cancellation)
-      : this.#tryOut(candidate, request, sink, cancellation);
+  send(call: ClientCall): Promise<void> {
+    const candidate = this.#candidates.length === 0 ? undefined : this.#dueCandidate(call);
+    return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
   }
 
   /** The caller sends no new requests. Resolves when the nonces that nobody uses are left to other processes. */
@@ -121,10 +129,18 @@ export class Profile implements VersionOwner {
     return version === this.#current;
   }
 
+  hasAlternatives(version: CredentialVersion): boolean {
+    return version === this.#current && this.#others.length > 0;
+  }
+
   accepted(version: CredentialVersion, status: number): void {
     if (version === this.#current || !this.#others.includes(version)) return;
     const better = this.#candidates.includes(version) && status < FAILURE;
-    if (better || this.#current.standing.refused) this.#promote(version);
+    if (better || this.#current.health.refused) this.#promote(version);
+  }
+
+  unconfirmed(): void {
+    this.#circuit.attempted();
   }
 
   refused(version: CredentialVersion): void {
@@ -134,20 +150,68 @@ export class Profile implements VersionOwner {
       return;
     }
     // The upstream may have changed over: what it refused before may be what it wants now.
-    for (const other of this.#others) other.standing.pardon();
+    for (const other of this.#others) other.health.reset();
     this.#trials = 0;
   }
 
-  async #sendUsable(request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void> {
-    for (let round = 1; ; round += 1) {
-      const version = this.#current.standing.refused ? this.#standIn() : this.#current;
-      const handshake = version.handshake(request, sink, cancellation, version.standing.refused);
-      try {
-        await handshake.run();
-        return;
-      } catch (error) {
-        if (round === MAX_ROUNDS || !isCredentialRefused(error) || !handshake.repeatable) throw error;
-      }
+  confirm(version: CredentialVersion, target: string): void {
+    const flight = version.flights.lead();
+    const land = (): void => flight.land('check');
+    this.#findOut(version, target).then(land, land);
+  }
+
+  /**
+   * Settles with requests of the gateway's own whether the upstream takes a version that it had accepted; if it does
+   * not, whether it takes another one. Requests are held meanwhile, and what is found holds at once for all.
+   */
+  async #findOut(version: CredentialVersion, target: string): Promise<void> {
+    const first = await version.probe(target);
+    if (first.kind === 'accepted') {
+      version.pool.dropIdle();
+      return;
+    }
+    if (first.kind === 'unclear') {
+      version.health.reset();
+      return;
+    }
+    this.#circuit.attempted();
+    const successor = version === this.#current ? await this.#acceptedOther(target) : undefined;
+    // A nonce that the upstream drops within this round trip is refused, too.
+    if (successor === undefined && this.#circuit.hasRoom && (await this.#isGoodAfterAll(version, target)))
+      return;
+    version.refuse(first.attempt);
+    this.#trials = 0;
+    if (successor !== undefined) this.#promote(successor);
+  }
+
+  async #isGoodAfterAll(version: CredentialVersion, target: string): Promise<boolean> {
+    const { kind } = await version.probe(target);
+    if (kind === 'refused') this.#circuit.attempted();
+    return kind === 'accepted';
+  }
+
+  /** Of the other versions the first that the upstream accepts now. */
+  async #acceptedOther(target: string): Promise<CredentialVersion | undefined> {
+    for (const other of this.#others) {
+      const result = await other.probe(target);
+      if (result.kind === 'accepted' && this.#others.includes(other)) return other;
+      if (result.kind !== 'refused') continue;
+      this.#circuit.attempted();
+      other.refuse(result.attempt);
+      this.#reject(other);
+    }
+    return undefined;
+  }
+
+  async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
+    for (;;) {
+      const isRefused = this.#current.health.refused;
+      const version = isRefused ? this.#standIn() : this.#current;
+      const used = version.health.refused ? RETRY : turn;
+      if ((await version.send(call, used)) === 'answered') return;
+      // What was refused is confirmed, so the attempt more goes out with another version that was accepted.
+      if (this.#current !== version && this.#current.health.accepted) call.budget.extendForRotation();
+      if (used === RETRY || call.budget.spent) throw credentialRefused();
     }
   }
 
@@ -156,7 +220,7 @@ export class Profile implements VersionOwner {
    * @throws GatewayError `upstream-credential-refused` when all are, and no trial is due
    */
   #standIn(): CredentialVersion {
-    const found = this.#others.find(({ standing }) => !standing.refused);
+    const found = this.#others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
     this.#circuit.admit();
     const { versions } = this;
@@ -166,33 +230,32 @@ export class Profile implements VersionOwner {
   }
 
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
-  #dueCandidate({ body }: UpstreamRequest): CredentialVersion | undefined {
+  #dueCandidate({ request }: ClientCall): CredentialVersion | undefined {
     const { clock } = this.#options;
-    if (body.kind === 'streamed' || !this.#current.standing.proven) return undefined;
+    const { health, flights } = this.#current;
+    if (request.body.kind === 'streamed' || !health.accepted || flights.busy) return undefined;
     if (clock.now() < this.#nextTrial) return undefined;
-    return this.#candidates.find(({ standing }) => !standing.refused);
+    return this.#candidates.find((each) => !each.health.refused);
   }
 
-  async #tryOut(
-    candidate: CredentialVersion,
-    request: UpstreamRequest,
-    sink: AnswerSink,
-    cancellation: Cancellation,
-  ): Promise<void> {
+  async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<void> {
     const { clock } = this.#options;
+    const { request, sink, cancellation, budget } = call;
+    const isIdempotent = IDEMPOTENT.has(request.method);
     this.#nextTrial = Number.POSITIVE_INFINITY;
-    const tried = new TrialAnswer(sink, IDEMPOTENT.has(request.method));
+    const tried = new TrialAnswer(sink, isIdempotent);
     try {
-      await candidate.handshake(request, tried, cancellation).run();
+      await candidate.send({ ...call, sink: tried }, TRIAL);
     } catch (error) {
-      const repeatable = isCredentialRefused(error) || IDEMPOTENT.has(request.method);
-      if (tried.passed || cancellation.reason !== undefined || !repeatable) throw error;
+      if (tried.passed || cancellation.reason !== undefined || !isIdempotent) throw error;
+      // Whether the upstream saw the attempt or not: one is left.
+      budget.answered = Math.max(budget.answered, TRIAL.attempts);
     } finally {
       this.#nextTrial = clock.now() + TRIAL_INTERVAL_MS;
     }
     if (tried.passed) return;
     const answer = new TrialAnswer(sink, false);
-    await this.#sendUsable(request, answer, cancellation);
+    await this.#sendUsable({ ...call, sink: answer }, AFTER_TRIAL);
     const worse = tried.status !== undefined && (answer.status ?? FAILURE) < FAILURE;
     if (worse && !this.isInUse(candidate)) this.#reject(candidate);
   }
@@ -200,7 +263,7 @@ export class Profile implements VersionOwner {
   #promote(version: CredentialVersion): void {
     const former = this.#current;
     const isOther = (other: CredentialVersion): boolean => other !== version;
-    const keepsFormer = this.#wanted.includes(former) || !former.standing.refused;
+    const keepsFormer = this.#wanted.includes(former) || !former.health.refused;
     this.#current = version;
     this.#others = [...(keepsFormer ? [former] : []), ...this.#others.filter(isOther)];
     this.#candidates = this.#candidates.filter(isOther);

@@ -1,0 +1,49 @@
+import { IDEMPOTENT, type UpstreamRequest } from './signing.ts';
+
+/** Authenticated attempts that the upstream answers, for one client request. */
+const ATTEMPTS = 2;
+/** Times that one client request asks for a challenge. */
+const QUESTIONS = 4;
+
+/**
+ * What one client request may cost the upstream, with however many versions of a credential: two authenticated
+ * attempts that it answers, and one repeat after a connection broke, so that at most three are sent. A rotation adds
+ * one: with the version that the upstream has just accepted in place of the one that it refused.
+ */
+export class AttemptBudget {
+  #limit = ATTEMPTS;
+  /** Authenticated attempts that the upstream answered. */
+  answered = 0;
+  /** True if the upstream called the nonce of every refused attempt stale. */
+  onlyStale = true;
+  /** True if the credential was found good after an attempt of this request was refused. */
+  confirmed = false;
+  /** Times that the upstream was asked for a challenge. */
+  asked = 0;
+  /** True if the request was sent again because its connection broke. */
+  repeated = false;
+  /** True if a body that is not kept was sent, so that the request cannot be sent again. */
+  bodySent = false;
+
+  get limit(): number {
+    return this.#limit;
+  }
+
+  get spent(): boolean {
+    return this.answered >= this.#limit || this.bodySent;
+  }
+
+  /** Another version of the credential has just been accepted: once, an attempt more is of use. */
+  extendForRotation(): void {
+    this.#limit = ATTEMPTS + 1;
+  }
+
+  get mayAsk(): boolean {
+    return this.asked < QUESTIONS;
+  }
+
+  /** Whether a request that got no response may be sent again (RFC 9110 §9.2.2). */
+  mayRepeat({ method }: UpstreamRequest): boolean {
+    return !this.repeated && !this.bodySent && IDEMPOTENT.has(method);
+  }
+}

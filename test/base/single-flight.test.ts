@@ -1,0 +1,44 @@
+import { expect, jest, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
+import { SingleFlight } from '../../src/base/single-flight.ts';
+
+const follow = (flights: SingleFlight) => flights.follow(new Cancellation());
+
+test.each(['check', 'proceed'] as const)('one leads, the others hear how it ended: %s', async (landing) => {
+  const flights = new SingleFlight();
+  const flight = flights.lead();
+  expect(() => flights.lead()).toThrow(TypeError);
+  const followers = [follow(flights), follow(flights)];
+  flight.land(landing);
+  expect(await Promise.all(followers)).toEqual([landing, landing]);
+  expect([flights.busy, await follow(flights)]).toEqual([false, 'check']);
+});
+
+test('a second call to land ends no later flight', async () => {
+  const flights = new SingleFlight();
+  const first = flights.lead();
+  first.land('check');
+  const second = flights.lead();
+  const follower = follow(flights);
+  first.land('proceed');
+  expect(flights.busy).toBe(true);
+  second.land('check');
+  expect(await follower).toBe('check');
+});
+
+test('a follower waits as long as the leader says, and no longer than its request', async () => {
+  jest.useFakeTimers();
+  try {
+    const flights = new SingleFlight();
+    flights.lead(2_000);
+    const cancellation = new Cancellation();
+    const [patient, given] = [follow(flights), flights.follow(cancellation)];
+    cancellation.cancel(new GatewayError('client-closed', 'gone'));
+    expect(await given).toBe('check');
+    jest.advanceTimersByTime(2_000);
+    expect(await patient).toBe('proceed');
+  } finally {
+    jest.useRealTimers();
+  }
+});
