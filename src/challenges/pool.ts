@@ -192,7 +192,8 @@ export class NoncePool {
       this.#renewal?.cancel();
     }
     if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
-      this.#guard.refused();
+      // A nonce that only expired says nothing against who left it, and costs no failed attempt.
+      if (!stale) this.#guard.refused();
       void this.#options.replicas.discard(nonce);
     }
     this.#learning.refused(attempt, stale);
