@@ -34,7 +34,7 @@ test('audit verify says that all is well, and prints the end to keep elsewhere',
   await written(directory);
   const { status, stdout, stderr } = await gateway(['audit', 'verify', '--config', config]);
   expect([status, stderr]).toEqual([0, '']);
-  expect(stdout).toMatch(/^head r1:3:[\w-]{43}\n.*: ok — 3 records, 3 seals, 1 segments\n$/);
+  expect(stdout).toMatch(/^head r1:3:[\w-]{43}\n.*: ok — 3 records, 4 seals, 1 segments\n$/);
   const head = /head (\S+)/.exec(stdout)?.[1] ?? '';
   expect(await gateway(['audit', 'verify', '--config', config, '--head', head])).toMatchObject({ status: 0 });
   expect((await gateway(['audit', 'verify', '--config', config, '--head', 'x'])).status).toBe(2);
@@ -46,12 +46,12 @@ test('audit verify names segment and line of what was altered, for people and as
   await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
   const { status, stdout } = await gateway(['audit', 'verify', '--config', config]);
   expect(status).toBe(1);
-  expect(stdout).toMatch(/^r1\/000000000001\.jsonl:4: has number 7 where 2 belongs/);
+  expect(stdout).toMatch(/^r1\/000000000001\.jsonl:5: has number 7 where 2 belongs/);
   expect(stdout).toContain('ALTERED');
   const json = await gateway(['audit', 'verify', '--config', config, '--json']);
   expect([json.status, JSON.parse(json.stdout)]).toMatchObject([
     1,
-    { ok: false, alterations: [{ replica: 'r1', segment: '000000000001.jsonl', line: 4 }, {}], records: 3 },
+    { ok: false, alterations: [{ replica: 'r1', segment: '000000000001.jsonl', line: 5 }, {}], records: 2 },
   ]);
 });
 
