@@ -24,7 +24,12 @@ export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics
     openStore:
       redis &&
       (() =>
-        openRedisLimits({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix, onRejected })),
+        openRedisLimits({
+          connect: () => connectCommands(redis),
+          keyPrefix: redis.keyPrefix,
+          timeoutMs: redis.timeoutMs,
+          onRejected,
+        })),
   });
 }
 

@@ -23,6 +23,8 @@ export interface RedisOptions {
   readonly sentinelPassword: Secret | undefined;
   /** Before every key and channel. Holds no brace: those mark what stays on one node of a Cluster. */
   readonly keyPrefix: string;
+  /** The longest that anybody waits for a reply, in milliseconds. */
+  readonly timeoutMs: number;
   /** What signs the values that gateways leave for each other, the first for new ones; empty: nothing does. */
   readonly keys: readonly StoreKey[];
   /** With TLS, of Sentinels too; `ca` is PEM, undefined: the authorities that Node.js has. undefined: no TLS. */

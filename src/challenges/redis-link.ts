@@ -3,8 +3,6 @@ import { isolate } from '../base/report-error.ts';
 import { type Commands, connectCommands, connectMessages, type RedisOptions } from './redis-connection.ts';
 import { ended, RedisMessages } from './redis-messages.ts';
 
-/** The longest that anybody waits for Redis, in milliseconds. */
-export const CALL_MS = 100;
 /** How often it is looked whether Redis is there, in milliseconds. */
 const BEAT_MS = 1_000;
 /** How long a pulse stays in Redis, in milliseconds. */
@@ -79,13 +77,13 @@ export class RedisLink {
   }
 
   /**
-   * Does something with Redis, within `CALL_MS`; at the start that includes the wait for the first
+   * Does something with Redis, within `redis.timeoutMs`; at the start that includes the wait for the first
    * connection. After that the signal is aborted. Rejects with an Error that holds neither commands nor
    * their arguments.
    */
   async call<T>(work: (commands: Commands, signal: AbortSignal) => Promise<T>): Promise<T> {
     try {
-      return await within(CALL_MS, async (signal) => {
+      return await within(this.#options.redis.timeoutMs, async (signal) => {
         await this.#known.promise;
         signal.throwIfAborted();
         return await work(this.#commands, signal);
@@ -115,7 +113,7 @@ export class RedisLink {
     if (this.#beating || this.#closed) return;
     this.#beating = true;
     try {
-      await within(CALL_MS, () => this.#pulse());
+      await within(this.#options.redis.timeoutMs, () => this.#pulse());
       this.#problem = undefined;
       this.#set(true);
     } catch (error) {
@@ -130,7 +128,7 @@ export class RedisLink {
     this.#echo = Promise.withResolvers<void>();
     await Promise.all(pulseKeys().map((key) => this.#beatOn(key)));
     // A connection whose other end is gone without a word stays subscribed for ever.
-    const deaf = setTimeout(() => this.#messages.renew(), CALL_MS);
+    const deaf = setTimeout(() => this.#messages.renew(), this.#options.redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
   }
 

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { ChangeFeed } from './change-feed.ts';
 import { LONGEST_LIFE_MS } from './lifetime.ts';
 import type { Commands, RedisOptions } from './redis-connection.ts';
-import { CALL_MS, RedisLink } from './redis-link.ts';
+import { RedisLink } from './redis-link.ts';
 import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
 import { CLOCK_DIFFERENCE_MS, type SignatureFault, type ValueKind, ValueSigner } from './value-signer.ts';
@@ -29,7 +29,7 @@ export interface RedisStoreEvents {
 
 /**
  * A store in Redis, which connects by itself for as long as it is open: Redis may be absent at the start and
- * go away at any time. Each call ends within 100 ms. Whatever somebody else writes there, a caller gets what a
+ * go away at any time. Each call ends within `timeoutMs`. Whatever somebody else writes there, a caller gets what a
  * gateway could have written, and with keys only what one wrote.
  */
 export function openRedisStore(options: RedisOptions, events: RedisStoreEvents): ChallengeStore {
@@ -62,6 +62,7 @@ class RedisChallengeStore implements ChallengeStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
   readonly #prefix: string;
+  readonly #timeoutMs: number;
   readonly #events: RedisStoreEvents;
   readonly #signer: ValueSigner;
   readonly #link: RedisLink;
@@ -82,6 +83,7 @@ class RedisChallengeStore implements ChallengeStore {
       onChange: (key) => this.#tell(key),
       onRejected: (reason) => events.onRejected('change', reason),
     });
+    this.#timeoutMs = options.timeoutMs;
     this.#link = new RedisLink({
       redis: options,
       channel: this.#channel,
@@ -255,7 +257,7 @@ class RedisChallengeStore implements ChallengeStore {
   /** Does what changes something: only as long as the caller waits, and at most once. */
   #write<T>(operation: string, key: string, work: (step: Step) => Promise<T>): Promise<T> {
     return this.#run(operation, key, async (step, signal) => {
-      await step.commands.set(step.places.ticket, '', 'PX', CALL_MS);
+      await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);
       signal.throwIfAborted();
       return await work(step);
     });

@@ -22,7 +22,7 @@ export async function readRedis(
   const findings: Finding[] = [];
   const warnings: Finding[] = [];
   if (section === undefined) return { options: undefined, findings, warnings };
-  const { servers, username, sentinelUsername, keyFile, keyPrefix, tls } = section;
+  const { servers, username, sentinelUsername, keyFile, keyPrefix, timeout, tls } = section;
   const read = async (key: 'password' | 'sentinelPassword'): Promise<Secret | undefined> => {
     const source = section[key];
     if (source === undefined) return undefined;
@@ -47,6 +47,7 @@ export async function readRedis(
     sentinelUsername,
     sentinelPassword,
     keyPrefix,
+    timeoutMs: timeout,
     keys,
     tls: tls && { ca },
   };

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Complaint } from './faults.ts';
 import { source } from './source.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
-import { fileName, isHost, SECTION, text } from './values.ts';
+import { duration, fileName, isHost, SECTION, text } from './values.ts';
 
 const ADDRESS = 'a host and its port, such as redis-1.internal:6379';
 const URL_SHAPE =
@@ -38,6 +38,7 @@ export const redisSchema = (folder: string) =>
         keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/).default(
           'digest-gateway',
         ),
+        timeout: duration().default(100),
         tls: z.strictObject({ caFile: fileName(folder).exactOptional() }, { error: SECTION }).exactOptional(),
       },
       { error: SECTION },

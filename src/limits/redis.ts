@@ -5,14 +5,13 @@ import { within } from '../base/deadline.ts';
 import { settleLimit } from './redis-script.ts';
 import type { LimitStore, Report, Standing } from './store.ts';
 
-/** The longest that an answer of Redis is waited for, in milliseconds. */
-const CALL_MS = 100;
-
 export interface RedisLimitsOptions {
   /** Opens a connection that comes back by itself and queues nothing while it is away. */
   readonly connect: () => Redis | Cluster;
   /** Before every key. */
   readonly keyPrefix: string;
+  /** The longest that a reply is waited for, in milliseconds. */
+  readonly timeoutMs: number;
   /** Redis held something of a limit that no process wrote; it was removed. */
   readonly onRejected: () => void;
 }
@@ -42,10 +41,11 @@ class RedisLimitStore implements LimitStore {
   readonly #connection: Redis | Cluster;
   /** Resolves when it is known whether there is a connection. */
   readonly #known: Promise<unknown>;
-
+  readonly #timeoutMs: number;
   readonly #onRejected: () => void;
 
-  constructor({ connect, keyPrefix, onRejected }: RedisLimitsOptions) {
+  constructor({ connect, keyPrefix, timeoutMs, onRejected }: RedisLimitsOptions) {
+    this.#timeoutMs = timeoutMs;
     this.#onRejected = onRejected;
     this.#prefix = `${keyPrefix}:v1:limits`;
     this.#connection = connect();
@@ -57,7 +57,7 @@ class RedisLimitStore implements LimitStore {
   }
 
   async settle(name: string, report: Report): Promise<Standing> {
-    const reply = await within(CALL_MS, async (signal) => {
+    const reply = await within(this.#timeoutMs, async (signal) => {
       await this.#known;
       signal.throwIfAborted();
       return await this.#connection.settleLimit(

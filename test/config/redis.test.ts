@@ -7,7 +7,7 @@ import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 const withRedis = (section: string) => `${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${section}`;
 const redisOf = (section: string) => parseConfig(served(withRedis(section)), '/srv/c.yaml').redis;
 
-const keyPrefix = 'digest-gateway';
+const defaults = { keyPrefix: 'digest-gateway', timeout: 100 };
 const at = (host: string, port: number) => ({ host, port });
 const single = (host: string, port: number, database = 0) => ({
   kind: 'single',
@@ -17,21 +17,21 @@ const single = (host: string, port: number, database = 0) => ({
 
 describe('redis', () => {
   test.each([
-    ['redis://a', { keyPrefix, servers: single('a', 6379), tls: undefined }],
-    ['redis://10.0.0.1:7000/', { keyPrefix, servers: single('10.0.0.1', 7000), tls: undefined }],
+    ['redis://a', { ...defaults, servers: single('a', 6379), tls: undefined }],
+    ['redis://10.0.0.1:7000/', { ...defaults, servers: single('10.0.0.1', 7000), tls: undefined }],
     [
       'rediss://redis-1.internal:7000/15',
-      { keyPrefix, servers: single('redis-1.internal', 7000, 15), tls: {} },
+      { ...defaults, servers: single('redis-1.internal', 7000, 15), tls: {} },
     ],
-    ['redis://[::1]:7000/2', { keyPrefix, servers: single('::1', 7000, 2), tls: undefined }],
-    ['redis://[::1]', { keyPrefix, servers: single('::1', 6379), tls: undefined }],
+    ['redis://[::1]:7000/2', { ...defaults, servers: single('::1', 7000, 2), tls: undefined }],
+    ['redis://[::1]', { ...defaults, servers: single('::1', 6379), tls: undefined }],
   ])('is one server: %s', (url, expected) => {
     expect(redisOf(`{ url: "${url}" }`)).toEqual(expected);
   });
 
   test('is found through Sentinels', () => {
     expect(redisOf('{ sentinels: ["a:26379", "[::1]:1"], name: mymaster, tls: {} }')).toEqual({
-      keyPrefix,
+      ...defaults,
       servers: { kind: 'sentinel', sentinels: [at('a', 26379), at('::1', 1)], name: 'mymaster' },
       tls: {},
     });
@@ -49,9 +49,10 @@ describe('redis', () => {
 
   test('is a Cluster, with user, password, prefix and authority', () => {
     const section =
-      '{ cluster: ["a:1", "b:2"], username: u, password: { value: p }, keyPrefix: "a:b", keyFile: keys, tls: { caFile: ca.pem } }';
+      '{ cluster: ["a:1", "b:2"], username: u, password: { value: p }, keyPrefix: "a:b", timeout: 1s, keyFile: keys, tls: { caFile: ca.pem } }';
     expect(redisOf(section)).toEqual({
       keyPrefix: 'a:b',
+      timeout: 1_000,
       keyFile: '/srv/keys',
       servers: { kind: 'cluster', nodes: [at('a', 1), at('b', 2)] },
       username: 'u',

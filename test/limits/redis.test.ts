@@ -22,7 +22,12 @@ afterEach(async () => {
 /** A process of its own, as far as Redis can tell. */
 function openStore(): LimitStore {
   const connect = () => connectCommands(redisOptions(single(redis.port)));
-  const store = openRedisLimits({ connect, keyPrefix: 'test', onRejected: () => rejections.push(1) });
+  const store = openRedisLimits({
+    connect,
+    keyPrefix: 'test',
+    timeoutMs: 2_000,
+    onRejected: () => rejections.push(1),
+  });
   closing.push(() => store.close());
   return store;
 }

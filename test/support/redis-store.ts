@@ -25,7 +25,8 @@ export function openWatched(servers: RedisServers, more: Partial<RedisOptions> =
   const rejections: [kind: string, reason: string][] = [];
   const failures: { operation: string; error: unknown }[] = [];
   const changes: string[] = [];
-  const store = openRedisStore(redisOptions(servers, more), {
+  // A test that is not about the time of a call gives it as much as a busy machine may need.
+  const store = openRedisStore(redisOptions(servers, { timeoutMs: 2_000, ...more }), {
     onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
     onError: (operation, error) => failures.push({ operation, error }),
     onRejected: (kind, reason) => rejections.push([kind, reason]),
@@ -51,6 +52,7 @@ export function redisOptions(servers: RedisServers, more: Partial<RedisOptions> 
     sentinelUsername: undefined,
     sentinelPassword: undefined,
     keyPrefix: 'test',
+    timeoutMs: 100,
     keys: [],
     tls: undefined,
     ...more,

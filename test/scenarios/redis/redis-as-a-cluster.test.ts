@@ -23,7 +23,10 @@ beforeAll(async () => {
 afterAll(() => cluster.close());
 beforeEach(async () => {
   for (const node of cluster.nodes) await node.command('FLUSHALL');
-  [watched, other] = [openWatched(cluster.servers), openWatched(cluster.servers)];
+  [watched, other] = [
+    openWatched(cluster.servers, { timeoutMs: 100 }),
+    openWatched(cluster.servers, { timeoutMs: 100 }),
+  ];
   await Promise.all([watched.up(), other.up()]);
 });
 afterEach(async () => {
@@ -63,7 +66,9 @@ test('all is shared, wherever it lives', async () => {
 test('limits are shared, wherever they live', async () => {
   const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
   const connect = () => connectCommands(redisOptions({ kind: 'cluster', nodes }));
-  const [one, two] = [0, 1].map(() => openRedisLimits({ connect, keyPrefix: 'test', onRejected: () => {} }));
+  const [one, two] = [0, 1].map(() =>
+    openRedisLimits({ connect, keyPrefix: 'test', timeoutMs: 2_000, onRejected: () => {} }),
+  );
   if (one === undefined || two === undefined) throw new Error('no store');
   for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
     const used = { ...unused(), total: 3 };

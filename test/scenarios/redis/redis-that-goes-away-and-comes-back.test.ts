@@ -16,7 +16,10 @@ let watched: WatchedStore;
 let other: WatchedStore;
 beforeEach(async () => {
   redis = await startRedis();
-  [watched, other] = [openWatched(single(redis.port)), openWatched(single(redis.port))];
+  [watched, other] = [
+    openWatched(single(redis.port), { timeoutMs: 100 }),
+    openWatched(single(redis.port), { timeoutMs: 100 }),
+  ];
   await Promise.all([watched.up(), other.up()]);
 });
 afterEach(async () => {
