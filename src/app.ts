@@ -39,6 +39,8 @@ export interface AppExternals {
   readonly log: Log;
   readonly build: BuildInfo;
   readonly spent: SpentBuffers;
+  /** The user of this process; undefined: owners of files are not checked. */
+  readonly uid: number | undefined;
   /** Where it is recorded who got what; the app closes it. Left out: nothing is recorded. */
   readonly audit?: Audit;
   /** Undefined: nothing is traced. */
@@ -183,7 +185,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
       audit.admin('start', { version, node, deployments: deployments.map(({ name }) => name) });
       metrics.configLastReload.setToCurrentTime();
       metrics.listenCertificateExpiry.set(setup.listenTls?.expires ?? 0);
-      stopFollowing = followListenTls(setup.config.listen.tls, { log, renew });
+      stopFollowing = followListenTls(setup.config.listen.tls, { log, uid: externals.uid, renew });
       return addresses;
     },
 

@@ -8,14 +8,16 @@ const LOOK_EVERY_MS = 1_000;
 
 export interface ListenTlsExternals {
   readonly log: Log;
+  /** The user of this process; without one, owners of files are not checked. */
+  readonly uid: number | undefined;
   /** Uses another certificate from now on. */
   readonly renew: (tls: ListenTls) => void;
 }
 
 /** Takes over the data plane's certificate when its files change. Returns how to stop that. */
-export function followListenTls(section: Listen['tls'], { log, renew }: ListenTlsExternals): () => void {
+export function followListenTls(section: Listen['tls'], { log, uid, renew }: ListenTlsExternals): () => void {
   return watchFiles(listenTlsFiles(section), LOOK_EVERY_MS, async () => {
-    const { tls, findings } = await readListenTls(section);
+    const { tls, findings } = await readListenTls(section, uid);
     if (tls === undefined) {
       // Certificate and key are two files, so between their changes they do not fit: the next look sees.
       log.warn(

@@ -1,8 +1,8 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { Secret } from '../base/secret.ts';
 import { slices } from '../base/steps.ts';
 import type { Finding } from '../config/faults.ts';
+import { readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/source.ts';
 import { findingOf, type SourceReader } from '../credentials/sources.ts';
@@ -16,10 +16,14 @@ export interface ClientCertificates {
   readonly warnings: readonly Finding[];
 }
 
-/** Reads what the deployments show to upstream services that ask for a certificate. */
+/**
+ * Reads what the deployments show to upstream services that ask for a certificate. `uid`: the user of this process;
+ * without one, owners of files are not checked.
+ */
 export async function readClientCertificates(
   { deployments }: Pick<Config, 'deployments'>,
   reader: SourceReader,
+  uid: number | undefined,
 ): Promise<ClientCertificates> {
   const byDeployment = new Map<string, ClientCertificate>();
   const findings: Finding[] = [];
@@ -33,7 +37,7 @@ export async function readClientCertificates(
       warnings.push({ path: [...path, 'keyPassphrase'], message });
     }
     try {
-      const certificate = await readClientCertificate(tls, reader);
+      const certificate = await readClientCertificate(tls, reader, uid);
       if (certificate !== undefined) byDeployment.set(name, certificate);
     } catch (error) {
       if (!(error instanceof Unusable)) throw error;
@@ -58,9 +62,10 @@ class Unusable extends Error {
 async function readClientCertificate(
   { certFile, keyFile, keyPassphrase }: Config['deployments'][string]['tls'],
   reader: SourceReader,
+  uid: number | undefined,
 ): Promise<ClientCertificate | undefined> {
   if (certFile === undefined || keyFile === undefined) return undefined;
-  const { chain, leaf } = await readChain(certFile);
+  const { chain, leaf } = await readChain(certFile, uid);
   const passphrase = keyPassphrase && (await readSecret('keyPassphrase', keyPassphrase, reader));
   // Guarded as the file of a password is.
   const key = openKey(keyFile.file, await readSecret('keyFile', keyFile, reader), passphrase);
@@ -73,11 +78,13 @@ async function readClientCertificate(
   return { chain, key: new Secret(key.export({ type: 'pkcs8', format: 'pem' }).toString()) };
 }
 
-async function readChain(file: string): Promise<{ chain: string; leaf: X509Certificate }> {
-  const chain = await readFile(file, 'latin1').catch(() => undefined);
-  if (chain === undefined) {
-    throw new Unusable('certFile', `${file} cannot be read: name a readable file in PEM form`);
-  }
+async function readChain(
+  file: string,
+  uid: number | undefined,
+): Promise<{ chain: string; leaf: X509Certificate }> {
+  const chain = await readPem(file, { uid, readableByOthers: true }).catch((error: unknown) => {
+    throw new Unusable('certFile', 'cannot be read', error);
+  });
   try {
     return { chain, leaf: new X509Certificate(chain) };
   } catch {

@@ -13,6 +13,7 @@ import { openTracing } from '../tracing/tracing.ts';
 import { CommandError } from './command-error.ts';
 import { spentMemory } from './spent-memory.ts';
 import { openStream } from './stream-place.ts';
+import { surroundings } from './surroundings.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -35,7 +36,16 @@ export async function gatewayProcess(
   const audit = await auditFor(setup.audit, setup.redis, log);
   // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
-  const app = createApp(setup, { clock: monotonicClock, log, build, spent, audit, tracing, consoleFolder });
+  const app = createApp(setup, {
+    clock: monotonicClock,
+    log,
+    build,
+    spent,
+    uid: surroundings().uid,
+    audit,
+    tracing,
+    consoleFolder,
+  });
   keepServing(app);
   return { app, log, stopTracing };
 }

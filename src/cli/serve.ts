@@ -44,7 +44,7 @@ async function serve(file: string): Promise<void> {
         log.info('credentials changed: reloading');
         reload(async () => {
           // The certificate may have been replaced since this setup was read.
-          const { tls } = await readListenTls(watched.config.listen.tls);
+          const { tls } = await readListenTls(watched.config.listen.tls, surroundings().uid);
           return { ...watched, credentials: byName, listenTls: tls };
         });
       },

@@ -66,9 +66,9 @@ async function readNamed(
   const reader = new SourceReader(surroundings, config.sealed);
   const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
-    readAuthorities(config),
-    readClientCertificates(config, reader),
-    readListenTls(config.listen.tls),
+    readAuthorities(config, surroundings.uid),
+    readClientCertificates(config, reader, surroundings.uid),
+    readListenTls(config.listen.tls, surroundings.uid),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
   const audit = await readAudit(config.audit, reader);

@@ -15,8 +15,9 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
     const message = 'is missing: there is no stream to follow; give { redis: true }';
     throw new ConfigError([faultAt({ path: ['audit', 'stream'], message })]);
   }
-  const authorities = await readAuthorities(config);
-  const reader = new SourceReader(surroundings(), config.sealed);
+  const offered = surroundings();
+  const authorities = await readAuthorities(config, offered.uid);
+  const reader = new SourceReader(offered, config.sealed);
   const { options, findings } = await readRedis(config.redis, authorities.redis, reader);
   const inRedis = authorities.findings.filter(({ path }) => path[0] === 'redis');
   if (options === undefined || findings.length > 0 || inRedis.length > 0) {

@@ -6,8 +6,8 @@ import { type StatsListener, unwatchFile, watchFile } from 'node:fs';
  */
 export function watchFiles(files: readonly string[], everyMs: number, onChange: () => void): () => void {
   const listener: StatsListener = (now, before) => {
-    // ino: a file that was replaced by one of the same age and size.
-    if (now.mtimeMs !== before.mtimeMs || now.ino !== before.ino || now.size !== before.size) onChange();
+    // ctime: a mode or an owner that was mended. ino: a file that was replaced by one of the same age.
+    if (now.ctimeMs !== before.ctimeMs || now.ino !== before.ino) onChange();
   };
   for (const file of files) watchFile(file, { interval: everyMs, persistent: false }, listener);
   return () => {

@@ -1,10 +1,9 @@
 import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
 import { isNativeError } from 'node:util/types';
-import { certificatesIn } from './authorities.ts';
 import type { Finding } from './faults.ts';
 import type { Listen } from './listen.ts';
+import { certificatesIn, type PemGuard, readPem } from './pem.ts';
 
 /** What the data plane needs for TLS; texts are PEM. */
 export interface ListenTls {
@@ -25,23 +24,32 @@ export interface ReadListenTls {
   readonly warnings: readonly Finding[];
 }
 
-type Section = NonNullable<Listen['tls']>;
 type FileKey = 'certFile' | 'keyFile' | 'clientCaFile';
 
 /** The files that `listen.tls` names. */
 export function listenTlsFiles(section: Listen['tls']): string[] {
   const { certFile, keyFile, clientCaFile } = section ?? {};
-  return [certFile, keyFile, clientCaFile].filter((file) => file !== undefined);
+  return [certFile, keyFile?.file, clientCaFile].filter((file) => file !== undefined);
 }
 
-/** Reads certificate, key and authority of the data plane, and sees whether they fit. */
-export async function readListenTls(section: Listen['tls']): Promise<ReadListenTls> {
+/**
+ * Reads certificate, key and authority of the data plane, and sees whether they fit. `uid`: the user of this process;
+ * without one, owners of files are not checked.
+ */
+export async function readListenTls(section: Listen['tls'], uid: number | undefined): Promise<ReadListenTls> {
   if (section === undefined) return { tls: undefined, findings: [], warnings: [] };
+  const { certFile, keyFile, clientCaFile } = section;
   const findings: Finding[] = [];
   const [cert, key, clientCa] = await Promise.all([
-    readPart(section, 'certFile', certificatesIn, 'holds no certificate', findings),
-    readPart(section, 'keyFile', privateKeyIn, 'holds no private key without passphrase', findings),
-    readPart(section, 'clientCaFile', certificatesIn, 'holds no certificate', findings),
+    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }, findings),
+    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }, findings),
+    clientCaFile === undefined
+      ? undefined
+      : readPart(
+          'clientCaFile',
+          { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES },
+          findings,
+        ),
   ]);
   if (cert === undefined || key === undefined || findings.length > 0) {
     return { tls: undefined, findings, warnings: [] };
@@ -77,21 +85,30 @@ interface Part<T> {
   readonly value: T;
 }
 
+interface Wanted<T> extends PemGuard {
+  readonly file: string;
+  readonly parse: (text: string) => T | undefined;
+  /** Of a text that has no such part. */
+  readonly wrong: string;
+}
+
+const CERTIFICATES = { parse: certificatesIn, wrong: 'holds no certificate' };
+const PRIVATE_KEY = { parse: privateKeyIn, wrong: 'holds no private key without passphrase' };
+
 async function readPart<T>(
-  section: Section,
   key: FileKey,
-  parse: (text: string) => T | undefined,
-  wrong: string,
+  { file, parse, wrong, ...guard }: Wanted<T>,
   findings: Finding[],
 ): Promise<Part<T> | undefined> {
-  const file = section[key];
-  if (file === undefined) return undefined;
-  const text = await readFile(file, 'latin1').catch(() => undefined);
-  const value = text === undefined ? undefined : parse(text);
-  if (text !== undefined && value !== undefined) return { text, value };
-  const found = text === undefined ? 'cannot be read' : wrong;
-  findings.push({ path: placeOf(key), message: `${file} ${found}: name a readable file in PEM form` });
-  return undefined;
+  try {
+    const text = await readPem(file, guard);
+    const value = parse(text);
+    if (value !== undefined) return { text, value };
+    throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
+  } catch (error) {
+    findings.push({ path: placeOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
+    return undefined;
+  }
 }
 
 function placeOf(key: FileKey): string[] {

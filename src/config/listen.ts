@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { keyFile } from './source.ts';
 import {
   bindAddress,
   clientHost,
@@ -23,7 +24,7 @@ const tls = (folder: string) =>
   z.strictObject(
     {
       certFile: fileName(folder),
-      keyFile: fileName(folder),
+      keyFile: keyFile(folder),
       clientCaFile: fileName(folder).exactOptional(),
       minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
     },

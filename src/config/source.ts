@@ -48,6 +48,16 @@ function sourcesIn({ env, file, readableByOthers, sealed, value }: SourceFields)
   ].filter((source) => source !== undefined);
 }
 
+/** A private key's file: the name alone, or with leave for others to read it, as orchestrators have it. */
+export const keyFile = (folder: string) =>
+  z.union(
+    [
+      fileName(folder).transform((file) => ({ file, readableByOthers: false })),
+      z.strictObject({ file: fileName(folder), readableByOthers: flag() }),
+    ],
+    { error: 'the name of a file, or { file: NAME, readableByOthers: true }' },
+  );
+
 /** A secret's source that is neither sealed nor in the configuration itself: what opens the sealed file. */
 export const outerSource = (folder: string) =>
   source(folder, 'a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {

@@ -1,21 +1,11 @@
 import { z } from 'zod';
 import type { Complaint } from './faults.ts';
-import { source } from './source.ts';
+import { keyFile, source } from './source.ts';
 import { keysAt, textAt } from './tree.ts';
 import { fileName, flag, hostName, oneOf, SECTION, text } from './values.ts';
 
 /** What only a connection with TLS can do. */
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
-
-/** The name alone, or with leave for others to read it, as orchestrators have it. */
-const keyFile = (folder: string) =>
-  z.union(
-    [
-      fileName(folder).transform((file) => ({ file, readableByOthers: false })),
-      z.strictObject({ file: fileName(folder), readableByOthers: flag() }),
-    ],
-    { error: 'the name of a file, or { file: NAME, readableByOthers: true }' },
-  );
 
 /** How an upstream is recognised, and what is shown to it. `folder` is where relative names of files start. */
 export const upstreamTlsSchema = (folder: string) =>

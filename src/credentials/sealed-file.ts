@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { armor, Decrypter, Encrypter, identityToRecipient } from 'age-encryption';
+import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import type { Secret } from '../base/secret.ts';
-import { decodeUtf8, readGuardedFile } from './guarded-file.ts';
 import { parseIdentities } from './identity.ts';
 import { formatEntries, parseEntries, type SealedEntries } from './sealed-form.ts';
 import type { FileSource, Found } from './sources.ts';

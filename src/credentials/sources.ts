@@ -1,6 +1,6 @@
 import { isNativeError } from 'node:util/types';
+import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
-import { decodeUtf8, readGuardedFile } from './guarded-file.ts';
 import { readSealed, SealedError, type SealedSection } from './sealed-file.ts';
 import type { SealedEntries } from './sealed-form.ts';
 

@@ -46,7 +46,8 @@ export async function startSimulator<Name extends string>(
 ): Promise<Simulator<Name>> {
   const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
   const certificates = await createCertificates(serverNames);
-  if (caFile !== undefined) await writeFile(caFile, certificates.ca);
+  // The gateway refuses an authority that others can write, which umask 002 would make of it.
+  if (caFile !== undefined) await writeFile(caFile, certificates.ca, { mode: 0o644 });
   const deployments = new Map(
     Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now)]),
   );

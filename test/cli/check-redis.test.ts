@@ -73,7 +73,7 @@ test('every secret and file of Redis that is missing is a line with its place', 
     stdout: [
       `${file}:3:49 redis.password: the environment variable NOT_SET is not set: set it for this process`,
       `${file}:3:85 redis.sentinelPassword: ${folder}/none does not exist: create it, or name another file`,
-      `${file}:3:116 redis.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form`,
+      `${file}:3:116 redis.tls.caFile: ${folder}/none.pem does not exist: create it, or name another file`,
       '',
     ].join('\n'),
     stderr: '',

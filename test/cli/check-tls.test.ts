@@ -53,7 +53,7 @@ test('a client certificate is read with its key, encrypted or not', async () => 
 describe('what is wrong with a client certificate is a line with its place', () => {
   test('no files', async () => {
     expect(await check(`tls: { ${FILES} }`)).toBe(
-      '7:22 deployments.d.tls.certFile: cert.pem cannot be read: name a readable file in PEM form',
+      '7:22 deployments.d.tls.certFile: cert.pem does not exist: create it, or name another file',
     );
   });
 
@@ -110,7 +110,7 @@ describe('what is wrong with a client certificate is a line with its place', () 
 test('the authority of a proxy is read', async () => {
   const proxy = 'egress: { proxy: { url: "https://p:1", caFile: ca.pem } }';
   expect(await check(proxy)).toBe(
-    '7:52 deployments.d.egress.proxy.caFile: ca.pem cannot be read: name a readable file of certificates in PEM form',
+    '7:52 deployments.d.egress.proxy.caFile: ca.pem does not exist: create it, or name another file',
   );
   const { ca } = await createCertificates();
   await writeFile(join(folder, 'ca.pem'), ca);

@@ -101,7 +101,7 @@ test('a certificate authority that does not exist is a fault', async () => {
   const { status, stdout } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2' });
   expect([status, stdout]).toEqual([
     2,
-    `${file}:3:88 deployments.d.tls.caFile: ${folder}/none.pem cannot be read: name a readable file of certificates in PEM form\n`,
+    `${file}:3:88 deployments.d.tls.caFile: ${folder}/none.pem does not exist: create it, or name another file\n`,
   ]);
 });
 

@@ -57,7 +57,7 @@ export interface TlsFiles {
   /** For `listen.tls`. */
   readonly section: { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string };
   /** Puts another pair in their place, each file at once. */
-  replace(pair: KeyPair): Promise<void>;
+  replace(pair: KeyPair, keyMode?: number): Promise<void>;
   remove(): Promise<void>;
 }
 
@@ -68,13 +68,13 @@ export async function writeTlsFiles(pair: KeyPair, clientCa: string): Promise<Tl
     keyFile: join(folder, 'key.pem'),
     clientCaFile: join(folder, 'clients.pem'),
   };
-  const replace = async ({ cert, key }: KeyPair): Promise<void> => {
+  const replace = async ({ cert, key }: KeyPair, keyMode = 0o600): Promise<void> => {
     const fresh = join(folder, 'fresh');
     for (const [file, content] of [
       [section.certFile, cert],
       [section.keyFile, key],
     ] as const) {
-      await writeFile(fresh, content);
+      await writeFile(fresh, content, { mode: file === section.keyFile ? keyMode : 0o644 });
       await rename(fresh, file);
     }
   };

@@ -77,6 +77,7 @@ export async function startGateway(
       log,
       build: { version: 'test', node: process.version },
       spent: new SpentBuffers(() => {}),
+      uid: process.geteuid?.(),
       ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
       tracing,
       consoleFolder,
@@ -132,7 +133,7 @@ export async function setupFor(
     new SourceReader({ environment: {} }, config.sealed),
     versions,
   );
-  const { tls } = await readListenTls(config.listen.tls);
+  const { tls } = await readListenTls(config.listen.tls, process.geteuid?.());
   return {
     setup: {
       config,

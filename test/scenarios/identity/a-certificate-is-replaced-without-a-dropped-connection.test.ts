@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { chmod } from 'node:fs/promises';
 import { Agent } from 'node:https';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -128,5 +129,18 @@ test('not by a pair that does not fit', async () => {
   });
   expect(await served()).toBe('CN=first');
   await files.replace(second);
+  await until(async () => (await served()) === 'CN=second');
+});
+
+test('not by a key that others can read, until its mode is mended', async () => {
+  const { keyFile } = files.section;
+  await files.replace(second, 0o644);
+  await until(() => told(KEPT));
+  expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
+    level: 40,
+    reason: `${keyFile} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+  });
+  expect(await served()).toBe('CN=first');
+  await chmod(keyFile, 0o600);
   await until(async () => (await served()) === 'CN=second');
 });

@@ -58,7 +58,7 @@ function objectionTo(stats: Stats, { uid, readableByOthers, largest }: Guard): s
   }
   // A group may read: that is how an orchestrator hands a file of root's to a process.
   if ((stats.mode & 0o022) !== 0) {
-    return 'can be written by others: run chmod 600 on it';
+    return `can be written by others: run chmod ${readableByOthers ? 'go-w' : '600'} on it`;
   }
   if (!readableByOthers && (stats.mode & 0o004) !== 0) {
     return 'can be read by others: run chmod 600 on it, or say readableByOthers: true beside file';
