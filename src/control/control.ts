@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import express, { type NextFunction, type Request, type Response } from 'express';
+import type { AddressInfo, Socket } from 'node:net';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import type { Registry, RegistryContentType } from 'prom-client';
 import { reportError } from '../base/report-error.ts';
@@ -39,22 +39,29 @@ export interface ControlOptions {
   /** Where the built page of the console is. */
   readonly consoleFolder: string;
   readonly pace: ConsolePace;
+  readonly timeouts?: ControlTimeouts;
   /** Told of what went wrong here; nobody else is. */
   readonly onError: (error: unknown) => void;
 }
 
+/** In milliseconds. */
+export interface ControlTimeouts {
+  /** From the opening of a connection, or the end of a response, to the end of a request's headers. */
+  readonly headers: number;
+  /** How long nothing may come or go on a connection while there is a request. */
+  readonly idle: number;
+  /** How long one response may take, but for the events of the console. */
+  readonly response: number;
+}
+
+const TIMEOUTS: ControlTimeouts = { headers: 10_000, idle: 30_000, response: 60_000 };
+
 /** Most connections at a time. */
 const CONNECTIONS = 1_000;
-/** How long nothing may come or go on a connection while there is a request, in milliseconds. */
-const IDLE_MS = 30_000;
-/** How long one response may take, but for the events of the console, in milliseconds. */
-const RESPONSE_MS = 60_000;
-const SERVER = {
-  headersTimeout: 10_000,
-  requestTimeout: 20_000,
-  keepAliveTimeout: 5_000,
-  connectionsCheckingInterval: 1_000,
-} as const;
+/** Most requests of one connection that wait for their responses. Hardly any client of this plane pipelines. */
+const PIPELINED = 8;
+/** Most scrapes that are not read to their end. Prometheus makes one at a time. */
+const SCRAPES = 16;
 
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const SECURITY = helmet({
@@ -81,7 +88,7 @@ export class ControlPlane {
   readonly #console: Console;
 
   constructor(options: ControlOptions) {
-    const { onError } = options;
+    const { onError, timeouts = TIMEOUTS } = options;
     const pages = new Pages(options.consoleFolder);
     const guarded = admission(options.tokenSha256, pages);
     this.#console = new Console({
@@ -94,9 +101,10 @@ export class ControlPlane {
     const app = express();
     app.disable('x-powered-by');
     app.use(SECURITY);
+    app.use(pipelineBound());
     app.use((req, res, next) => {
       if (req.path !== '/api/events') {
-        const timer = setTimeout(() => res.destroy(), RESPONSE_MS).unref();
+        const timer = setTimeout(() => res.destroy(), timeouts.response).unref();
         res.once('close', () => clearTimeout(timer));
       }
       next();
@@ -116,7 +124,7 @@ export class ControlPlane {
     app.get('/openapi.json', guarded.reads, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
-    app.get('/metrics', guarded.reads, async (_req, res) => {
+    app.get('/metrics', guarded.reads, scrapeBound(), async (_req, res) => {
       await options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
@@ -140,10 +148,16 @@ export class ControlPlane {
       onError(error);
       res.sendStatus(500);
     });
-    this.#server = createServer(SERVER, app);
+    const server = {
+      headersTimeout: timeouts.headers,
+      requestTimeout: 2 * timeouts.headers,
+      keepAliveTimeout: 5_000,
+      connectionsCheckingInterval: Math.min(1_000, timeouts.headers),
+    };
+    this.#server = createServer(server, app);
     this.#server.maxConnections = CONNECTIONS;
     // A connection on which nothing moves, also when the other side does not read.
-    this.#server.setTimeout(IDLE_MS);
+    this.#server.setTimeout(timeouts.idle);
   }
 
   /** Resolves once the port is open; rejects when it cannot be. */
@@ -162,6 +176,41 @@ export class ControlPlane {
     this.#server.closeAllConnections();
     await closed;
   }
+}
+
+/** Closes a connection with too many unanswered requests: one packet can hold more than a thousand. */
+function pipelineBound(): RequestHandler {
+  const unanswered = new WeakMap<Socket, number>();
+  return ({ socket }, res, next) => {
+    const before = unanswered.get(socket) ?? 0;
+    if (before >= PIPELINED) {
+      socket.destroy();
+      return;
+    }
+    unanswered.set(socket, before + 1);
+    res.once('close', () => unanswered.set(socket, (unanswered.get(socket) ?? 1) - 1));
+    next();
+  };
+}
+
+/** Refuses a scrape while many are not read to their end: each holds the text of all metrics in memory. */
+function scrapeBound(): RequestHandler {
+  let open = 0;
+  return (_req, res, next) => {
+    if (open >= SCRAPES) {
+      res
+        .status(503)
+        .set('retry-after', '30')
+        .type('text/plain')
+        .send('Too many scrapes at once. Retry later.\n');
+      return;
+    }
+    open += 1;
+    res.once('close', () => {
+      open -= 1;
+    });
+    next();
+  };
 }
 
 /** For people: a line for each check, then what follows from all of them. */

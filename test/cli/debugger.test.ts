@@ -1,5 +1,9 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { expect, test } from '@jest/globals';
+import { listeningSockets } from '../support/listening-sockets.ts';
 import { serveGateway } from '../support/served-gateway.ts';
+import { until } from '../support/until.ts';
 
 test.each([
   ['as an installed program', []],
@@ -9,12 +13,32 @@ test.each([
   const deployments = { d: { baseUrl: 'https://a.invalid', match: { pathPrefix: '/a/' }, credential: 'c' } };
   const gateway = await serveGateway({ origin: '', ca: '' }, { credentials, deployments }, runner);
   try {
+    const before = await listeningSockets(gateway.pid);
+    expect(before).toHaveLength(2);
     process.kill(gateway.pid, 'SIGUSR1');
     for (let turn = 0; turn < 20; turn += 1) {
       expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
     }
+    expect(await listeningSockets(gateway.pid)).toEqual(before);
     expect(gateway.printed.join('\n')).not.toMatch(/debugger/i);
   } finally {
     await gateway.close();
+  }
+});
+
+test('a process of Node.js without the flag shows what the gateway must not do', async () => {
+  const code = "setInterval(() => {}, 1000); console.log('ready')";
+  const child = spawn(process.execPath, ['--inspect-port=0', '-e', code], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  try {
+    await once(child.stdout, 'data');
+    const pid = child.pid ?? 0;
+    expect(await listeningSockets(pid)).toEqual([]);
+    process.kill(pid, 'SIGUSR1');
+    await until(async () => (await listeningSockets(pid)).length === 1);
+  } finally {
+    child.kill('SIGKILL');
+    await once(child, 'close');
   }
 });

@@ -1,0 +1,105 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { Gauge, Registry } from 'prom-client';
+import { type RunningControl, startControl } from '../support/console-source.ts';
+import { RawClient } from '../support/raw-client.ts';
+import { until } from '../support/until.ts';
+
+const LONG = 60_000;
+/** More than the buffers of a connection of loopback hold. */
+const METRICS_BYTES = 12 * 2 ** 20;
+const SCRAPE = 'GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
+
+let control: RunningControl | undefined;
+let sockets: Socket[];
+beforeEach(() => {
+  sockets = [];
+});
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy();
+  await control?.close();
+});
+
+/** The port of a control plane whose metrics are large; `scraped` is called for each scrape. */
+async function start(timeouts: { headers?: number; idle?: number; response?: number }, scraped = () => {}) {
+  const registry = new Registry();
+  new Gauge({ name: 'large', help: 'x'.repeat(METRICS_BYTES), registers: [registry] });
+  control = await startControl({
+    registry,
+    observe: async () => scraped(),
+    timeouts: { headers: LONG, idle: LONG, response: LONG, ...timeouts },
+  });
+  return Number(new URL(control.origin).port);
+}
+
+/** Sends a text on a connection of its own and reads nothing. Resolves to the other end of it, in the control plane. */
+async function sendOnly(port: number, text: string): Promise<Socket> {
+  const opened: Socket[] = [];
+  const onOpen = (message: unknown): void => void opened.push((message as { socket: Socket }).socket);
+  subscribe('net.server.socket', onOpen);
+  try {
+    const socket = connect({ port, host: '127.0.0.1' }).pause();
+    sockets.push(socket);
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    const isOther = ({ remotePort }: Socket) => remotePort === socket.localPort;
+    await until(() => opened.some(isOther));
+    socket.write(text);
+    return opened.find(isOther) as Socket;
+  } finally {
+    unsubscribe('net.server.socket', onOpen);
+  }
+}
+
+async function closed(socket: Socket): Promise<void> {
+  if (!socket.closed) await once(socket, 'close');
+}
+
+test.each([
+  ['sends nothing', ''],
+  ['stops within its headers', 'GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n'],
+])('closes a connection that %s', async (_what, text) => {
+  const client = await RawClient.open(await start({ headers: 100 }));
+  sockets.push(client.socket);
+  if (text !== '') await client.send(text);
+  expect((await client.end()).toString('latin1')).toMatch(/^HTTP\/1\.1 408 /);
+});
+
+test.each(['idle', 'response'])(
+  'closes a connection whose reader of metrics stops, by timeouts.%s',
+  async (name) => {
+    const socket = await sendOnly(await start({ [name]: 300 }), SCRAPE);
+    await closed(socket);
+  },
+);
+
+test('makes no more than eight responses for a connection that pipelines and does not read', async () => {
+  let scrapes = 0;
+  const port = await start({}, () => {
+    scrapes += 1;
+  });
+  await closed(await sendOnly(port, SCRAPE.repeat(1_000)));
+  expect((await fetch(`http://127.0.0.1:${port}/livez`)).status).toBe(200);
+  expect(scrapes).toBe(8);
+});
+
+test('refuses scrapes while sixteen are not read, and serves them again afterwards', async () => {
+  let scrapes = 0;
+  const port = await start({}, () => {
+    scrapes += 1;
+  });
+  for (let open = 0; open < 16; open += 1) await sendOnly(port, SCRAPE);
+  await until(() => scrapes === 16);
+  const refused = await fetch(`http://127.0.0.1:${port}/metrics`);
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '30']);
+  expect(await refused.text()).toBe('Too many scrapes at once. Retry later.\n');
+  expect((await fetch(`http://127.0.0.1:${port}/livez`)).status).toBe(200);
+  for (const socket of sockets) socket.destroy();
+  await until(async () => {
+    const answer = await fetch(`http://127.0.0.1:${port}/metrics`);
+    await answer.arrayBuffer();
+    return answer.status === 200;
+  });
+});
