@@ -86,6 +86,25 @@ test('Prometheus sends the token that the control plane expects', async () => {
   ]);
 });
 
+test('builds on the image of the Dockerfile, or on the one that the environment names', async () => {
+  const [, base] = /^ARG NODE_IMAGE=(\S+)$/m.exec(await read('Dockerfile')) ?? [];
+  const file = join(repository, 'docker-compose.yml');
+  for (const [named, wanted] of [
+    ['', base],
+    ['node@sha256:0', 'node@sha256:0'],
+  ]) {
+    const { status, printed } = await runCommand('env', [
+      `NODE_IMAGE=${named}`,
+      ...['docker-compose', '-f', file, 'config'],
+    ]);
+    expect(status).toBe(0);
+    const built = parse(printed).services;
+    for (const name of ['gateway', 'simulator']) {
+      expect(built[name].build.args).toEqual({ NODE_IMAGE: wanted });
+    }
+  }
+});
+
 test('every service gives up its privileges, and images are pinned to a version', () => {
   for (const service of Object.values<Record<string, unknown>>(services)) {
     expect(service).toMatchObject({ cap_drop: ['ALL'], security_opt: ['no-new-privileges:true'] });

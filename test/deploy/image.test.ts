@@ -25,6 +25,24 @@ describe('the Dockerfile', () => {
     expect(stages.map(({ base }) => base)).toEqual(Array(2).fill(`node:${devDependencies.node}-slim`));
   });
 
+  test('takes nothing from another image than NODE_IMAGE, which can be given by digest', async () => {
+    const lines = (await readFile(join(repository, 'Dockerfile'), 'utf8')).split('\n');
+    expect(lines.filter((line) => /^ARG\b/i.test(line))).toEqual([
+      expect.stringMatching(/^ARG NODE_IMAGE=node:\S+$/),
+    ]);
+    const bases = lines.filter((line) => /^FROM\b/i.test(line));
+    expect(bases).toHaveLength(stages.length);
+    for (const base of bases) expect(base).toMatch(/^FROM \$\{NODE_IMAGE\}( AS \w+)?$/);
+    const names = stages.map(({ name }) => name);
+    for (const { flags, name, text: rest } of stages.flatMap(({ instructions }) => instructions)) {
+      if (flags['from'] !== undefined) expect(names).toContain(flags['from']);
+      expect(name).not.toBe('ADD');
+      expect(rest).not.toMatch(/--mount=\S*from=/);
+    }
+    // A frontend would be one more image, by tag, that runs in the build.
+    expect(lines.filter((line) => /^#\s*(syntax|escape)\s*=/i.test(line))).toEqual([]);
+  });
+
   test('runs as a user that is not root, by number', () => {
     expect(said('USER')?.text).toBe('1000:1000');
     expect(image.instructions.slice(-1)[0]?.name).toBe('CMD');
