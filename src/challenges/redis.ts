@@ -291,7 +291,8 @@ class RedisChallengeStore implements ChallengeStore {
     if (servers.kind === 'cluster' && this.#asked.size > 0) {
       return [...this.#asked].map((key) => `${this.#base(key)}:pulse:${this.#process}`);
     }
-    return [`${this.#prefix}:pulse:${this.#process}`];
+    // One server of a Cluster has the pulse of every process, or of none.
+    return [`${this.#prefix}:{pulse}:${this.#process}`];
   }
 
   #places(key: string): Places {

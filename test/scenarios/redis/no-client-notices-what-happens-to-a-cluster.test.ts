@@ -104,9 +104,9 @@ test('it is taken for one server, and what is shared moves away and back', async
   await nonceOf(first);
   const { owner, other, slot } = await whatIsShared();
   await first.close();
-  const pulse = Number(await owner.command('CLUSTER', 'KEYSLOT', 'test:v2:pulse'));
+  const pulse = Number(await owner.command('CLUSTER', 'KEYSLOT', 'test:v2:{pulse}'));
   for (const node of cluster.nodes) {
-    if (node !== owner && (await serves(node, 'test:v2:pulse'))) await moveSlot(pulse, node, owner);
+    if (node !== owner && (await serves(node, 'test:v2:{pulse}'))) await moveSlot(pulse, node, owner);
   }
   await expectNoClientToNotice(scene, {
     redis: redisOptions(single(owner.port)),

@@ -19,8 +19,8 @@ async function askTwice(head: string, body = '') {
 }
 
 describe('every method that HTTP knows', () => {
-  // SOURCE is a method of Icecast, which Node's parser reads, too.
-  const methods = METHODS.filter((method) => method !== 'CONNECT' && method !== 'SOURCE');
+  // The gateway refuses TRACE. SOURCE is a method of Icecast, which Node's parser reads, too.
+  const methods = METHODS.filter((method) => !['CONNECT', 'SOURCE', 'TRACE'].includes(method));
 
   test.each(methods)('%s', async (method) => {
     const answer = await askTwice(`${method} /echo HTTP/1.1\r\nHost: x\r\n`);
@@ -28,19 +28,16 @@ describe('every method that HTTP knows', () => {
     if (method !== 'HEAD') expect(echoOf(answer).method).toBe(method);
   });
 
-  test.each(methods.filter((method) => method !== 'HEAD' && method !== 'TRACE'))(
-    '%s with a body',
-    async (method) => {
-      const known = await askTwice(`${method} /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n`, 'hello');
-      expect(echoOf(known)).toMatchObject({ method, body: { length: 5, sha256: sha256('hello') } });
-      const chunks = '2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nX-Trailer: z\r\n\r\n';
-      const chunked = await askTwice(
-        `${method} /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n`,
-        chunks,
-      );
-      expect(echoOf(chunked)).toMatchObject({ method, body: { length: 5, sha256: sha256('hello') } });
-    },
-  );
+  test.each(methods.filter((method) => method !== 'HEAD'))('%s with a body', async (method) => {
+    const known = await askTwice(`${method} /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n`, 'hello');
+    expect(echoOf(known)).toMatchObject({ method, body: { length: 5, sha256: sha256('hello') } });
+    const chunks = '2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nX-Trailer: z\r\n\r\n';
+    const chunked = await askTwice(
+      `${method} /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n`,
+      chunks,
+    );
+    expect(echoOf(chunked)).toMatchObject({ method, body: { length: 5, sha256: sha256('hello') } });
+  });
 });
 
 describe('every status', () => {
