@@ -10,8 +10,8 @@ import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
 import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store.ts';
 
-/** How long a cold start waits for the store and another process's challenge, in milliseconds. */
-const ELSEWHERE_MS = 100;
+/** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
+const ELSEWHERE_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 

@@ -49,15 +49,17 @@ export function connectCommands(options: RedisOptions): Commands {
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
   switch (servers.kind) {
     case 'single':
-      return new Redis({ ...client, ...servers.address, db: servers.database });
+      return bearing(new Redis({ ...client, ...servers.address, db: servers.database }));
     case 'sentinel':
-      return new Redis({
-        ...client,
-        ...sentinelOptions(options, servers),
-        sentinelRetryStrategy: pause,
-        // A master that was replaced keeps its connections, as a replica.
-        reconnectOnError: (error) => error.message.startsWith('READONLY'),
-      });
+      return bearing(
+        new Redis({
+          ...client,
+          ...sentinelOptions(options, servers),
+          sentinelRetryStrategy: pause,
+          // A master that was replaced keeps its connections, as a replica.
+          reconnectOnError: (error) => error.message.startsWith('READONLY'),
+        }),
+      );
     case 'cluster':
       return new Cluster([...servers.nodes], {
         redisOptions: clientOptions(options),
@@ -65,7 +67,7 @@ export function connectCommands(options: RedisOptions): Commands {
         clusterRetryStrategy: pause,
         slotsRefreshTimeout: SILENCE_MS,
         scripts,
-      });
+      }).on('+node', (node: Redis) => bearing(node));
   }
 }
 
@@ -75,16 +77,26 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
   switch (servers.kind) {
     case 'single':
-      return new Redis({ ...client, ...servers.address });
+      return bearing(new Redis({ ...client, ...servers.address }));
     case 'sentinel':
-      return new Redis({
-        ...client,
-        ...sentinelOptions(options, servers),
-        sentinelRetryStrategy: () => null,
-      });
+      return bearing(
+        new Redis({
+          ...client,
+          ...sentinelOptions(options, servers),
+          sentinelRetryStrategy: () => null,
+        }),
+      );
     case 'cluster':
-      return new Redis({ ...client, ...anyNode(commands, servers.nodes) });
+      return bearing(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
   }
+}
+
+/**
+ * ioredis listens for the first error of a socket only. TLS can have two (its own verdict on a certificate, then the
+ * server's alert), and an error without a listener is uncaught.
+ */
+function bearing(connection: Redis): Redis {
+  return connection.on('error', () => connection.stream?.on('error', () => undefined));
 }
 
 function clientOptions({ username, password, tls }: RedisOptions): ClientOptions {

@@ -74,6 +74,8 @@ export function useLimitedProcesses(): (count: number, limits: object) => Promis
 export interface Load {
   readonly passed: number;
   readonly seconds: number;
+  /** When the last request was refused, on the clock of this process in milliseconds. */
+  readonly endedAt: number;
   /** Requests that all processes together had left when the last one was refused. */
   readonly left: number;
   /** Milliseconds within which 95 % of the answers came. */
@@ -107,5 +109,11 @@ export async function saturate(processes: readonly LimitedProcess[], ms: number)
   const passed = answers.filter(({ status }) => status === 204).length;
   const sorted = answers.map((answer) => answer.ms).sort((x, y) => x - y);
   const left = answers.findLast(({ status }) => status === 429)?.left ?? Number.NaN;
-  return { passed, seconds, left, usualMs: sorted[Math.floor(sorted.length * 0.95)] ?? 0 };
+  return {
+    passed,
+    seconds,
+    endedAt: ended ?? 0,
+    left,
+    usualMs: sorted[Math.floor(sorted.length * 0.95)] ?? 0,
+  };
 }
