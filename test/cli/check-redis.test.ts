@@ -35,6 +35,7 @@ test('the password and the authority of Redis are read', async () => {
     username: 'u',
     password: expect.any(Secret),
     keyPrefix: 'digest-gateway',
+    timeoutMs: 100,
     keys: [],
     tls: { ca },
   });

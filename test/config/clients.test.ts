@@ -242,7 +242,9 @@ const listen: Case[] = [
   [
     'a certificate without key',
     `${RIGHT}\nlisten: { tls: { certFile: c } }`,
-    ['3:11 listen.tls.keyFile: is missing: give the name of a file'],
+    [
+      '3:11 listen.tls.keyFile: is missing: give the name of a file, or { file: NAME, readableByOthers: true }',
+    ],
   ],
   [
     'headers larger than anybody needs',
