@@ -36,7 +36,9 @@ export async function openAudit(options: AuditOptions, externals: AuditExternals
     keys,
     sync: durability === 'fsync',
   });
-  return new FileAudit(options, { chain, recovered, folder, keys }, externals);
+  const audit = new FileAudit(options, { chain, recovered, folder, keys }, externals);
+  await audit.recoveryRecorded;
+  return audit;
 }
 
 interface Parts {
@@ -55,6 +57,11 @@ class FileAudit implements Audit {
   #byValue: ReadonlySet<string> = new Set();
   readonly #text: RecordText;
   #pseudonyms: Pseudonyms | undefined;
+  /**
+   * Resolves when the log says what its start found, or cannot be written. A process that is killed before that would
+   * leave lines of a stranger beside the log, and nothing sealed that tells of them.
+   */
+  readonly recoveryRecorded: Promise<unknown>;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #upkeep: Upkeep;
   readonly #departure = new Departure();
@@ -97,7 +104,7 @@ class FileAudit implements Audit {
       },
     });
     this.damage = damageOf(recovered);
-    this.#tellOf(recovered);
+    this.recoveryRecorded = this.#recordRecovery(recovered);
     this.#upkeep.begin();
   }
 
@@ -224,11 +231,13 @@ class FileAudit implements Audit {
     if (this.#head !== undefined) this.#externals.log.info({ head: formatHead(this.#head) }, 'audit log');
   }
 
-  #tellOf({ setAside, damaged, otherKey }: Recovered): void {
+  #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {
     const { log } = this.#externals;
+    const written: Promise<boolean>[] = [];
     if (damaged !== undefined) {
       const { segment, fault } = damaged;
-      this.admin('segment-damaged', { segment, line: fault.line, fault: fault.message });
+      const details = { segment, line: fault.line, fault: fault.message };
+      written.push(this.#adminWritten('segment-damaged', details));
       log.error({ segment, ...fault }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
@@ -238,24 +247,29 @@ class FileAudit implements Audit {
       );
     }
     for (const details of setAside) {
-      this.admin('recovered', { ...details });
+      written.push(this.#adminWritten('recovered', { ...details }));
       if (details.afterStop) log.error(details, 'the audit log was written to after its process had stopped');
       else log.warn(details, 'the end of the audit log had no seal and was set aside');
     }
+    return Promise.all(written);
+  }
+
+  /** Resolves to whether the record is in the file. */
+  #adminWritten(event: string, details: AdminDetails, onRecorded?: () => void): Promise<boolean> {
+    return new Promise((resolve) => {
+      const recorded = (): void => {
+        onRecorded?.();
+        resolve(true);
+      };
+      const record = this.#text.admin(event, details);
+      this.#append(() => record, { recorded, unrecorded: () => resolve(false) });
+    });
   }
 
   #retire(retired: Retired): Promise<boolean> {
     const { last, hmac } = retired;
-    return new Promise((resolve) => {
-      const waiter = {
-        recorded: () => {
-          this.#chain.retired = { last, hmac };
-          resolve(true);
-        },
-        unrecorded: () => resolve(false),
-      };
-      const record = this.#text.admin('segment-retired', { ...retired });
-      this.#append(() => record, waiter);
+    return this.#adminWritten('segment-retired', { ...retired }, () => {
+      this.#chain.retired = { last, hmac };
     });
   }
 }

@@ -23,6 +23,8 @@ async function serve(file: string): Promise<void> {
   const setup = await readSetup(file, surroundings(), versions);
   const { app, log, stopTracing } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatFault(warning));
+  // From before the start: a signal that comes meanwhile would end the process without its audit log being closed.
+  const stopping = shutdownSignal();
   const { listen, control } = await app.start();
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
   log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
@@ -62,7 +64,7 @@ async function serve(file: string): Promise<void> {
     });
   });
 
-  const signal = await shutdownSignal();
+  const signal = await stopping;
   log.info({ signal }, 'draining: not ready any more; one more signal skips drain.delay');
   void shutdownSignal().then(() => app.close());
   await watch.close();

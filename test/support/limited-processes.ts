@@ -24,8 +24,7 @@ export interface LimitedProcesses {
   readonly processes: readonly LimitedProcess[];
 }
 
-/** How many requests a process is under at once, and how long each client pauses, in milliseconds. */
-const CLIENTS = 8;
+/** How long each client pauses, in milliseconds. */
 const PAUSE_MS = 15;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
@@ -86,7 +85,12 @@ export interface Load {
  * Sends more than the processes let pass, for at least so long, until one more is refused. Another answer than
  * 204 or 429 is an error.
  */
-export async function saturate(processes: readonly LimitedProcess[], ms: number): Promise<Load> {
+export async function saturate(
+  processes: readonly LimitedProcess[],
+  ms: number,
+  /** Of each process. */
+  clients = 4,
+): Promise<Load> {
   // A bucket that nobody has used yet is full: time counts from the first answer.
   let begun: number | undefined;
   const answers: Asked[] = [];
@@ -102,7 +106,7 @@ export async function saturate(processes: readonly LimitedProcess[], ms: number)
       await delay(PAUSE_MS);
     }
   };
-  await Promise.all(processes.flatMap((process) => Array.from({ length: CLIENTS }, () => client(process))));
+  await Promise.all(processes.flatMap((process) => Array.from({ length: clients }, () => client(process))));
   const seconds = ((ended ?? 0) - (begun ?? 0)) / 1000;
   const other = answers.find(({ status }) => status !== 204 && status !== 429);
   if (other !== undefined) throw new Error(`The gateway answered ${other.status}`);
