@@ -8,7 +8,8 @@ const QUESTIONS = 4;
 /**
  * What one client request may cost the upstream, with however many versions of a credential: two authenticated
  * attempts that it answers, and one repeat after a connection broke, so that at most three are sent. A rotation adds
- * one: with the version that the upstream has just accepted in place of the one that it refused.
+ * two: with the version that the upstream has just accepted in place of the one that it refused, whose first nonce
+ * may be refused like any other.
  */
 export class AttemptBudget {
   #limit = ATTEMPTS;
@@ -33,9 +34,9 @@ export class AttemptBudget {
     return this.answered >= this.#limit || this.bodySent;
   }
 
-  /** Another version of the credential has just been accepted: once, an attempt more is of use. */
+  /** Another version of the credential has just been accepted; counts once. */
   extendForRotation(): void {
-    this.#limit = ATTEMPTS + 1;
+    this.#limit = 2 * ATTEMPTS;
   }
 
   get mayAsk(): boolean {

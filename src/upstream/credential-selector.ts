@@ -209,7 +209,7 @@ export class CredentialSelector implements VersionOwner {
       const version = isRefused ? this.#standIn() : this.#current;
       const used = version.health.refused ? RETRY : turn;
       if ((await version.send(call, used)) === 'answered') return;
-      // What was refused is confirmed, so the attempt more goes out with another version that was accepted.
+      // What was refused is confirmed, so what is added goes out with another version that was accepted.
       if (this.#current !== version && this.#current.health.accepted) call.budget.extendForRotation();
       if (used === RETRY || call.budget.spent) throw credentialRefused();
     }

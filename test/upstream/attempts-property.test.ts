@@ -105,14 +105,14 @@ async function play({ policy, qop, rotates, methods, atOnce, replies: order }: S
   return [...current.seen.values()];
 }
 
-test('whatever the upstream says, a client request costs at most two answered authenticated attempts, three in a rotation', async () => {
+test('whatever the upstream says, a client request costs at most two answered authenticated attempts, four in a rotation', async () => {
   await fc.assert(
     fc.asyncProperty(script, async (played) => {
       for (const { answered, lost, asked } of await play(played)) {
-        expect(answered).toBeLessThanOrEqual(played.rotates ? 3 : 2);
+        expect(answered).toBeLessThanOrEqual(played.rotates ? 4 : 2);
         // One repeat, which may break as well.
         expect(lost).toBeLessThanOrEqual(2);
-        expect(answered + lost).toBeLessThanOrEqual(played.rotates ? 4 : 3);
+        expect(answered + lost).toBeLessThanOrEqual(played.rotates ? 5 : 3);
         expect(asked).toBeLessThanOrEqual(6);
       }
     }),
