@@ -27,17 +27,26 @@ interface ExportArguments {
 export function registerExport(audit: Command): void {
   audit
     .command('export')
-    .description('print the records of all replicas, one JSON object a line, in order of time')
+    .description('print the records of all replicas, one JSON object per line, ordered by time')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option(
       '--follow',
-      'take them from the stream in Redis as they come, until it is ended; goes on where it was',
+      'read the stream in Redis instead and keep printing new records; resumes where it stopped',
     )
-    .option('--key <file>', 'a key that sealed earlier records; can be given again', gatherFiles, [])
-    .option('--output <file>', 'write to a file instead; with --follow, go on with it')
-    .option('--group <name>', 'with --follow: each group gets everything', group, 'export')
-    .option('--since <time>', 'from then on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d ago', instantAt)
-    .option('--until <time>', 'up to then; a month or day is included', instantAfter)
+    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
+    .option('--output <file>', 'write to a new file instead of stdout; with --follow, append to the file')
+    .option(
+      '--group <name>',
+      'the consumer group of --follow; each group receives every record',
+      group,
+      'export',
+    )
+    .option(
+      '--since <time>',
+      'records from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 2d ago',
+      instantAt,
+    )
+    .option('--until <time>', 'records up to this time; a month or a day is included', instantAfter)
     .action(runExport);
 }
 

@@ -19,18 +19,22 @@ interface SearchArguments extends Query {
 export function registerSearch(audit: Command): void {
   audit
     .command('search')
-    .description('find requests in the audit log: all of the options that are given must fit')
+    .description('find the requests in the audit log that match all given options')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'a key that sealed earlier segments; can be given again', gatherFiles, [])
-    .option('--client <id>', 'of this client')
-    .option('--deployment <name>', 'to this deployment')
-    .option('--site <name>', 'of this site')
-    .option('--operation <name>', 'of this operation')
-    .option('--id <identifier>', 'with this value of a parameter, also as one of a list in quotes')
-    .option('--status <status>', 'that ended with this status: 404, 4xx, or 400-499', statusRange)
-    .option('--since <time>', 'from then on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d ago', instantAt)
-    .option('--until <time>', 'up to then; a month or day is included', instantAfter)
-    .addOption(new Option('--json', 'print one JSON object for each').conflicts(['csv', 'table']))
+    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
+    .option('--client <id>', 'requests of this client')
+    .option('--deployment <name>', 'requests to this deployment')
+    .option('--site <name>', 'requests for this site')
+    .option('--operation <name>', 'requests of this operation')
+    .option('--id <identifier>', 'requests with this value of a parameter, or with it in a quoted list')
+    .option('--status <status>', 'requests with this response status: 404, 4xx or 400-499', statusRange)
+    .option(
+      '--since <time>',
+      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 2d ago',
+      instantAt,
+    )
+    .option('--until <time>', 'requests up to this time; a month or a day is included', instantAfter)
+    .addOption(new Option('--json', 'print one JSON object per request').conflicts(['csv', 'table']))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
     .addOption(new Option('--table', 'print columns (default)').conflicts(['json', 'csv']))
     .action(runSearch);

@@ -30,9 +30,9 @@ export function registerTail(audit: Command): void {
     .command('tail')
     .description('print the newest records of the audit log')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('-f, --follow', 'go on with what comes')
-    .option('-n, --lines <count>', 'how many to begin with', count, 10)
-    .option('--json', 'print records as they stand in the log')
+    .option('-f, --follow', 'keep printing new records')
+    .option('-n, --lines <count>', 'the number of newest records to print first', count, 10)
+    .option('--json', 'print records as they are in the log')
     .action(runTail);
 }
 

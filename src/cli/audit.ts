@@ -24,10 +24,10 @@ export function registerAudit(program: Command): void {
   const audit = program.command('audit').description('work on the audit log that the configuration names');
   audit
     .command('verify')
-    .description('find out whether anything in the audit log was changed, removed or inserted')
+    .description('check whether anything in the audit log was changed, removed or inserted')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'a key that sealed earlier segments; can be given again', gatherFiles, [])
-    .option('--head <head>', 'an end of the log that was kept elsewhere; can be given again', gatherHead, [])
+    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
+    .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', gatherHead, [])
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
   registerSearch(audit);

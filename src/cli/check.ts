@@ -7,7 +7,7 @@ import { surroundings } from './surroundings.ts';
 export function registerCheck(program: Command): void {
   program
     .command('check')
-    .description('read a configuration and every secret it names, and say what is wrong')
+    .description('read the configuration and its secrets, without network access, and report every issue')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .action(async ({ config }: { config: string }) => {
       const { lines, status } = await check(config);

@@ -13,12 +13,12 @@ const PREFIX = 'dgk_';
 export function registerClient(program: Command): void {
   program
     .command('client')
-    .description('clients of the gateway')
+    .description('work on the clients of the gateway')
     .command('add')
-    .description('make an API key: prints it once, and the configuration lines with its hash')
-    .argument('<name>', 'how the configuration, the metrics and the logs call the client', clientId)
-    .option('--address <network>', 'where the client has to call from; can be repeated', another, [])
-    .option('--json', 'as JSON')
+    .description('create an API key; print it once, with the configuration lines for its client')
+    .argument('<name>', 'the id of the client in configuration, metrics and logs', clientId)
+    .option('--address <network>', 'a network from which the client calls; can be repeated', another, [])
+    .option('--json', 'print JSON')
     .action((id: string, { address, json = false }: { address: string[]; json?: boolean }) => {
       const added = addClient(id, address);
       process.stdout.write(json ? `${JSON.stringify(added)}\n` : described(added));

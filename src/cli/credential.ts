@@ -36,20 +36,20 @@ export function registerCredential(program: Command): void {
     credential
       .command(name)
       .description(what)
-      .argument('<name>', 'of the entry: sealed: NAME in the configuration', entryName)
+      .argument('<name>', 'the name of the entry: sealed: NAME in the configuration', entryName)
       .requiredOption('--config <file>', 'the configuration (YAML)');
 
-  withEntry('seal', 'put a secret from stdin into the sealed file, in place of what is there')
-    .option('--new-identity', 'first make the file that sealed.identity names')
+  withEntry('seal', 'store a secret from stdin in the sealed file, replacing the current one')
+    .option('--new-identity', 'create the identity file that sealed.identity names first')
     .action(sealOne);
-  withEntry('rotate', 'seal a secret from stdin beside the one in use, to take its place')
-    .option('--promote', 'what waits takes its place now')
+  withEntry('rotate', 'store the next version of a secret from stdin beside the current one')
+    .option('--promote', 'make the next version the current one instead')
     .action(rotateOne);
   credential
     .command('list')
-    .description('names, where from, versions and ages; never a secret')
+    .description('list credentials with their sources, versions and ages, without secrets')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--json', 'for programs')
+    .option('--json', 'print JSON')
     .action(listCredentials);
 }
 

@@ -31,8 +31,8 @@ const NONCE_LIFETIME_MS = 60_000;
 export function registerDemo(program: Command): void {
   program
     .command('demo')
-    .description('simulator and gateway together; sends a request of each operation and keeps running')
-    .option('--free-ports', 'on any free ports instead of 8080, 8081, 9443 and 9444')
+    .description('run simulator and gateway together, send a request of each operation, and keep running')
+    .option('--free-ports', 'use any free ports instead of 8080, 8081, 9443 and 9444')
     .action(({ freePorts = false }: { freePorts?: boolean }) => demo(freePorts));
 }
 

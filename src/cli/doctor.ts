@@ -20,10 +20,12 @@ const COLORS = { ok: 'green', warn: 'yellow', fail: 'red' } as const;
 export function registerDoctor(program: Command): void {
   program
     .command('doctor')
-    .description('ask each upstream for a challenge, answer it, and say what is wrong and what to do')
+    .description(
+      'test what a configuration depends on: upstreams, credentials, Redis and the audit log; report what to do',
+    )
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--deployment <name>', 'this deployment only')
-    .option('--json', 'as JSON')
+    .option('--deployment <name>', 'test this deployment only')
+    .option('--json', 'print JSON')
     .action(async ({ config: file, deployment, json = false }: Options) => {
       const setup = await readSetup(file, surroundings());
       const names = Object.keys(setup.config.deployments);

@@ -28,19 +28,25 @@ export async function main(args: readonly string[]): Promise<void> {
   process.report.excludeEnv = true;
   // Who reads only the beginning (`| head`) has what they wanted.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
+  const program = await commandLine(args[0]);
+  try {
+    await program.parseAsync(args, { from: 'user' });
+  } catch (error) {
+    process.exitCode = report(error);
+  }
+}
+
+/** The program with the command of that name, or with every command if there is none. */
+export async function commandLine(name = ''): Promise<Command> {
   // Commands take these settings over when they are registered, so they come first.
   const program = new Command('digest-gateway')
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
     .version(await packageVersion())
     .exitOverride()
     .showHelpAfterError('(see digest-gateway --help)');
-  const named = COMMANDS.get(args[0] ?? '');
+  const named = COMMANDS.get(name);
   for (const load of named === undefined ? COMMANDS.values() : [named]) (await load())(program);
-  try {
-    await program.parseAsync(args, { from: 'user' });
-  } catch (error) {
-    process.exitCode = report(error);
-  }
+  return program;
 }
 
 /** Says on stderr what went wrong, unless that was done; the exit status for it. */

@@ -9,7 +9,10 @@ export function registerSimulate(program: Command): void {
   program
     .command('simulate')
     .description('run the upstream simulator alone')
-    .option('--config <file>', 'its settings (YAML); without it, the two deployments of the demo')
+    .option(
+      '--config <file>',
+      'the settings of the simulator (YAML); without it, the two deployments of the demo',
+    )
     .action(async ({ config }: { config?: string }) => {
       const simulator = await startSimulator(
         config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),

@@ -14,13 +14,17 @@ const rule = () =>
   z
     .strictObject(
       {
-        deployment: text('the name of a deployment'),
-        sites: names(text('the name of a site')),
-        operations: names(text('the name of an operation')),
+        deployment: text('the name of a deployment').describe('The deployment that the rule is about.'),
+        sites: names(text('the name of a site')).describe('The sites that the client may name.'),
+        operations: names(text('the name of an operation')).describe(
+          'The operations that the client may use. `["*"]` includes requests that no listed operation matches.',
+        ),
         methods: names(
           text('an HTTP method in capitals, or "*"', (name) => name === EVERYTHING || isMethod(name)),
-        ),
-        parameters: record(limit()).prefault({}),
+        ).describe('The methods that the client may use.'),
+        parameters: record(limit())
+          .prefault({})
+          .describe('Limits of query parameters, by name, for every request under this rule.'),
       },
       { error: SECTION },
     )
@@ -41,11 +45,14 @@ const limit = () =>
   z
     .strictObject(
       {
-        max: whole(1, 10_000).exactOptional(),
+        max: whole(1, 10_000).exactOptional().describe('The most items of a quoted list.'),
         values: z
           .array(text('text in quotes'), { error: 'a list of values, each in quotes' })
           .nonempty({ error: 'a list of at least one value' })
-          .exactOptional(),
+          .exactOptional()
+          .describe(
+            'The values that the parameter, or each item of its list, may have. The parameter must then be present.',
+          ),
       },
       { error: SECTION },
     )

@@ -20,15 +20,18 @@ const certificate = () =>
         fingerprint256: oneOrMore(
           text('64 hex digits', FINGERPRINT).transform((hex) => hex.replaceAll(':', '').toLowerCase()),
           'the SHA-256 fingerprint of a certificate, 64 hex digits with or without colons; or a list of them',
-        ).exactOptional(),
-        subject: text(
-          'the attributes of a subject, such as CN=reporting, O=Example',
-          /^\s*\w[\w.]*=./u,
-        ).exactOptional(),
+        )
+          .exactOptional()
+          .describe('The fingerprint of the certificate.'),
+        subject: text('the attributes of a subject, such as CN=reporting, O=Example', /^\s*\w[\w.]*=./u)
+          .exactOptional()
+          .describe('All attributes of the subject, in any order.'),
         san: text(
           'an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
           /^(?:dns|uri|email|ip):./i,
-        ).exactOptional(),
+        )
+          .exactOptional()
+          .describe('One of the alternative names of the certificate.'),
       },
       { error: SECTION },
     )
@@ -42,10 +45,18 @@ const scalar = () => {
 const jwt = () =>
   z.strictObject(
     {
-      issuer: text('the issuer of tokens, as it stands under jwt.issuers'),
-      audience: text('what tokens for this gateway have in aud'),
-      subject: text('what the tokens of this client have in sub').exactOptional(),
-      claims: record(scalar()).exactOptional(),
+      issuer: text('the issuer of tokens, as it stands under jwt.issuers').describe(
+        'The issuer (`iss`) of the tokens.',
+      ),
+      audience: text('what tokens for this gateway have in aud').describe(
+        'The audience (`aud`) of the tokens.',
+      ),
+      subject: text('what the tokens of this client have in sub')
+        .exactOptional()
+        .describe('The subject (`sub`) of the tokens. Without it any.'),
+      claims: record(scalar())
+        .exactOptional()
+        .describe('Further claims by name. Each equals the value, or is a list that holds it.'),
     },
     { error: SECTION },
   );
@@ -54,10 +65,18 @@ const identify = () =>
   z
     .strictObject(
       {
-        addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]').exactOptional(),
-        apiKeySha256: apiKeySha256().exactOptional(),
-        certificate: certificate().exactOptional(),
-        jwt: jwt().exactOptional(),
+        addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
+          .exactOptional()
+          .describe('The networks from which the client calls.'),
+        apiKeySha256: apiKeySha256()
+          .exactOptional()
+          .describe(
+            'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
+          ),
+        certificate: certificate()
+          .exactOptional()
+          .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
+        jwt: jwt().exactOptional().describe('The Bearer token of the client.'),
       },
       { error: SECTION },
     )
@@ -73,10 +92,16 @@ export const clientSchema = () =>
       id: text(
         'a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
         isClientId,
+      ).describe('The name of the client in metrics, logs and the audit log.'),
+      identify: identify().describe(
+        'How a request of this client is recognised. All that is given here must hold.',
       ),
-      identify: identify(),
-      allow: allowSchema(),
-      limits: limitsSchema().exactOptional(),
+      allow: allowSchema().describe(
+        'The rules of the client. A request is served if one of them holds as a whole; without a rule nothing is.',
+      ),
+      limits: limitsSchema()
+        .exactOptional()
+        .describe('What this client may send. Without it there is no limit.'),
     },
     { error: SECTION },
   );
@@ -90,16 +115,20 @@ export const jwtSchema = () =>
       issuers: listOf(
         z.strictObject(
           {
-            issuer: text('the issuer, as tokens have it in iss'),
+            issuer: text('the issuer, as tokens have it in iss').describe(
+              'The issuer, exactly as tokens have it in `iss`.',
+            ),
             jwksUrl: text(
               'the https:// address of its key set; http:// on a loopback address only',
               isKeySetUrl,
+            ).describe(
+              'The key set of the issuer. The gateway keeps the keys and renews them in the background.',
             ),
           },
           { error: SECTION },
         ),
         'a list of at least one issuer',
-      ),
+      ).describe('The issuers whose tokens are accepted.'),
     },
     { error: SECTION },
   );

@@ -6,10 +6,12 @@ const hashes = (folder: string) =>
   z
     .strictObject(
       {
-        realm: z.string({ error: 'the realm of the challenge, as text in quotes' }),
-        md5: source(folder).exactOptional(),
-        sha256: source(folder).exactOptional(),
-        'sha512-256': source(folder).exactOptional(),
+        realm: z
+          .string({ error: 'the realm of the challenge, as text in quotes' })
+          .describe('The realm that the hashes are for.'),
+        md5: source(folder).exactOptional().describe('The MD5 of `username:realm:password`, in hex.'),
+        sha256: source(folder).exactOptional().describe('Its SHA-256.'),
+        'sha512-256': source(folder).exactOptional().describe('Its SHA-512/256.'),
       },
       { error: SECTION },
     )
@@ -18,15 +20,25 @@ const hashes = (folder: string) =>
     });
 
 const proof = (folder: string) => ({
-  password: source(folder).exactOptional(),
-  ha1: hashes(folder).exactOptional(),
+  password: source(folder).exactOptional().describe('The password.'),
+  ha1: hashes(folder)
+    .exactOptional()
+    .describe(
+      'Hashes of user name, realm and password instead of the password; at least one, for an algorithm that the upstream offers.',
+    ),
 });
 
 const BOTH = 'has password and ha1: keep one of the two';
 
 const next = (folder: string) =>
   z
-    .strictObject({ username: source(folder).exactOptional(), ...proof(folder) }, { error: SECTION })
+    .strictObject(
+      {
+        username: source(folder).exactOptional().describe('The user name, if it changes, too.'),
+        ...proof(folder),
+      },
+      { error: SECTION },
+    )
     .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
     .refine(({ username, password, ha1 }) => username ?? password ?? ha1, {
       error: 'says nothing: give what differs, username, password or ha1',
@@ -36,7 +48,15 @@ const next = (folder: string) =>
 export const credentialSchema = (folder: string) =>
   z
     .strictObject(
-      { username: source(folder), ...proof(folder), next: next(folder).exactOptional() },
+      {
+        username: source(folder).describe('The user name.'),
+        ...proof(folder),
+        next: next(folder)
+          .exactOptional()
+          .describe(
+            'The next version of the credential: as much of it as differs. It is tried before it is used. A next version in the sealed file needs no entry here.',
+          ),
+      },
       { error: SECTION },
     )
     .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
@@ -46,4 +66,10 @@ export const credentialSchema = (folder: string) =>
 
 /** The file of sealed secrets, and what opens it. */
 export const sealedSchema = (folder: string) =>
-  z.strictObject({ file: fileName(folder), identity: outerSource(folder) }, { error: SECTION });
+  z.strictObject(
+    {
+      file: fileName(folder).describe('The sealed file.'),
+      identity: outerSource(folder).describe('The age identity that opens the file.'),
+    },
+    { error: SECTION },
+  );

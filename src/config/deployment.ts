@@ -14,8 +14,10 @@ const match = () =>
         pathPrefix: text(
           'a path that starts with / and has no query, such as /api/manuscripts/',
           /^\/[\w\-.~%!$&'()*+,;=:@/]*$/,
-        ).exactOptional(),
-        host: hostName().exactOptional(),
+        )
+          .exactOptional()
+          .describe('The beginning of the path of requests for this deployment.'),
+        host: hostName().exactOptional().describe('The host name of requests for this deployment.'),
       },
       { error: SECTION },
     )
@@ -29,6 +31,8 @@ const rewrite = () =>
       stripPrefix: text(
         'a path that starts with / and does not end with it, such as /submissions',
         /^(?:\/[\w\-.~%!$&'()*+,;=:@]+)+$/,
+      ).describe(
+        'Removes this prefix from the path once the deployment is found. It must be the beginning of `match.pathPrefix`; operations and `renewAhead` name paths without it.',
       ),
     },
     { error: SECTION },
@@ -43,8 +47,15 @@ const digest = () =>
         .refine((names) => new Set(names).size === names.length, {
           error: 'names an algorithm twice: name each once',
         })
-        .default([...ALGORITHMS]),
-      noncePolicy: oneOf(['auto', 'shared', 'exclusive', 'single-use']).default('auto'),
+        .default([...ALGORITHMS])
+        .describe(
+          'The algorithms with which a challenge may be answered. The strongest one that is offered is taken.',
+        ),
+      noncePolicy: oneOf(['auto', 'shared', 'exclusive', 'single-use'])
+        .default('auto')
+        .describe(
+          'How nonces are used: by any number of requests at once (`shared`), by one request at a time (`exclusive`), or by one request only (`single-use`). `auto` learns what the upstream accepts, beginning with `shared`.',
+        ),
       renewAhead: z
         .union(
           [
@@ -56,8 +67,15 @@ const digest = () =>
           ],
           { error: 'true, false or { method: HEAD, path: /… }, a request that does nothing' },
         )
-        .default(true),
-      attemptsWhenRefused: whole(1, 60).default(2),
+        .default(true)
+        .describe(
+          'Replaces a nonce before the upstream refuses it, once its lifetime is learned. The request for it is by default a HEAD of the path of the last successful GET.',
+        ),
+      attemptsWhenRefused: whole(1, 60)
+        .default(2)
+        .describe(
+          'The attempts per minute with a refused credential, for all clients together, so that the upstream does not lock out the address.',
+        ),
     },
     { error: SECTION },
   );
@@ -65,10 +83,18 @@ const digest = () =>
 const timeouts = () =>
   z.strictObject(
     {
-      connect: duration().default(5000),
-      response: duration().default(60_000),
-      idle: duration().default(30_000),
-      total: duration().default(120_000),
+      connect: duration()
+        .default(5000)
+        .describe(
+          'How long a connection may take, with TLS. Through a proxy, it counts once for the connection to the proxy and its tunnel, and once for the TLS inside.',
+        ),
+      response: duration().default(60_000).describe('How long the head of the response may take.'),
+      idle: duration()
+        .default(30_000)
+        .describe(
+          'The longest pause between two parts of a body, and of a client that does not read its response.',
+        ),
+      total: duration().default(120_000).describe('How long the whole request may take.'),
     },
     { error: SECTION },
   );
@@ -76,7 +102,16 @@ const timeouts = () =>
 const body = () =>
   z
     .strictObject(
-      { replayUpTo: size().default(2 ** 20), max: size().default(100 * 2 ** 20) },
+      {
+        replayUpTo: size()
+          .default(2 ** 20)
+          .describe(
+            'Request bodies up to this size are kept, so that they can be sent again after a challenge. For a larger one the challenge is requested first.',
+          ),
+        max: size()
+          .default(100 * 2 ** 20)
+          .describe('A larger request body is refused.'),
+      },
       { error: SECTION },
     )
     .refine((limits) => limits.replayUpTo <= limits.max, {
@@ -88,25 +123,64 @@ const body = () =>
 export const deploymentSchema = (folder: string) =>
   z.strictObject(
     {
-      baseUrl: origin(),
-      match: match(),
-      rewrite: rewrite().exactOptional(),
-      credential: text('the name of a credential').exactOptional(),
-      siteParameter: text('the name of a query parameter, such as site_name', /^[\w\-.~]+$/).exactOptional(),
+      baseUrl: origin().describe('Scheme, host and port of the upstream; 443 unless a port is given.'),
+      match: match().describe(
+        'The requests for this deployment. Give at least one of the two; no other deployment may have the same.',
+      ),
+      rewrite: rewrite()
+        .exactOptional()
+        .describe(
+          'The change of the path between client and upstream. Without it the bytes of the target are unchanged.',
+        ),
+      credential: text('the name of a credential')
+        .exactOptional()
+        .describe('The credential of the deployment. Give either this or `sites`.'),
+      siteParameter: text('the name of a query parameter, such as site_name', /^[\w\-.~]+$/)
+        .exactOptional()
+        .describe('The query parameter that names the site. `sites` needs it.'),
       sites: record(
-        z.strictObject({ credential: text('the name of a credential') }, { error: SECTION }),
-      ).exactOptional(),
-      injectSite: flag().default(false),
-      forwardTrace: flag().default(false),
-      operations: operationsSchema().prefault({}),
-      unlistedOperations: oneOf(['allow', 'deny']).default('allow'),
-      digest: digest().prefault({}),
-      tls: upstreamTlsSchema(folder).prefault({}),
-      egress: egressSchema(folder).prefault({}),
-      connections: whole(1, 65_535).default(64),
-      timeouts: timeouts().prefault({}),
-      body: body().prefault({}),
-      limits: limitsSchema().exactOptional(),
+        z.strictObject(
+          { credential: text('the name of a credential').describe('The credential of the site.') },
+          { error: SECTION },
+        ),
+      )
+        .exactOptional()
+        .describe('The sites of the deployment, by name. Every request must then name exactly one of them.'),
+      injectSite: flag()
+        .default(false)
+        .describe(
+          'Adds the site to the end of the query of a request that names none, if its client may use one site only.',
+        ),
+      forwardTrace: flag()
+        .default(false)
+        .describe(
+          'Sends `traceparent`, `tracestate` and `baggage` to the upstream: those of the gateway while it traces, otherwise those of the client.',
+        ),
+      operations: operationsSchema()
+        .prefault({})
+        .describe(
+          'The known operations, by a name of your choice. Their parameters are checked before the upstream is asked, and metrics count them by name.',
+        ),
+      unlistedOperations: oneOf(['allow', 'deny'])
+        .default('allow')
+        .describe('`deny` refuses requests that match no listed operation.'),
+      digest: digest().prefault({}).describe('How challenges of the upstream are answered.'),
+      tls: upstreamTlsSchema(folder)
+        .prefault({})
+        .describe('How the upstream is verified, and which certificate it is shown.'),
+      egress: egressSchema(folder)
+        .prefault({})
+        .describe('How connections leave. The upstream sees the local address, or that of the proxy.'),
+      connections: whole(1, 65_535)
+        .default(64)
+        .describe('The most connections of one process to the upstream.'),
+      timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
+      body: body().prefault({}).describe('Limits of request bodies.'),
+      limits: limitsSchema()
+        .exactOptional()
+        .describe(
+          'What all clients together may send to this deployment. With `redis` the limit holds for all gateways together, otherwise for each process by itself.',
+        ),
     },
     { error: SECTION },
   );

@@ -13,7 +13,11 @@ export const egressSchema = (folder: string) =>
       localAddress: text(
         'an IP address of this host, such as 203.0.113.7',
         (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value),
-      ).exactOptional(),
+      )
+        .exactOptional()
+        .describe(
+          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so.',
+        ),
       proxy: z
         .strictObject(
           {
@@ -21,14 +25,25 @@ export const egressSchema = (folder: string) =>
               'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
               // A user and password in it have a rule of their own.
               (value) => isOrigin(value.replace(/^(https?:\/\/).*@/, '$1')),
+            ).describe(
+              'The forward proxy. TLS to the upstream goes through its tunnel and is verified as without a proxy.',
             ),
-            credential: text('the name of a credential').exactOptional(),
-            allowBasic: flag().default(false),
-            caFile: fileName(folder).exactOptional(),
+            credential: text('the name of a credential')
+              .exactOptional()
+              .describe(
+                'The credential for the proxy. It answers Digest, and Basic as far as that is allowed.',
+              ),
+            allowBasic: flag()
+              .default(false)
+              .describe('Allows to send the password to an `http://` proxy in Basic, unencrypted.'),
+            caFile: fileName(folder)
+              .exactOptional()
+              .describe('PEM: the authorities of an `https://` proxy, instead of those that Node.js has.'),
           },
           { error: SECTION },
         )
-        .exactOptional(),
+        .exactOptional()
+        .describe('A forward proxy, used with CONNECT.'),
     },
     { error: SECTION },
   );

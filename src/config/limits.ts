@@ -11,10 +11,16 @@ export const limitsSchema = () =>
   z
     .strictObject(
       {
-        rate: rate().exactOptional(),
-        burst: whole(1, MOST).exactOptional(),
-        concurrent: whole(1, MOST).exactOptional(),
-        daily: whole(1, MOST).exactOptional(),
+        rate: rate().exactOptional().describe('The requests per s, min or h.'),
+        burst: whole(1, MOST)
+          .exactOptional()
+          .describe(
+            'How many requests may come at once after a pause. Without it, as many as in one second. It needs `rate`.',
+          ),
+        concurrent: whole(1, MOST)
+          .exactOptional()
+          .describe('The requests that may be in flight at the same time.'),
+        daily: whole(1, MOST).exactOptional().describe('The requests per day. A day begins at midnight UTC.'),
       },
       { error: SECTION },
     )

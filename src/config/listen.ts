@@ -16,17 +16,31 @@ import {
 
 /** Where a plane listens. */
 export const listener = (defaultPort: number) => ({
-  address: bindAddress().default('127.0.0.1'),
-  port: port().default(defaultPort),
+  address: bindAddress()
+    .default('127.0.0.1')
+    .describe('The address that it listens on. Changing it needs a restart.'),
+  port: port()
+    .default(defaultPort)
+    .describe('The port that it listens on; 0 takes any free port. Changing it needs a restart.'),
 });
 
 const tls = (folder: string) =>
   z.strictObject(
     {
-      certFile: fileName(folder),
-      keyFile: keyFile(folder),
-      clientCaFile: fileName(folder).exactOptional(),
-      minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
+      certFile: fileName(folder).describe(
+        'PEM: the certificate of the gateway, then those between it and its authority. Others may read the file, not write it.',
+      ),
+      keyFile: keyFile(folder).describe(
+        'PEM: the private key of the certificate. Only its user, root and the group may read the file, unless `readableByOthers` is true.',
+      ),
+      clientCaFile: fileName(folder)
+        .exactOptional()
+        .describe(
+          'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate.',
+        ),
+      minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
+        .default('TLSv1.2')
+        .describe('The oldest version of TLS that is accepted.'),
     },
     { error: SECTION },
   );
@@ -38,12 +52,23 @@ const limits = () =>
         .refine((bytes) => bytes >= 1024 && bytes <= 2 ** 20, {
           error: 'is out of range: give a size from 1KiB to 1MiB',
         })
-        .default(16 * 1024),
-      headersTimeout: duration().default(10_000),
-      keepAliveTimeout: duration().default(5_000),
-      connections: whole(1, 1_000_000).default(10_000),
-      connectionsPerAddress: whole(1, 1_000_000).default(1_000),
-      bodyMemory: size().default(64 * 2 ** 20),
+        .default(16 * 1024)
+        .describe('The most bytes of request line and headers together.'),
+      headersTimeout: duration()
+        .default(10_000)
+        .describe('How long the TLS handshake may take, and how long the headers of a request.'),
+      keepAliveTimeout: duration()
+        .default(5_000)
+        .describe('How long a connection waits for its next request.'),
+      connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
+      connectionsPerAddress: whole(1, 1_000_000)
+        .default(1_000)
+        .describe('The most connections of one address. Trusted proxies have no such limit.'),
+      bodyMemory: size()
+        .default(64 * 2 ** 20)
+        .describe(
+          'The most memory for all request bodies that are kept for a second attempt. Further bodies are streamed: their challenge is requested first, and they cannot be sent again.',
+        ),
     },
     { error: SECTION },
   );
@@ -53,11 +78,25 @@ export const listenSchema = (folder: string) =>
   z.strictObject(
     {
       ...listener(8080),
-      tls: tls(folder).exactOptional(),
-      hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]').exactOptional(),
-      trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]').default([]),
-      forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded']).default('X-Forwarded-For'),
-      limits: limits().prefault({}),
+      tls: tls(folder)
+        .exactOptional()
+        .describe(
+          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`.',
+        ),
+      hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
+        .exactOptional()
+        .describe(
+          'The host names by which clients may call the gateway; the hosts of deployments are added. Any other `Host` gets 421, which prevents DNS rebinding. Without it any host is accepted.',
+        ),
+      trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
+        .default([])
+        .describe(
+          'Proxies whose `forwardedHeader` is believed. The client is the last address in it that is not a trusted proxy.',
+        ),
+      forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded'])
+        .default('X-Forwarded-For')
+        .describe('The header in which trusted proxies name the client. The other one is never read.'),
+      limits: limits().prefault({}).describe('Limits of connections and memory on the data plane.'),
     },
     { error: SECTION },
   );

@@ -20,9 +20,15 @@ export const operationsSchema = () =>
   record(
     z.strictObject(
       {
-        method: text('an HTTP method in capitals, such as GET', isMethod),
-        path: text(PATH, isTemplate),
-        parameters: record(oneOf(FORMS)).prefault({}),
+        method: text('an HTTP method in capitals, such as GET', isMethod).describe(
+          'The method. GET covers HEAD, too.',
+        ),
+        path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
+        parameters: record(oneOf(FORMS))
+          .prefault({})
+          .describe(
+            'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
+          ),
       },
       { error: SECTION },
     ),

@@ -26,20 +26,44 @@ export const redisSchema = (folder: string) =>
   z
     .strictObject(
       {
-        url: parsed(URL_SHAPE, parseUrl).exactOptional(),
-        sentinels: addresses().exactOptional(),
-        name: text('the name that the Sentinels give the master').exactOptional(),
-        cluster: addresses().exactOptional(),
-        sentinelUsername: text('a user name').exactOptional(),
-        sentinelPassword: source(folder).exactOptional(),
-        username: text('a user name').exactOptional(),
-        password: source(folder).exactOptional(),
-        keyFile: fileName(folder).exactOptional(),
-        keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/).default(
-          'digest-gateway',
-        ),
-        timeout: duration().default(100),
-        tls: z.strictObject({ caFile: fileName(folder).exactOptional() }, { error: SECTION }).exactOptional(),
+        url: parsed(URL_SHAPE, parseUrl).exactOptional().describe('One server.'),
+        sentinels: addresses().exactOptional().describe('The Sentinels that know the master.'),
+        name: text('the name that the Sentinels give the master')
+          .exactOptional()
+          .describe('The name of the master at the Sentinels. `sentinels` needs it.'),
+        cluster: addresses()
+          .exactOptional()
+          .describe('Some nodes of a Redis Cluster; the others are found through them.'),
+        sentinelUsername: text('a user name')
+          .exactOptional()
+          .describe('The ACL user at the Sentinels. Without it, their user default.'),
+        sentinelPassword: source(folder).exactOptional().describe('The password at the Sentinels.'),
+        username: text('a user name')
+          .exactOptional()
+          .describe('The ACL user at the servers. Without it, their user default.'),
+        password: source(folder).exactOptional().describe('The password at the servers.'),
+        keyFile: fileName(folder)
+          .exactOptional()
+          .describe(
+            'A file of one to three keys, 256 bits in hex each, one a line. The first one signs the values in Redis, each of them verifies. All gateways of one Redis need the same keys. Without it values are not signed.',
+          ),
+        keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/)
+          .default('digest-gateway')
+          .describe('Stands before every key and channel.'),
+        timeout: duration().default(100).describe('How long a call to Redis may take.'),
+        tls: z
+          .strictObject(
+            {
+              caFile: fileName(folder)
+                .exactOptional()
+                .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+            },
+            { error: SECTION },
+          )
+          .exactOptional()
+          .describe(
+            'TLS to Redis. `rediss://` implies it; Sentinels and cluster nodes need it, `{}` at least.',
+          ),
       },
       { error: SECTION },
     )

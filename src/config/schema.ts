@@ -14,41 +14,94 @@ import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './
 export const configSchema = (folder: string) =>
   z.strictObject(
     {
-      listen: listenSchema(folder).prefault({}),
+      listen: listenSchema(folder)
+        .prefault({})
+        .describe('The data plane, to which clients send their requests.'),
       control: z
         .strictObject(
           {
             ...listener(8081),
             tokenSha256: text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/)
               .transform((hex) => hex.toLowerCase())
-              .exactOptional(),
+              .exactOptional()
+              .describe(
+                'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it. Without a token, only localhost and loopback addresses are accepted as `Host`.',
+              ),
           },
           { error: SECTION },
         )
-        .prefault({}),
+        .prefault({})
+        .describe('The control plane: health, metrics and the console. It speaks plain HTTP.'),
       log: z
         .strictObject(
           {
-            level: oneOf(['debug', 'info', 'warn', 'error']).default('info'),
-            requests: flag().default(false),
+            level: oneOf(['debug', 'info', 'warn', 'error'])
+              .default('info')
+              .describe('The least severe level that is logged.'),
+            requests: flag().default(false).describe('Logs a line for each request, without its query.'),
           },
           { error: SECTION },
         )
-        .prefault({}),
+        .prefault({})
+        .describe('The log on stderr: JSON lines, or readable lines on a terminal.'),
       drain: z
         .strictObject(
-          { delay: durationOrZero().default(5_000), timeout: duration().default(30_000) },
+          {
+            delay: durationOrZero()
+              .default(5_000)
+              .describe(
+                'How long the gateway still accepts connections after SIGTERM while `/readyz` answers 503. Set it longer than the health check of the load balancer takes.',
+              ),
+            timeout: duration()
+              .default(30_000)
+              .describe(
+                'How long requests may take to finish after the delay. Connections that are still open then are closed.',
+              ),
+          },
           { error: SECTION },
         )
-        .prefault({}),
-      redis: redisSchema(folder).exactOptional(),
-      audit: auditSchema(folder).exactOptional(),
-      clients: z.array(clientSchema(), { error: 'a list of clients' }).default([]),
-      jwt: jwtSchema().exactOptional(),
-      anonymous: flag().default(false),
-      sealed: sealedSchema(folder).exactOptional(),
-      credentials: record(credentialSchema(folder)).prefault({}),
-      deployments: record(deploymentSchema(folder), 'a mapping of at least one name to its upstream service'),
+        .prefault({})
+        .describe(
+          'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait for longer than delay and timeout together before it sends SIGKILL.',
+        ),
+      redis: redisSchema(folder)
+        .exactOptional()
+        .describe(
+          'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`.',
+        ),
+      audit: auditSchema(folder)
+        .exactOptional()
+        .describe(
+          'The audit log: which client sent which request, in sealed files. Without it nothing is recorded.',
+        ),
+      clients: z
+        .array(clientSchema(), { error: 'a list of clients' })
+        .default([])
+        .describe(
+          'The clients that may send requests. A request belongs to the first client in the list that it matches; a client that can never be reached is refused.',
+        ),
+      jwt: jwtSchema()
+        .exactOptional()
+        .describe('The issuers of the Bearer tokens by which clients can be identified.'),
+      anonymous: flag()
+        .default(false)
+        .describe(
+          'Serves requests of everyone who reaches the data plane. It is refused unless `listen.address` is loopback.',
+        ),
+      sealed: sealedSchema(folder)
+        .exactOptional()
+        .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
+      credentials: record(credentialSchema(folder))
+        .prefault({})
+        .describe(
+          'User names and passwords for upstream services and forward proxies, by a name of your choice.',
+        ),
+      deployments: record(
+        deploymentSchema(folder),
+        'a mapping of at least one name to its upstream service',
+      ).describe(
+        'The upstream services, by a name of your choice. A request goes to the deployment whose host or path prefix it matches.',
+      ),
     },
     { error: SECTION },
   );

@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
 import { fileName, flag, NAME, text } from './values.ts';
 
+/** The section of the configuration page that describes all sources. */
+export const SOURCE_TITLE = 'Secret sources';
 const ANY = 'a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }';
 const ONE_SOURCE = 'give exactly one of env, file, sealed and value';
 const NO_SOURCE = `has no source: ${ONE_SOURCE}`;
@@ -13,11 +15,23 @@ export const source = (folder: string, expected = ANY) =>
   z
     .strictObject(
       {
-        env: text('the name of an environment variable', /^[A-Za-z_]\w*$/).exactOptional(),
-        file: fileName(folder).exactOptional(),
-        readableByOthers: flag().exactOptional(),
-        sealed: text('the name of an entry of the sealed file', NAME).exactOptional(),
-        value: text('text in quotes').exactOptional(),
+        env: text('the name of an environment variable', /^[A-Za-z_]\w*$/)
+          .exactOptional()
+          .describe('An environment variable.'),
+        file: fileName(folder)
+          .exactOptional()
+          .describe(
+            'A file that holds the secret alone; one line break at its end does not count. Others may neither read nor write it.',
+          ),
+        readableByOthers: flag()
+          .exactOptional()
+          .describe('Accepts a file that others can read, where an orchestrator sets the mode.'),
+        sealed: text('the name of an entry of the sealed file', NAME)
+          .exactOptional()
+          .describe('An entry of the sealed file.'),
+        value: text('text in quotes')
+          .exactOptional()
+          .describe('The secret itself. A warning says so if it is a password.'),
       },
       { error: expected },
     )
@@ -28,7 +42,8 @@ export const source = (folder: string, expected = ANY) =>
       const found = first === undefined ? NO_SOURCE : SEVERAL;
       context.addIssue({ code: 'custom', message: misplaced ? MISPLACED : found });
       return z.NEVER;
-    });
+    })
+    .meta({ title: SOURCE_TITLE });
 
 interface SourceFields {
   env?: string;

@@ -11,19 +11,40 @@ const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 export const upstreamTlsSchema = (folder: string) =>
   z.strictObject(
     {
-      caFile: fileName(folder).exactOptional(),
+      caFile: fileName(folder)
+        .exactOptional()
+        .describe('PEM: the authorities to trust instead of those that Node.js has.'),
       pinSha256: z
         .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
           error: 'a list of public-key pins',
         })
         .nonempty({ error: 'a list of at least one public-key pin' })
-        .exactOptional(),
-      serverName: hostName().exactOptional(),
-      certFile: fileName(folder).exactOptional(),
-      keyFile: keyFile(folder).exactOptional(),
-      keyPassphrase: source(folder).exactOptional(),
-      minVersion: oneOf(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2'),
-      allowPlaintext: flag().default(false),
+        .exactOptional()
+        .describe(
+          'Public keys, one of which must be in the chain of the upstream: SHA-256 of the SubjectPublicKeyInfo. Name a second one, or a change of key ends all service.',
+        ),
+      serverName: hostName()
+        .exactOptional()
+        .describe(
+          'The name that the certificate of the upstream is for, if it is not the host of `baseUrl`.',
+        ),
+      certFile: fileName(folder)
+        .exactOptional()
+        .describe('PEM: the certificate that the gateway shows to the upstream. SIGHUP reads it again.'),
+      keyFile: keyFile(folder)
+        .exactOptional()
+        .describe(
+          'PEM: the private key of that certificate. Others may not read it, unless `readableByOthers` is true.',
+        ),
+      keyPassphrase: source(folder).exactOptional().describe('The passphrase of an encrypted key.'),
+      minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
+        .default('TLSv1.2')
+        .describe('The oldest version of TLS that is accepted.'),
+      allowPlaintext: flag()
+        .default(false)
+        .describe(
+          'Allows `http://` in `baseUrl`, for tests. Requests and responses are then readable on the network.',
+        ),
     },
     { error: SECTION },
   );

@@ -40,7 +40,7 @@ export function text(
 }
 
 export const duration = (): z.ZodType<number> =>
-  quantity('a duration, such as 500ms, 30s or 5m', (written) => {
+  quantity('duration', 'a duration, such as 500ms, 30s or 5m', (written) => {
     const milliseconds = parseDuration(written);
     if (milliseconds === 0 || milliseconds > LONGEST_TIMER_MS) {
       throw new RangeError(`${written} is out of range: write a duration from 1ms to 24d`);
@@ -50,7 +50,7 @@ export const duration = (): z.ZodType<number> =>
 
 /** A wait that may be left out. */
 export const durationOrZero = (): z.ZodType<number> =>
-  quantity('a duration, such as 0s, 500ms or 5s', (written) => {
+  quantity('duration', 'a duration, such as 0s, 500ms or 5s', (written) => {
     const milliseconds = parseDuration(written);
     if (milliseconds <= LONGEST_TIMER_MS) return milliseconds;
     throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
@@ -58,17 +58,23 @@ export const durationOrZero = (): z.ZodType<number> =>
 
 /** A span of time that no timer measures: days and years. */
 export const period = (): z.ZodType<number> =>
-  quantity('a period, such as 12h, 1d or 365d', (written) => {
+  quantity('duration', 'a period, such as 12h, 1d or 365d', (written) => {
     const milliseconds = parseDuration(written);
     if (milliseconds === 0) throw new RangeError(`${written} is out of range: write a period of 1ms or more`);
     return milliseconds;
   });
 
-export const size = (): z.ZodType<number> => quantity('a size, such as 512B, 64KiB or 1MiB', parseSize);
+export const size = (): z.ZodType<number> =>
+  quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
 
-function quantity(error: string, parse: (written: string) => number): z.ZodType<number> {
+/** `unit` is for the configuration page, which shows defaults as they are written. */
+function quantity(
+  unit: 'duration' | 'size',
+  error: string,
+  parse: (written: string) => number,
+): z.ZodType<number> {
   // A number without unit reaches here as a number, not as text.
-  return meaning(z.union([z.string(), z.number()], { error }), parse);
+  return meaning(z.union([z.string(), z.number()], { error }), parse).meta({ unit });
 }
 
 /** Text that stands for something; `parse` throws a RangeError whose message is the complaint. */

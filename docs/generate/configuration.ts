@@ -1,0 +1,142 @@
+import { z } from 'zod';
+import { configSchema } from '../../src/config/schema.ts';
+import { SOURCE_TITLE, source } from '../../src/config/source.ts';
+import { generatedFrom, page, wrap } from './markdown.ts';
+
+const INTRODUCTION = [
+  generatedFrom('the configuration schema'),
+  '# Configuration',
+  wrap(
+    'The configuration is one YAML file. A key that does not exist is an error that names the nearest key that does. `digest-gateway check --config FILE` reports every issue with file, line and column. [config/example.yaml](../config/example.yaml) shows every key in its place; [config/minimal.yaml](../config/minimal.yaml) is the least that works.',
+  ),
+  wrap(
+    'Durations are written as `500ms`, `30s`, `5m`, `1h` or `1d`, sizes as `512B`, `64KiB`, `1MiB` or `2GiB`. File names are relative to the folder of the configuration file. `NAME` in a key stands for a name of your choice, `[]` for an item of a list. Keys without a default that are not required have no effect until they are set.',
+  ),
+];
+
+const UNITS = {
+  duration: [
+    ['d', 86_400_000],
+    ['h', 3_600_000],
+    ['m', 60_000],
+    ['s', 1000],
+    ['ms', 1],
+  ],
+  size: [
+    ['GiB', 2 ** 30],
+    ['MiB', 2 ** 20],
+    ['KiB', 2 ** 10],
+    ['B', 1],
+  ],
+} as const;
+
+/** The text of docs/configuration.md. */
+export function configurationPage(): string {
+  const sections = Object.entries(shapeOf(configSchema('/')) ?? {}).flatMap(([key, schema]) => {
+    const lines = entries(key, schema);
+    const [own = '', ...keys] = lines;
+    return [
+      `## \`${key}\``,
+      ...(keys.length === 0 ? [own] : [wrap(descriptionOf(key, schema)), keys.join('\n')]),
+    ];
+  });
+  const sources = Object.entries(shapeOf(source('/')) ?? {}).flatMap(([key, schema]) => entries(key, schema));
+  return page([
+    ...INTRODUCTION,
+    ...sections,
+    `## ${SOURCE_TITLE}`,
+    'A secret is a mapping with exactly one source. A file that changes is read again.',
+    sources.join('\n'),
+  ]);
+}
+
+/** The list items of a key and of all keys below it. */
+function entries(path: string, schema: unknown): string[] {
+  const { inner, required, written } = unwrap(schema);
+  const about = required ? ' Required.' : written === undefined ? '' : ` Default: \`${written}\`.`;
+  const below = childrenOf(path, inner);
+  const type = below === undefined ? ` Type: ${typeOf(inner)}.` : '';
+  const item = wrap(`- **\`${path}\`**: ${descriptionOf(path, schema)}${type}${about}`, '  ');
+  return [item, ...(below ?? []).flatMap(([key, child]) => entries(key, child))];
+}
+
+function childrenOf(path: string, schema: unknown): [string, unknown][] | undefined {
+  if (titleOf(schema) !== undefined) return undefined;
+  const body = withoutTransform(schema);
+  const [prefix, holder] =
+    body instanceof z.ZodRecord
+      ? [`${path}.NAME`, body.valueType]
+      : body instanceof z.ZodArray
+        ? [`${path}[]`, body.element]
+        : [path, body];
+  const shape = shapeOf(holder);
+  return shape && Object.entries(shape).map(([key, child]) => [`${prefix}.${key}`, child]);
+}
+
+function shapeOf(schema: unknown): Record<string, unknown> | undefined {
+  const body = withoutTransform(schema);
+  return body instanceof z.ZodObject ? body.shape : undefined;
+}
+
+/** The sentence that an error message would continue after "must be". */
+function typeOf(schema: unknown): string {
+  const title = titleOf(schema);
+  if (title !== undefined) return `a [secret source](#${title.toLowerCase().replaceAll(' ', '-')})`;
+  const body = withoutTransform(schema);
+  if (body instanceof z.ZodRecord) {
+    return `a mapping of names to ${typeOf(unwrap(body.valueType).inner)}`;
+  }
+  if (!(body instanceof z.ZodType)) throw new TypeError('not a schema');
+  return body.safeParse(Symbol('of no type')).error?.issues[0]?.message ?? 'any value';
+}
+
+function descriptionOf(path: string, schema: unknown): string {
+  const text = schema instanceof z.ZodType ? schema.description : undefined;
+  if (text === undefined) throw new Error(`${path} has no description in the schema`);
+  return text;
+}
+
+interface Unwrapped {
+  readonly inner: unknown;
+  readonly required: boolean;
+  /** The default, as one would write it. */
+  readonly written: string | undefined;
+}
+
+function unwrap(schema: unknown): Unwrapped {
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodExactOptional) {
+    return { inner: schema.unwrap(), required: false, written: undefined };
+  }
+  if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault) {
+    const inner = schema.unwrap();
+    return { inner, required: false, written: asWritten(schema.def.defaultValue, inner) };
+  }
+  return { inner: schema, required: true, written: undefined };
+}
+
+function asWritten(value: unknown, schema: unknown): string | undefined {
+  if (Array.isArray(value)) {
+    return `[${value.map((item) => (item === '*' ? '"*"' : item)).join(', ')}]`;
+  }
+  if (typeof value === 'number') {
+    const unit = schema instanceof z.ZodType ? z.globalRegistry.get(schema)?.['unit'] : undefined;
+    return unit === 'duration' || unit === 'size' ? quantity(value, UNITS[unit]) : String(value);
+  }
+  // A section whose keys have defaults of their own.
+  return typeof value === 'object' ? undefined : String(value);
+}
+
+function quantity(value: number, units: readonly (readonly [string, number])[]): string {
+  const [name, size] = units.find(([, each]) => value >= each && value % each === 0) ?? ['', 1];
+  return `${value / size}${name}`;
+}
+
+function titleOf(schema: unknown): string | undefined {
+  const metadata = schema instanceof z.ZodType ? z.globalRegistry.get(schema) : undefined;
+  if (metadata?.title !== undefined) return metadata.title;
+  return schema instanceof z.ZodPipe ? titleOf(schema.in) : undefined;
+}
+
+function withoutTransform(schema: unknown): unknown {
+  return schema instanceof z.ZodPipe ? withoutTransform(schema.in) : schema;
+}

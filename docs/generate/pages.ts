@@ -1,0 +1,10 @@
+import { cliPage } from './cli.ts';
+import { configurationPage } from './configuration.ts';
+
+/** Every generated page below docs/ with its text. */
+export async function generatedPages(): Promise<Map<string, string>> {
+  return new Map([
+    ['configuration.md', configurationPage()],
+    ['cli.md', await cliPage()],
+  ]);
+}

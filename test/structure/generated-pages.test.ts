@@ -1,0 +1,13 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { generatedPages } from '../../docs/generate/pages.ts';
+import { repository } from '../support/repository.ts';
+
+const pages = await generatedPages();
+
+describe('the generated pages', () => {
+  test.each([...pages])('docs/%s is what "npm run docs" writes', (name, text) => {
+    expect(readFileSync(join(repository, 'docs', name), 'utf8')).toBe(text);
+  });
+});
