@@ -3,101 +3,257 @@
  * RFC 9209 §2.3 for `Proxy-Status`. The one table; nothing else maps a failure to a status.
  */
 const table = {
-  'bad-request': { status: 400, title: 'Bad request', proxyError: 'http_request_error' },
-  'site-required': { status: 400, title: 'Site required', proxyError: 'http_request_error' },
-  'parameter-invalid': { status: 400, title: 'Parameter invalid', proxyError: 'http_request_error' },
+  'bad-request': {
+    status: 400,
+    title: 'Bad request',
+    proxyError: 'http_request_error',
+    cause:
+      'The request is not valid HTTP/1.1, two servers could read it in two ways, or its path, headers or body compete with what a rule depends on. `detail` names the reason.',
+    remedy: 'Correct the client. Paths and parameters must be written as the API describes them.',
+  },
+  'site-required': {
+    status: 400,
+    title: 'Site required',
+    proxyError: 'http_request_error',
+    cause:
+      'The deployment has sites, and the request names none; with `injectSite`, its client may use several.',
+    remedy: 'Send the site once, as the query parameter that `detail` names.',
+  },
+  'parameter-invalid': {
+    status: 400,
+    title: 'Parameter invalid',
+    proxyError: 'http_request_error',
+    cause:
+      'A query parameter that is checked is missing, repeated, written so that servers can read it differently, not of the form that the operation lists, or a list with more items than the client may send. `detail` names it.',
+    remedy: 'Correct the parameter, or the operation in the configuration.',
+  },
   'client-unknown': {
     status: 401,
     title: 'Client unknown',
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
+    cause:
+      'The request does not identify a configured client: an address, key, certificate or token is missing or wrong. `detail` lists what the request showed.',
+    remedy:
+      'Send everything that the configuration lists for the client under `identify`. Clients are matched from the top of the list.',
   },
-  'client-forbidden': { status: 403, title: 'Client forbidden', proxyError: 'http_request_denied' },
-  'site-unknown': { status: 403, title: 'Site unknown', proxyError: 'http_request_denied' },
-  'operation-unlisted': { status: 403, title: 'Operation unlisted', proxyError: 'http_request_denied' },
-  'cross-site': { status: 403, title: 'Cross-site request', proxyError: 'http_request_denied' },
-  'no-deployment': { status: 404, title: 'No deployment', proxyError: 'destination_not_found' },
+  'client-forbidden': {
+    status: 403,
+    title: 'Client forbidden',
+    proxyError: 'http_request_denied',
+    cause:
+      'The client is known, and none of its rules allows this request: its deployment, site, operation, method or parameters.',
+    remedy:
+      'Add a rule under `allow` of the client. `digest-gateway policy explain` shows which part of which rule fails.',
+  },
+  'site-unknown': {
+    status: 403,
+    title: 'Site unknown',
+    proxyError: 'http_request_denied',
+    cause: 'The site that the request names is not configured for the deployment.',
+    remedy: 'Correct the parameter, or add the site under `sites`.',
+  },
+  'operation-unlisted': {
+    status: 403,
+    title: 'Operation unlisted',
+    proxyError: 'http_request_denied',
+    cause: 'The deployment has `unlistedOperations: deny`, and no listed operation has this method and path.',
+    remedy: 'Compare the path byte by byte with the operation, or list the operation.',
+  },
+  'cross-site': {
+    status: 403,
+    title: 'Cross-site request',
+    proxyError: 'http_request_denied',
+    cause:
+      'A page of another site made a browser send the request, and the client is known by its address or certificate alone.',
+    remedy: 'Give the client an API key or a token. Nothing is to be done if the page has no business here.',
+  },
+  'no-deployment': {
+    status: 404,
+    title: 'No deployment',
+    proxyError: 'destination_not_found',
+    cause: 'No deployment matches the path and host of the request.',
+    remedy: 'Check the URL of the client, and `match` in the configuration.',
+  },
   'connect-unsupported': {
     status: 405,
     title: 'CONNECT unsupported',
     proxyError: 'http_request_denied',
     headers: ['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
+    cause: 'The client asked for a tunnel (CONNECT). The gateway must see a request to authenticate it.',
+    remedy:
+      'Request the `http://` URL through the gateway as proxy; the gateway uses TLS to the upstream. Set `http_proxy`, not `https_proxy`.',
   },
   'method-unsupported': {
     status: 405,
     title: 'Method unsupported',
     proxyError: 'http_request_denied',
     headers: ['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
+    cause:
+      'The method is TRACE, or OPTIONS with `Max-Forwards: 0`. A response to TRACE could show the credential.',
+    remedy: 'Use another method, or leave `Max-Forwards` out.',
   },
-  'request-timeout': { status: 408, title: 'Request timeout', proxyError: 'http_request_error' },
-  'body-too-large': { status: 413, title: 'Body too large', proxyError: 'http_request_error' },
-  'headers-too-large': { status: 431, title: 'Headers too large', proxyError: 'http_request_error' },
-  'host-unknown': { status: 421, title: 'Host unknown', proxyError: 'http_request_denied' },
-  'rate-limited': { status: 429, title: 'Rate limited', proxyError: 'http_request_denied' },
-  'client-closed': { status: 499, title: 'Client closed the connection', proxyError: 'http_request_error' },
+  'request-timeout': {
+    status: 408,
+    title: 'Request timeout',
+    proxyError: 'http_request_error',
+    cause:
+      'The headers of the request did not arrive within `listen.limits.headersTimeout`, or its body within `timeouts.total`.',
+    remedy: 'Check the network of the client, or raise the limit.',
+  },
+  'body-too-large': {
+    status: 413,
+    title: 'Body too large',
+    proxyError: 'http_request_error',
+    cause:
+      'The request body is larger than `body.max`, or larger than `body.replayUpTo` while the upstream asks for auth-int, which needs the whole body in memory.',
+    remedy: 'Send less, or raise the limit that `detail` names.',
+  },
+  'headers-too-large': {
+    status: 431,
+    title: 'Headers too large',
+    proxyError: 'http_request_error',
+    cause: 'Request line and headers are larger than `listen.limits.headerSize`.',
+    remedy: 'Send fewer or shorter headers, or raise the limit.',
+  },
+  'host-unknown': {
+    status: 421,
+    title: 'Host unknown',
+    proxyError: 'http_request_denied',
+    cause: 'The `Host` header is not one of `listen.hosts`.',
+    remedy: 'Call the gateway by a listed name, or add the name.',
+  },
+  'rate-limited': {
+    status: 429,
+    title: 'Rate limited',
+    proxyError: 'http_request_denied',
+    cause:
+      'A limit of the client or of the deployment is reached. `detail` and the `RateLimit` fields tell which one.',
+    remedy: 'Wait for the time in `Retry-After`, or raise `limits`.',
+  },
+  'client-closed': {
+    status: 499,
+    title: 'Client closed the connection',
+    proxyError: 'http_request_error',
+    cause:
+      'The client closed its connection before it had the whole response. It appears in logs, metrics and the audit log only.',
+    remedy: 'If it happens often, compare the timeout of the client with the duration of its requests.',
+  },
   'client-timeout': {
     status: 499,
     title: 'Client did not read the response',
     proxyError: 'http_request_error',
+    cause:
+      'The client read nothing of its response for `timeouts.idle`. It appears in logs, metrics and the audit log only.',
+    remedy: 'Check the client, or raise `timeouts.idle`.',
   },
-  'internal-error': { status: 500, title: 'Internal error', proxyError: 'proxy_internal_error' },
+  'internal-error': {
+    status: 500,
+    title: 'Internal error',
+    proxyError: 'proxy_internal_error',
+    cause: 'The gateway failed, by a defect or because its host lacks something, such as file descriptors.',
+    remedy: 'Read the log line with the request id; it has the cause and the stack.',
+  },
   'upstream-unreachable': {
     status: 502,
     title: 'Upstream unreachable',
     proxyError: 'destination_unavailable',
+    cause:
+      'No connection to the upstream, or it broke: DNS, route, firewall, forward proxy, or `egress.localAddress` is not on this host.',
+    remedy: 'Run `digest-gateway doctor`, which tells these apart.',
   },
-  'upstream-tls': { status: 502, title: 'Upstream TLS failed', proxyError: 'tls_protocol_error' },
+  'upstream-tls': {
+    status: 502,
+    title: 'Upstream TLS failed',
+    proxyError: 'tls_protocol_error',
+    cause:
+      'The TLS connection to the upstream cannot be trusted or did not come about. `detail` says which check failed.',
+    remedy:
+      'Follow `detail`. Common causes are a missing `tls.caFile`, an expired certificate, and `tls.pinSha256` after a change of key.',
+  },
   'upstream-protocol': {
     status: 502,
     title: 'Upstream broke the protocol',
     proxyError: 'http_protocol_error',
+    cause:
+      'The upstream sent something that is not valid HTTP/1.1, or refused two authenticated attempts without refusing the credential.',
+    remedy:
+      'Compare with the response that `curl` gets. Often another program, such as a proxy, answers in its place. If one path only is affected, check whether the account may use it.',
   },
   'upstream-no-digest': {
     status: 502,
     title: 'Upstream offered no usable Digest challenge',
     proxyError: 'http_protocol_error',
+    cause: 'The upstream answered 401 without a Digest challenge that may be used.',
+    remedy: 'Check `baseUrl` and `digest.algorithms`.',
   },
   'upstream-credential-refused': {
     status: 502,
     title: 'Upstream refused the credential',
     proxyError: 'destination_unavailable',
+    cause:
+      'The upstream refuses user name or password. The gateway tries again at most `digest.attemptsWhenRefused` times a minute.',
+    remedy:
+      'Correct the secret where the configuration names it; the gateway notices the change. Ask the operator of the upstream whether the account and the address are registered.',
   },
   'upstream-proof-invalid': {
     status: 502,
     title: 'Upstream proof invalid',
     proxyError: 'http_protocol_error',
+    cause:
+      'The upstream did not prove that it knows the credential (`rspauth`), so its response is withheld.',
+    remedy: 'Another server may be answering in its place: check `baseUrl`, DNS and `tls`.',
   },
   overloaded: {
     status: 503,
     title: 'Overloaded',
     proxyError: 'connection_limit_reached',
     headers: ['retry-after', '1'],
+    cause:
+      'More requests wait than `connections` of the deployment can carry, or `listen.limits.bodyMemory` is used up.',
+    remedy: 'Retry later. Raise the limit that `detail` names if the upstream and the host allow it.',
   },
   'credential-unavailable': {
     status: 503,
     title: 'Credential unavailable',
     proxyError: 'proxy_configuration_error',
     headers: ['retry-after', '30'],
+    cause:
+      'The credential cannot answer the challenge: it has hashes only, and none for the realm or algorithm that the upstream asks for.',
+    remedy: 'Add a hash for it, or give the password instead.',
   },
   'audit-unavailable': {
     status: 503,
     title: 'Audit unavailable',
     proxyError: 'proxy_internal_error',
     headers: ['retry-after', '1'],
+    cause: 'The audit log cannot be written, and `audit.onFailure` is `refuse`.',
+    remedy: 'Free or repair the disk of `audit.directory`; service resumes by itself. See the runbook.',
   },
   draining: {
     status: 503,
     title: 'Draining',
     proxyError: 'destination_unavailable',
     headers: ['retry-after', '5'],
+    cause: 'The gateway is shutting down.',
+    remedy: 'Send the request again, to another replica.',
   },
   'identity-unavailable': {
     status: 503,
     title: 'Identity unavailable',
     proxyError: 'proxy_internal_error',
     headers: ['retry-after', '1'],
+    cause: 'The key set of a token issuer cannot be fetched, so a Bearer token cannot be checked.',
+    remedy: 'Retry. Check `jwt.issuers[].jwksUrl` from the host of the gateway.',
   },
-  'upstream-timeout': { status: 504, title: 'Upstream timeout', proxyError: 'http_response_timeout' },
+  'upstream-timeout': {
+    status: 504,
+    title: 'Upstream timeout',
+    proxyError: 'http_response_timeout',
+    cause:
+      'The upstream did not connect, answer or continue within one of the limits in `timeouts`. `detail` names the limit.',
+    remedy: 'Check the upstream and its duration metrics, or raise the limit.',
+  },
 } as const satisfies Record<string, ErrorKind>;
 
 /** What is fixed for a code. */
@@ -105,6 +261,10 @@ export interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;
+  /** Why a client meets it, for docs/errors.md. */
+  readonly cause: string;
+  /** What to do about it, likewise. */
+  readonly remedy: string;
   /** Headers of the answer, flat: name, value … */
   readonly headers?: readonly string[];
 }
