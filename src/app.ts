@@ -226,7 +226,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         if (!sameFixtures(setup.config, next.config)) {
           log.warn('listen, control, redis and audit cannot change while running: restart for that');
         }
-        await Promise.all(Array.from(running, (upstream) => upstream.close()));
+        await closeAll(running);
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
         const reason = isNativeError(error) ? error.message : String(error);
@@ -278,6 +278,17 @@ async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
     await pause();
   }
   await Promise.all(restored);
+}
+
+/** In slices: each has connections to destroy. */
+async function closeAll(upstreams: Iterable<Deployment['upstream']>): Promise<void> {
+  const pause = slices();
+  const closed: Promise<void>[] = [];
+  for (const upstream of upstreams) {
+    closed.push(upstream.close());
+    await pause();
+  }
+  await Promise.all(closed);
 }
 
 /** Resolves when no connection is left. The signal skips the delay and closes connections without a request. */

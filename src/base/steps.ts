@@ -16,6 +16,8 @@ export function runAtOnce<T>(steps: Steps<T>): T {
 
 /** Does the work in slices, between which requests are served. Rejects with what a step throws. */
 export async function runInSlices<T>(steps: Steps<T>): Promise<T> {
+  // In a turn of its own: the caller may have used up one, and several such works follow each other.
+  await nextTurn();
   const pause = slices();
   for (;;) {
     const step = steps.next();

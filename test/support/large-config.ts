@@ -30,6 +30,30 @@ export function largeConfig(clients: number, deployments: number) {
   };
 }
 
+/** A configuration with many clients, each known by one address, and one credential for all deployments. */
+export function addressConfig(clients: number, deployments: number) {
+  const each = <T>(count: number, make: (index: number) => T): T[] =>
+    Array.from({ length: count }, (_, at) => make(at));
+  return {
+    credentials: { a: { username: { value: 'user' }, password: { value: 'word' } } },
+    deployments: Object.fromEntries(
+      each(deployments, (at) => [
+        `d${at}`,
+        {
+          baseUrl: `https://upstream-${at}.invalid`,
+          match: { pathPrefix: `/api/d${at}/` },
+          credential: 'a',
+        },
+      ]),
+    ),
+    clients: each(clients, (at) => ({
+      id: `client-${at}`,
+      identify: { addresses: [`10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`] },
+      allow: [{ deployment: `d${at % deployments}` }],
+    })),
+  };
+}
+
 function identityOf(at: number): Record<string, unknown> {
   const hash = at.toString(16).padStart(62, '0');
   switch (at % 4) {

@@ -1,17 +1,22 @@
 /*
- * Loaded before a program (`--import`): at each SIGUSR2 it prints the longest time that the event loop took for one
- * turn since the last one, in milliseconds of the processor, so that it is the same on a busy machine.
+ * Loaded before a program (`--import`): at each SIGUSR2 it prints the longest turn of the event loop since the last one
+ * in milliseconds: of the processor, which is the same on a busy machine, and of the clock.
  */
 let last = process.threadCpuUsage();
-let longest = 0;
+let lastAt = performance.now();
+let longest = { cpuMs: 0, wallMs: 0 };
 
 const turn = (): void => {
-  const used = process.threadCpuUsage(last);
-  longest = Math.max(longest, (used.user + used.system) / 1000);
+  const { user, system } = process.threadCpuUsage(last);
+  longest = {
+    cpuMs: Math.max(longest.cpuMs, (user + system) / 1000),
+    wallMs: Math.max(longest.wallMs, performance.now() - lastAt),
+  };
   last = process.threadCpuUsage();
+  lastAt = performance.now();
 };
 setInterval(turn, 1).unref();
 process.on('SIGUSR2', () => {
-  process.stderr.write(`${JSON.stringify({ longestTurnMs: longest })}\n`);
-  longest = 0;
+  process.stderr.write(`${JSON.stringify({ longestTurn: longest })}\n`);
+  longest = { cpuMs: 0, wallMs: 0 };
 });
