@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { type RawAnswer, readAnswer } from './raw-answer.ts';
 
 /** A client that sends exactly the bytes it is given, right or wrong. */
@@ -28,11 +29,15 @@ export class RawClient {
     }
   }
 
-  /** Connects; keeps its own side open after the server has ended its side. */
-  static async open(port: number): Promise<RawClient> {
-    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  /**
+   * Connects, with `ca` (PEM) over TLS to a server that it signed; keeps its own side open after the server has ended
+   * its side.
+   */
+  static async open(port: number, ca?: string): Promise<RawClient> {
+    const options = { port, host: '127.0.0.1', allowHalfOpen: true };
+    const socket = ca === undefined ? connect(options) : connectTls({ ...options, ca });
     const client = new RawClient(socket);
-    await once(socket, 'connect');
+    await once(socket, ca === undefined ? 'connect' : 'secureConnect');
     return client;
   }
 

@@ -75,14 +75,14 @@ export function useRunning<T extends { close(): Promise<void> }>(start: () => Pr
   };
 }
 
-/** Opens raw clients; what a test leaves open is closed after it. */
-export function useClients(): (port: number) => Promise<RawClient> {
+/** Opens raw clients, with `ca` (PEM) over TLS; what a test leaves open is closed after it. */
+export function useClients(): (port: number, ca?: string) => Promise<RawClient> {
   const clients: RawClient[] = [];
   afterEach(() => {
     for (const client of clients.splice(0)) client.close();
   });
-  return async (port) => {
-    const client = await RawClient.open(port);
+  return async (port, ca) => {
+    const client = await RawClient.open(port, ca);
     clients.push(client);
     return client;
   };

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { valuesOf } from '../../support/raw-answer.ts';
 import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
 import { codeOf, useClients } from '../../support/wire.ts';
@@ -131,6 +132,36 @@ describe.each([
       await client.send(GET);
       const { status, reason, body } = await client.answer();
       expect([status, reason, body.toString()]).toEqual([200, received, 'ok']);
+    }
+  });
+
+  test.each([
+    ['204', 'HTTP/1.1 204 No Content\r\nContent-Length: 5\r\nX-Kept: 1\r\n\r\n', [204]],
+    [
+      'an interim response',
+      `HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\nX-Kept: 1\r\n\r\n${OK}`,
+      [103, 200],
+    ],
+    [
+      'both',
+      'HTTP/1.1 102 Processing\r\nContent-Length: 9\r\nX-Kept: 1\r\n\r\nHTTP/1.1 204 No Content\r\nContent-Length: 9\r\nX-Kept: 1\r\n\r\n',
+      [102, 204],
+    ],
+  ])('passes on %s without the Content-Length that it must not have', async (_what, reply, statuses) => {
+    const gateway = await start(
+      async (connection) => {
+        while ((await connection.request()) !== undefined) await connection.write(reply);
+      },
+      await options(),
+    );
+    const client = await connect(gateway.port);
+    // A client that believed the length would read the next response as content.
+    await client.send(GET, GET);
+    for (const status of [...statuses, ...statuses]) {
+      const answer = await client.answer();
+      expect(answer.status).toBe(status);
+      if (status === 200) continue;
+      expect([valuesOf(answer, 'content-length'), valuesOf(answer, 'x-kept')]).toEqual([[], ['1']]);
     }
   });
 
