@@ -16,6 +16,7 @@ import { uncaughtErrors } from './app/uncaught.ts';
 import { type Audit, noAudit } from './audit/audit.ts';
 import type { Clock } from './base/clock.ts';
 import type { Log } from './base/log.ts';
+import { reportError } from './base/report-error.ts';
 import type { SpentBuffers } from './base/spent-buffers.ts';
 import { runAtOnce, runInSlices, slices } from './base/steps.ts';
 import { NoncePools } from './challenges/pools.ts';
@@ -29,8 +30,9 @@ import { Listener } from './gateway/listener.ts';
 import { type BuildInfo, Metrics } from './metrics/metrics.ts';
 import type { Tracing } from './tracing/tracing.ts';
 import { BodyMemory } from './upstream/body.ts';
+import { CredentialSelectors, type DeploymentRotation } from './upstream/credential-selectors.ts';
 import type { CredentialNews } from './upstream/credential-version.ts';
-import type { DeploymentRotation } from './upstream/upstream.ts';
+import type { Upstream } from './upstream/upstream.ts';
 
 export type { AppSetup } from './app/deployments.ts';
 
@@ -105,10 +107,18 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   const told = { onPolicyStep, onCrossProcess, onRotation, onStanding };
   const pools = new NoncePools(store);
+  const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...told });
   const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
-  const upstreamExternals = { pools, clock, metrics, tracing, bodyMemory, ...told };
-  let deployments = runAtOnce(buildDeployments(setup, upstreamExternals, []));
+  const upstreamExternals = { selectors, clock, metrics, bodyMemory };
+  let deployments: readonly Deployment[] = runAtOnce(buildDeployments(setup, upstreamExternals, []));
   let listening: { address: string; port: number } = setup.config.listen;
+  /** Upstreams that were replaced, and have requests under way that no reload waits for. */
+  const retiring = new Set<Promise<void>>();
+  const retire = (upstreams: Iterable<Upstream>): void => {
+    const closed = closeAll(upstreams).catch(reportError);
+    retiring.add(closed);
+    void closed.then(() => retiring.delete(closed));
+  };
   let live = false;
   let inForce = setup;
   let closing: Promise<void> | undefined;
@@ -190,14 +200,13 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
     },
 
     async reload(load) {
+      const running = deployments;
+      const built: Deployment[] = [];
       try {
         const next = await load();
-        const built = await runInSlices(buildDeployments(next, upstreamExternals, deployments));
-        const running = new Set(deployments.map(({ upstream }) => upstream));
-        const added = built.filter(({ upstream }) => !running.has(upstream));
-        for (const { upstream } of built) running.delete(upstream);
-        const fresh = new Set(added);
-        await restoreAll(added);
+        await runInSlices(buildDeployments(next, upstreamExternals, running, built));
+        const known = new Set(running.map(({ upstream }) => upstream));
+        await restoreAll(built.filter(({ upstream }) => !known.has(upstream)));
         const identify = await runInSlices(buildIdentification(next.config, identityExternals));
         const options = gatewayOptions(next, built, identify);
         const limit = await runInSlices(limits.prepare(limitsOptions(next.config)));
@@ -211,7 +220,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         configuredAt = Date.now();
         const pause = slices();
         for (const each of built) {
-          if (!fresh.has(each)) offerCredentials(next, each);
+          offerCredentials(next, each);
           await pause();
         }
         await limits.restore();
@@ -226,13 +235,15 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         if (!sameFixtures(setup.config, next.config)) {
           log.warn('listen, control, redis and audit cannot change while running: restart for that');
         }
-        await closeAll(running);
       } catch (error) {
         metrics.configReloads.inc({ result: 'failure' });
         const reason = isNativeError(error) ? error.message : String(error);
         audit.admin('reload', { result: 'failure' });
         log.error({ reason }, 'the new configuration was refused; the one in force stays');
       }
+      const unused = new Set([...running, ...built].map(({ upstream }) => upstream));
+      for (const { upstream } of deployments) unused.delete(upstream);
+      retire(unused);
     },
 
     offer(set) {
@@ -254,7 +265,7 @@ export function createApp(setup: AppSetup, externals: AppExternals): App {
         else await listener.close(0);
         live = false;
         stopFollowing?.();
-        await Promise.all(deployments.map(({ upstream }) => upstream.close()));
+        await Promise.all([...deployments.map(({ upstream }) => upstream.close()), ...retiring]);
         await Promise.all([store.close(), limits.close()]);
         await control.close();
         await audit.close('stop');
@@ -281,7 +292,7 @@ async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
 }
 
 /** In slices: each has connections to destroy. */
-async function closeAll(upstreams: Iterable<Deployment['upstream']>): Promise<void> {
+async function closeAll(upstreams: Iterable<Upstream>): Promise<void> {
   const pause = slices();
   const closed: Promise<void>[] = [];
   for (const upstream of upstreams) {

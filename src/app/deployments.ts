@@ -31,24 +31,27 @@ export interface AppSetup {
   readonly listenTls: ListenTls | undefined;
 }
 
-/** The deployments of a setup. Those that run already and stay as they are keep connections and nonces. */
+/**
+ * The deployments of a setup. Those that run already and stay as they are keep their upstream; the caller gives them
+ * the credentials of the setup when it is in force. `built` has those that were made so far, also after an error.
+ */
 export function* buildDeployments(
   setup: AppSetup,
   externals: UpstreamExternals,
   running: readonly Deployment[],
+  built: Deployment[] = [],
 ): Steps<Deployment[]> {
   const { deployments } = setup.config;
   const before = new Map(running.map((each) => [each.name, each.upstream]));
-  const built: Deployment[] = [];
   for (const [name, deployment] of Object.entries(deployments)) {
     const options = upstreamOptions(setup, name, deployment);
     const sets = credentialSets(setup, name);
     const known = before.get(name);
     const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
+    const rules = compileRules(name, deployment, deployments);
     const upstream = kept ?? new Upstream(options, externals, sets);
     const proxy = setup.credentials.get(deployment.egress.proxy?.credential ?? '');
     if (proxy !== undefined) upstream.connections.offer(proxy);
-    const rules = compileRules(name, deployment, deployments);
     const { pathPrefix, host } = deployment.match;
     const { host: address } = new URL(deployment.baseUrl);
     built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address });

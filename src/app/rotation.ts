@@ -1,6 +1,6 @@
 import type { Log } from '../base/log.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { DeploymentRotation } from '../upstream/upstream.ts';
+import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
 
 /** Counts and logs what became of a new version of a credential. */
 export function tellRotation(rotation: DeploymentRotation, metrics: Metrics, log: Log): void {

@@ -10,7 +10,7 @@ const MINUTE_MS = 60_000;
  */
 export class CredentialCircuit {
   readonly #clock: Clock;
-  readonly #perMinute: number;
+  #perMinute: number;
   /** When the last attempts were made, the oldest first; as many as a minute may have. */
   #attempts: readonly number[] = [];
 
@@ -30,6 +30,17 @@ export class CredentialCircuit {
     const due = Math.max(last + MINUTE_MS / this.#perMinute, full ? first + MINUTE_MS : last);
     if (this.#clock.now() < due) throw credentialRefused();
     this.attempted();
+  }
+
+  /** How many attempts a minute may have, those made so far included. */
+  set perMinute(perMinute: number) {
+    this.#perMinute = perMinute;
+    this.#attempts = this.#attempts.slice(-perMinute);
+  }
+
+  /** True if no attempt was made in the last minute. */
+  get isQuiet(): boolean {
+    return this.#clock.now() - (this.#attempts.at(-1) ?? Number.NEGATIVE_INFINITY) >= MINUTE_MS;
   }
 
   /** True if this minute may have another attempt. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import { CredentialCircuit } from './credential-circuit.ts';
-import type { CredentialVersion, VersionOwner } from './credential-version.ts';
+import type { CredentialCircuit } from './credential-circuit.ts';
+import type { CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
 import type { ClientCall, Turn } from './handshake.ts';
 import { credentialRefused } from './refusals.ts';
 import { IDEMPOTENT } from './signing.ts';
@@ -33,8 +33,8 @@ export interface Rotation {
 }
 
 export interface SelectorOptions {
-  /** Attempts in a minute with a credential of which every version is refused. */
-  readonly attemptsWhenRefused: number;
+  /** Bounds the attempts with a credential of which every version is refused. */
+  readonly circuit: CredentialCircuit;
   readonly clock: Clock;
   readonly open: (credential: Credential, owner: VersionOwner) => CredentialVersion;
   readonly onRotation: (rotation: Rotation) => void;
@@ -57,6 +57,8 @@ export class CredentialSelector implements VersionOwner {
   #rejected: readonly CredentialVersion[] = [];
   /** What the sources hold. */
   #wanted: readonly CredentialVersion[] = [];
+  /** What requests go out over, of each upstream that uses this selector; the latest last. */
+  #transports: readonly Transport[] = [];
   #nextTrial = 0;
   /** Of the circuit's trials, which go through all versions. */
   #trials = 0;
@@ -64,7 +66,7 @@ export class CredentialSelector implements VersionOwner {
   constructor(set: CredentialSet, options: SelectorOptions) {
     this.#name = set.name;
     this.#options = options;
-    this.#circuit = new CredentialCircuit(options.clock, options.attemptsWhenRefused);
+    this.#circuit = options.circuit;
     this.#current = options.open(set.current, this);
     this.offer(set);
   }
@@ -94,15 +96,27 @@ export class CredentialSelector implements VersionOwner {
     const wanted = set.next === undefined ? [set.current] : [set.current, set.next];
     const known = this.versions;
     this.#wanted = wanted.map(
-      (credential) =>
-        known.find(({ version }) => version === credential.version) ?? this.#options.open(credential, this),
+      (credential) => known.find(({ version }) => version === credential.version) ?? this.#open(credential),
     );
     this.#others = this.#wanted.filter((version) => version !== this.#current);
     const isNew = (version: CredentialVersion) => !known.includes(version);
     this.#candidates = this.#others.filter((each) => isNew(each) || this.#candidates.includes(each));
     this.#rejected = this.#rejected.filter((each) => this.#others.includes(each));
     for (const version of this.#candidates) if (isNew(version)) void version.restore(this.#current);
-    for (const version of known) if (!this.versions.includes(version)) void version.close();
+    for (const version of known) if (!this.versions.includes(version)) this.#close(version);
+  }
+
+  /** An upstream uses this selector from now on. */
+  attach(transport: Transport): void {
+    this.#transports = [...this.#transports, transport];
+    for (const version of this.versions) version.attach(transport);
+    for (const version of this.#others) void version.restore(this.#current);
+  }
+
+  /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */
+  async detach(transport: Transport): Promise<void> {
+    this.#transports = this.#transports.toSpliced(this.#transports.indexOf(transport), 1);
+    await Promise.all(this.versions.map((version) => version.detach(transport)));
   }
 
   /** True if the upstream refuses every version, so that requests fail. */
@@ -118,11 +132,6 @@ export class CredentialSelector implements VersionOwner {
   send(call: ClientCall): Promise<void> {
     const candidate = this.#candidates.length === 0 ? undefined : this.#dueCandidate(call);
     return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
-  }
-
-  /** The caller sends no new requests. Resolves when the nonces that nobody uses are left to other processes. */
-  async close(): Promise<void> {
-    await Promise.all(this.versions.map((version) => version.close()));
   }
 
   isInUse(version: CredentialVersion): boolean {
@@ -167,7 +176,7 @@ export class CredentialSelector implements VersionOwner {
   async #findOut(version: CredentialVersion, target: string): Promise<void> {
     const first = await version.probe(target);
     if (first.kind === 'accepted') {
-      version.pool.dropIdle();
+      version.dropIdle();
       return;
     }
     if (first.kind === 'unclear') {
@@ -269,7 +278,17 @@ export class CredentialSelector implements VersionOwner {
     this.#candidates = this.#candidates.filter(isOther);
     this.#rejected = this.#rejected.filter(isOther);
     this.#tell(former, version, 'promoted');
-    if (!keepsFormer) void former.close();
+    if (!keepsFormer) this.#close(former);
+  }
+
+  #open(credential: Credential): CredentialVersion {
+    const version = this.#options.open(credential, this);
+    for (const transport of this.#transports) version.attach(transport);
+    return version;
+  }
+
+  #close(version: CredentialVersion): void {
+    for (const transport of this.#transports) void version.detach(transport);
   }
 
   /** The version in use stays, and no further request tries this one. */

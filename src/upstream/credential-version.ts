@@ -55,6 +55,11 @@ export interface VersionExternals {
   readonly onCrossProcess: (deployment: string, works: boolean) => void;
   /** Told when a version comes to be refused, and when it is accepted again. */
   readonly onStanding: (news: CredentialNews) => void;
+}
+
+/** What requests go out over: the settings and the connections of one upstream. */
+export interface Transport {
+  readonly options: VersionOptions;
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
 }
 
@@ -81,18 +86,29 @@ export interface VersionOwner {
   refused(version: CredentialVersion): void;
 }
 
-/** One version of a credential at one upstream: its nonces, and whether the upstream takes it. */
+/** A version on one transport. */
+interface Attachment {
+  readonly transport: Transport;
+  readonly use: PoolUse;
+  readonly client: DigestClient;
+}
+
+/**
+ * One version of a credential at one upstream: its nonces, and whether the upstream takes it. What is known of it
+ * holds for all transports.
+ */
 export class CredentialVersion {
   readonly version: string;
   readonly health = new CredentialHealth();
   readonly flights = new SingleFlight();
-  readonly pool: NoncePool;
-  readonly #use: PoolUse;
-  readonly #options: VersionOptions;
+  readonly #credential: Credential;
+  readonly #key: string;
+  readonly #deployment: string;
+  readonly #externals: VersionExternals;
   readonly #owner: VersionOwner;
-  readonly #client: DigestClient;
-  readonly #tracing: Tracing | undefined;
-  readonly #onHealth: (refused: boolean) => void;
+  /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
+  readonly #attachments: Attachment[] = [];
+  readonly #clientRequests = { underWay: 0 };
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
   #refusalTold = false;
@@ -101,60 +117,79 @@ export class CredentialVersion {
 
   constructor(
     credential: Credential,
-    options: VersionOptions,
+    { deployment, origin, egress, tls }: Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>,
     externals: VersionExternals,
     owner: VersionOwner,
   ) {
-    const { deployment, origin, egress } = options;
-    const { clock, pools } = externals;
     this.version = credential.version;
-    this.#options = options;
+    this.#credential = credential;
+    this.#deployment = deployment;
+    this.#externals = externals;
     this.#owner = owner;
-    this.#use = pools.use({
-      key: serializeKey({
-        deployment,
-        origin,
-        credential: credential.name,
-        credentialVersion: credential.version,
-        egressAddress: egressAddress(egress),
-        trust: trustOf(options.tls),
-      }),
-      credential,
-      algorithms: options.algorithms,
+    this.#key = serializeKey({
+      deployment,
+      origin,
+      credential: credential.name,
+      credentialVersion: credential.version,
+      egressAddress: egressAddress(egress),
+      trust: trustOf(tls),
+    });
+  }
+
+  /** Requests go out over this transport from now on; those of others may still be under way. */
+  attach(transport: Transport): void {
+    const { noncePolicy, algorithms, renewAhead } = transport.options;
+    const { pools, clock, onPolicyStep, onCrossProcess } = this.#externals;
+    const use = pools.use({
+      key: this.#key,
+      credential: this.#credential,
+      algorithms,
       clock,
       wallTime: Date.now,
       newCnonce: () => randomBytes(16).toString('hex'),
       random: Math.random,
-      policy: options.noncePolicy,
-      onStep: (policy, from) => externals.onPolicyStep(deployment, policy, from),
-      onCrossProcess: (works) => externals.onCrossProcess(deployment, works),
-      renew: options.renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
+      policy: noncePolicy,
+      onStep: (policy, from) => onPolicyStep(this.#deployment, policy, from),
+      onCrossProcess: (works) => onCrossProcess(this.#deployment, works),
+      renew: renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
-    this.pool = this.#use.pool;
-    this.#tracing = externals.tracing;
-    this.#onHealth = (refused) =>
-      externals.onStanding({
-        deployment,
-        credential: credential.name,
-        version: credential.version,
-        refused,
-      });
-    this.#client = this.#clientFor(credential, externals);
+    this.#attachments.push({ transport, use, client: this.#clientFor(transport, use.pool) });
   }
 
-  /** Sends a client request with this version. */
+  /**
+   * No new request goes out over this transport. Resolves when the nonces that nobody here uses are left to other
+   * processes.
+   */
+  async detach(transport: Transport): Promise<void> {
+    const at = this.#attachments.findIndex((each) => each.transport === transport);
+    const [attachment] = at === -1 ? [] : this.#attachments.splice(at, 1);
+    await attachment?.use.end();
+  }
+
+  /** The nonces for requests over this transport; undefined: it is not attached. */
+  poolOn(transport: Transport): NoncePool | undefined {
+    return this.#on(transport)?.client.pool;
+  }
+
+  /**
+   * Sends a client request with this version.
+   * @throws TypeError when the transport of the call is not attached
+   */
   send(call: ClientCall, turn: Turn): Promise<Outcome> {
-    return new Handshake(this.#client, call, turn).run();
+    const attachment = this.#on(call.transport);
+    if (attachment === undefined) throw new TypeError(`version ${this.version} has no such transport`);
+    return new Handshake(attachment.client, call, turn).run();
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
-  restore(former?: CredentialVersion): Promise<void> {
-    return this.#use.restore(former?.pool);
+  async restore(former?: CredentialVersion): Promise<void> {
+    const learned = former === undefined ? undefined : former.#latest?.client.pool;
+    await Promise.all(this.#attachments.map(({ use }) => use.restore(learned)));
   }
 
-  /** No new request uses it; its nonces go to other processes when nobody here uses them any more. */
-  close(): Promise<void> {
-    return this.#use.end();
+  /** Drops idle nonces that an upstream has dropped, too: `NoncePool.dropIdle`. */
+  dropIdle(): void {
+    for (const { client } of this.#attachments) client.pool.dropIdle();
   }
 
   /**
@@ -163,9 +198,8 @@ export class CredentialVersion {
    */
   async probe(target: string): Promise<ProbeResult> {
     const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const path = this.#probePath ?? target;
-    const first = await this.#probe(path, { ...options, freshConnection: false });
-    return first.kind === 'unclear' ? this.#probe(path, { ...options, freshConnection: true }) : first;
+    const first = await this.#probe(target, { ...options, freshConnection: false });
+    return first.kind === 'unclear' ? this.#probe(target, { ...options, freshConnection: true }) : first;
   }
 
   /** The attempt of this number showed that the upstream refuses it. */
@@ -173,22 +207,39 @@ export class CredentialVersion {
     if (this.health.refuse(attempt)) this.#tell(true);
   }
 
-  get #probePath(): string | undefined {
-    const { renewAhead } = this.#options;
+  get #latest(): Attachment | undefined {
+    return this.#attachments.at(-1);
+  }
+
+  #on(transport: Transport): Attachment | undefined {
+    return this.#attachments.find((each) => each.transport === transport);
+  }
+
+  /** The path that probes use; undefined: none is known. */
+  #probePath({ renewAhead }: VersionOptions): string | undefined {
     return typeof renewAhead === 'object' ? renewAhead.path : this.#lastPath;
   }
 
-  async #probe(path: string, options: Omit<ProbeOptions, 'request' | 'cancellation'>): Promise<ProbeResult> {
-    const { deployment, renewAhead, timeouts } = this.#options;
+  /** `target`: for want of a better path. */
+  async #probe(
+    target: string,
+    options: Omit<ProbeOptions, 'request' | 'cancellation'>,
+  ): Promise<ProbeResult> {
+    const latest = this.#latest;
+    if (latest === undefined) return { kind: 'unclear' };
+    const { client, transport } = latest;
+    const { renewAhead, timeouts } = transport.options;
     const method = typeof renewAhead === 'object' ? renewAhead.method : 'HEAD';
-    const [target = ''] = path.split('?');
-    const trace = this.#tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
-    const request = { method, target, headers: [], body: NO_BODY, trace };
+    const [path = ''] = (this.#probePath(transport.options) ?? target).split('?');
+    const trace = this.#externals.tracing?.background('challenge', {
+      'digest_gateway.deployment': this.#deployment,
+    });
+    const request = { method, target: path, headers: [], body: NO_BODY, trace };
     const cancellation = new Cancellation();
     const limit = 2 * timeouts.response;
     const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
     try {
-      return await probeCredential(this.#client, { ...options, request, cancellation });
+      return await probeCredential(client, { ...options, request, cancellation });
     } catch {
       // Counted as an attempt that failed.
       return { kind: 'unclear' };
@@ -200,21 +251,29 @@ export class CredentialVersion {
 
   #tell(refused: boolean): void {
     this.#refusalTold = refused;
-    this.#onHealth(refused);
+    this.#externals.onStanding({
+      deployment: this.#deployment,
+      credential: this.#credential.name,
+      version: this.version,
+      refused,
+    });
   }
 
-  #clientFor(credential: Credential, { clock, metrics, exchange }: VersionExternals): DigestClient {
-    const { deployment, algorithms, timeouts } = this.#options;
+  #clientFor({ options, exchange }: Transport, pool: NoncePool): DigestClient {
+    const { algorithms, timeouts } = options;
+    const { clock, metrics } = this.#externals;
+    const deployment = this.#deployment;
+    const credential = this.#credential;
     const onAttempt: DigestClient['onAttempt'] = (result) =>
       metrics.upstreamAttempts.inc({ deployment, result });
     return {
-      pool: this.pool,
+      pool,
       health: this.health,
       flights: this.flights,
       clock,
       patienceMs: Math.min(PATIENCE_MS, timeouts.response),
-      underWay: 0,
-      enter: (cancellation, trace) => enterTraced(this.pool, cancellation, trace),
+      clientRequests: this.#clientRequests,
+      enter: (cancellation, trace) => enterTraced(pool, cancellation, trace),
       choose: (lines) => chooseFor(credential, parseChallenges(lines), algorithms),
       exchange: async (request, sink) => {
         sink.attempt(credential);
@@ -251,7 +310,8 @@ export class CredentialVersion {
   }
 
   async #renewAhead(replaces: Nonce): Promise<void> {
-    const path = this.#probePath;
+    const latest = this.#latest;
+    const path = latest && this.#probePath(latest.transport.options);
     if (path === undefined || this.#renewing || !this.#owner.isInUse(this)) return;
     if (!this.health.accepted || this.flights.busy) return;
     const options = { replaces, reason: 'ahead', triesEachNonce: false, freshConnection: false } as const;

@@ -20,8 +20,8 @@ export interface DigestClient {
   readonly clock: Clock;
   /** How long others wait for a request that finds out, in milliseconds. */
   readonly patienceMs: number;
-  /** Client requests under way. */
-  underWay: number;
+  /** Those with this version of the credential, whichever connections they are on. */
+  readonly clientRequests: { underWay: number };
   /** Waits for the nonce that another request asks for, or gets leave to ask for one: `pool.enter`. */
   readonly enter: (cancellation: Cancellation, trace: TracedWork | undefined) => Promise<Nonce | Opening>;
   /** Of the challenges in these field lines the one to answer. */

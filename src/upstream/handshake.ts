@@ -7,6 +7,7 @@ import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
+import type { Transport } from './credential-version.ts';
 import type { DigestClient } from './digest-client.ts';
 import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
 import { onProvenHead } from './proof.ts';
@@ -23,6 +24,8 @@ export interface ClientCall {
   readonly sink: AnswerSink;
   readonly cancellation: Cancellation;
   readonly budget: AttemptBudget;
+  /** What it goes out over, with whatever credential. */
+  readonly transport: Transport;
 }
 
 /** How a request uses one version of a credential. */
@@ -83,13 +86,13 @@ export class Handshake {
    */
   async run(): Promise<Outcome> {
     const { pool } = this.#client;
-    this.#client.underWay += 1;
+    this.#client.clientRequests.underWay += 1;
     try {
       let step = await this.#begin();
       while ('nonce' in step) step = await this.#take(step.nonce);
       return step.outcome;
     } finally {
-      this.#client.underWay -= 1;
+      this.#client.clientRequests.underWay -= 1;
       this.#land('check');
       if (this.#opening !== undefined) pool.close(this.#opening);
     }
@@ -126,11 +129,13 @@ export class Handshake {
    * is unknown. Resolves to what to do instead of the attempt; undefined: nothing.
    */
   async #settle(nonce: Nonce): Promise<Step | undefined> {
-    const { clock } = this.#client;
+    const { clock, hasAlternatives } = this.#client;
     if (this.#flight !== undefined || this.#turn.whileRefused) return undefined;
     const since = clock.now();
     const passage = await this.#pass();
     if (passage === 'refused') return REFUSED;
+    // A nonce of another process, which only expired, would cost the attempt that another version may need.
+    if (this.#flight !== undefined && !this.#isOwn(nonce) && hasAlternatives()) return ASK;
     if (passage === 'at-once') return undefined;
     if (!this.#isOwn(nonce)) return this.#begin();
     // An upstream that keeps state by opaque refuses a right answer when others were there first.
@@ -299,8 +304,8 @@ export class Handshake {
    * with a request of its own, so that no client request fails by it.
    */
   #mayLead({ own, nonce: { nonce, sentAt } }: Attempt): boolean {
-    const { flights, underWay, hasAlternatives, clock } = this.#client;
-    if (own || flights.busy || hasAlternatives() || underWay > 1) return false;
+    const { flights, clientRequests, hasAlternatives, clock } = this.#client;
+    if (own || flights.busy || hasAlternatives() || clientRequests.underWay > 1) return false;
     return nonce.uses <= 1 || clock.now() - sentAt < FRESH_MS;
   }
 

@@ -1,17 +1,14 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import { AttemptBudget } from './attempt-budget.ts';
 import { type BodyLimits, type BodyMemory, type BodySource, NO_BODY, receiveBody } from './body.ts';
 import { type ConnectionOptions, Connections } from './connections.ts';
-import {
-  CredentialSelector,
-  type Rotation,
-  type SelectorOptions,
-  type VersionState,
-} from './credential-selector.ts';
-import { CredentialVersion, type VersionExternals, type VersionOptions } from './credential-version.ts';
+import type { VersionState } from './credential-selector.ts';
+import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
+import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
 import { clientTooSlow, outOfBodyMemory, overloaded, upstreamTooSlow } from './refusals.ts';
 import type { UpstreamRequest } from './signing.ts';
 import type { AnswerSink } from './sink.ts';
@@ -44,15 +41,13 @@ export interface ClientRequest {
   readonly trace: TracedWork | undefined;
 }
 
-export interface UpstreamExternals extends Omit<VersionExternals, 'exchange'> {
-  /** For the bodies of all upstreams of this process. */
+export interface UpstreamExternals {
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  /** For the credentials of all upstreams of this process … */
+  readonly selectors: CredentialSelectors;
+  /** … and for their bodies. */
   readonly bodyMemory: BodyMemory;
-  /** Told what became of a deployment's candidate. */
-  readonly onRotation: (rotation: DeploymentRotation) => void;
-}
-
-export interface DeploymentRotation extends Rotation {
-  readonly deployment: string;
 }
 
 /** How a version of a credential stands. */
@@ -73,7 +68,8 @@ export class Upstream {
   readonly options: UpstreamOptions;
   readonly #externals: UpstreamExternals;
   readonly connections: Connections;
-  readonly #selectors = new Map<string, CredentialSelector>();
+  readonly #transport: Transport;
+  readonly #selectors = new Map<string, SelectorUse>();
   #inFlight = 0;
   /** Those of them that are on a connection or wait for one. */
   #sending = 0;
@@ -85,11 +81,12 @@ export class Upstream {
     this.options = options;
     this.#externals = externals;
     this.connections = new Connections(options, externals.clock);
+    this.#transport = { options, exchange: exchangeThrough(this.connections, options) };
     for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
   }
 
   get credentials(): CredentialState[] {
-    return Array.from(this.#selectors, ([credential, selector]) =>
+    return Array.from(this.#selectors, ([credential, { selector }]) =>
       selector.versions.map((each) => ({
         credential,
         version: each.version,
@@ -133,19 +130,19 @@ export class Upstream {
   /** What the sources of a credential hold now; one that is new here is used from now on. */
   offer(set: CredentialSet): void {
     const known = this.#selectors.get(set.name);
-    known?.offer(set);
+    known?.selector.offer(set);
     if (known !== undefined) return;
     const added = this.#selectorOf(set);
     this.#selectors.set(set.name, added);
-    void added.current.restore();
+    void added.selector.current.restore();
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, selector] of this.#selectors) {
+    for (const [name, use] of this.#selectors) {
       if (names.has(name)) continue;
       this.#selectors.delete(name);
-      void selector.close();
+      void use.end();
     }
   }
 
@@ -186,7 +183,7 @@ export class Upstream {
   /** Sends a request whose body is there, or is as far as it can be kept. */
   async #sendReceived(
     request: UpstreamRequest,
-    selector: CredentialSelector,
+    selector: SelectorUse,
     sink: AnswerSink,
     cancellation: Cancellation,
   ): Promise<void> {
@@ -199,7 +196,7 @@ export class Upstream {
     this.#sending += 1;
     if (spilled) this.#spilled += 1;
     try {
-      await selector.send({ request, sink, cancellation, budget: new AttemptBudget() });
+      await selector.send(request, sink, cancellation);
     } finally {
       this.#sending -= 1;
       if (spilled) this.#spilled -= 1;
@@ -215,32 +212,19 @@ export class Upstream {
         this.#onIdle = resolve;
       });
     }
-    await Promise.all(Array.from(this.#selectors.values(), (selector) => selector.close()));
+    await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
     await this.connections.close();
   }
 
   get #inUse(): CredentialVersion[] {
-    return Array.from(this.#selectors.values(), ({ current }) => current);
+    return Array.from(this.#selectors.values(), ({ selector }) => selector.current);
   }
 
   get #pools() {
-    return this.#inUse.map(({ pool }) => pool);
+    return this.#inUse.flatMap((version) => version.poolOn(this.#transport) ?? []);
   }
 
-  #selectorOf(set: CredentialSet): CredentialSelector {
-    const { deployment, attemptsWhenRefused } = this.options;
-    const { clock, onRotation } = this.#externals;
-    const externals: VersionExternals = {
-      ...this.#externals,
-      exchange: exchangeThrough(this.connections, this.options),
-    };
-    const open: SelectorOptions['open'] = (credential, owner) =>
-      new CredentialVersion(credential, this.options, externals, owner);
-    return new CredentialSelector(set, {
-      attemptsWhenRefused,
-      clock,
-      open,
-      onRotation: (rotation) => onRotation({ deployment, ...rotation }),
-    });
+  #selectorOf(set: CredentialSet): SelectorUse {
+    return this.#externals.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
   }
 }

@@ -2,6 +2,9 @@ import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { startArrivals } from '../../support/arrivals.ts';
 import { credentialSet } from '../../support/credential-set.ts';
+import { startRedis } from '../../support/redis.ts';
+import { redisOptions, single } from '../../support/redis-store.ts';
+import { startGateway } from '../../support/running-gateway.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
@@ -128,6 +131,36 @@ test('at the start, the next password serves if it is the one that the upstream 
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
+});
+
+test('at the start, a shared nonce costs no attempt that the next password needs', async () => {
+  const redis = await startRedis();
+  const closing: { close(): Promise<void> }[] = [redis];
+  try {
+    const { simulator } = await startPair();
+    const { origin } = simulator.deployments.submissions;
+    const start = async (credentials: Record<string, unknown>) => {
+      const upstream = { [NAME]: { origin, ca: simulator.ca } };
+      const gateway = await startGateway(
+        upstream,
+        { credentials },
+        { redis: redisOptions(single(redis.port)) },
+      );
+      closing.unshift(gateway);
+      return gateway;
+    };
+    const earlier = await start({});
+    expect((await fetch(`${earlier.origin}${authors}`)).status).toBe(200);
+    simulator.set(NAME, { accounts: [{ username: 'demo-user', password: NEW, sites: ['demo'] }] });
+    const password = { value: OLD };
+    const next = { password: { value: NEW } };
+    const later = await start({ [NAME]: { username: { value: 'demo-user' }, password, next } });
+    expect(await later.metric('digest_gateway_nonce_age_seconds')).toBeGreaterThan(0);
+    expect((await fetch(`${later.origin}${authors}`)).status).toBe(200);
+    expect(simulator.counts(NAME).refused['wrong-response']).toBe(1);
+  } finally {
+    for (const each of closing) await each.close();
+  }
 });
 
 test('of a wrong candidate no client notices anything, and the operator does', async () => {

@@ -1,0 +1,129 @@
+import type { Cancellation } from '../base/cancellation.ts';
+import { serializeKey } from '../challenges/store.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import { AttemptBudget } from './attempt-budget.ts';
+import { CredentialCircuit } from './credential-circuit.ts';
+import { CredentialSelector, type Rotation } from './credential-selector.ts';
+import { CredentialVersion, type Transport, type VersionExternals } from './credential-version.ts';
+import { egressAddress } from './egress.ts';
+import type { UpstreamRequest } from './signing.ts';
+import type { AnswerSink } from './sink.ts';
+import { trustOf } from './upstream-tls.ts';
+
+export interface DeploymentRotation extends Rotation {
+  readonly deployment: string;
+}
+
+export interface SelectorsExternals extends VersionExternals {
+  /** Told what became of a deployment's candidate. */
+  readonly onRotation: (rotation: DeploymentRotation) => void;
+}
+
+/** The use of a selector by one upstream. */
+export interface SelectorUse {
+  readonly selector: CredentialSelector;
+  /** Sends a client's request over the connections of this upstream: `CredentialSelector.send`. */
+  send(request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void>;
+  /** Ends this use when its last request is over; the caller sends no new ones. Can be called again. */
+  end(): Promise<void>;
+}
+
+interface SelectorEntry {
+  readonly selector: CredentialSelector;
+  users: number;
+}
+
+interface CircuitEntry {
+  readonly circuit: CredentialCircuit;
+  users: number;
+}
+
+/**
+ * The credential selectors of this process, one for each credential at one upstream. Upstreams that are the same to
+ * the outside, as before and after a reload, use the same selector, so that nothing that is known of a credential or
+ * is being found out begins anew.
+ */
+export class CredentialSelectors {
+  readonly #externals: SelectorsExternals;
+  readonly #selectors = new Map<string, SelectorEntry>();
+  /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
+  readonly #circuits = new Map<string, CircuitEntry>();
+
+  constructor(externals: SelectorsExternals) {
+    this.#externals = externals;
+  }
+
+  /** The selector of this credential; if nobody uses it, it is made from what the sources hold. */
+  use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): SelectorUse {
+    const { deployment, origin, egress, tls } = transport.options;
+    const circuit = this.#useCircuit(JSON.stringify([deployment, set.name]), attemptsWhenRefused);
+    const key = serializeKey({
+      deployment,
+      origin,
+      credential: set.name,
+      credentialVersion: '',
+      egressAddress: egressAddress(egress),
+      trust: trustOf(tls),
+    });
+    const known = this.#selectors.get(key);
+    const entry = known ?? { selector: this.#open(set, transport, circuit.circuit), users: 0 };
+    this.#selectors.set(key, entry);
+    entry.users += 1;
+    const { selector } = entry;
+    selector.attach(transport);
+    let underWay = 0;
+    let onIdle: (() => void) | undefined;
+    const end = async (): Promise<void> => {
+      if (underWay > 0) {
+        await new Promise<void>((resolve) => {
+          onIdle = resolve;
+        });
+      }
+      circuit.users -= 1;
+      entry.users -= 1;
+      if (entry.users === 0) this.#selectors.delete(key);
+      await selector.detach(transport);
+    };
+    let ending: Promise<void> | undefined;
+    return {
+      selector,
+      send: async (request, sink, cancellation) => {
+        underWay += 1;
+        try {
+          await selector.send({ request, sink, cancellation, transport, budget: new AttemptBudget() });
+        } finally {
+          underWay -= 1;
+          if (underWay === 0) onIdle?.();
+        }
+      },
+      end: () => {
+        ending ??= end();
+        return ending;
+      },
+    };
+  }
+
+  #useCircuit(key: string, perMinute: number): CircuitEntry {
+    // A deployment that goes and comes back within a minute finds the attempts that were made.
+    for (const [other, { circuit, users }] of this.#circuits) {
+      if (users === 0 && circuit.isQuiet) this.#circuits.delete(other);
+    }
+    const { clock } = this.#externals;
+    const entry = this.#circuits.get(key) ?? { circuit: new CredentialCircuit(clock, perMinute), users: 0 };
+    this.#circuits.set(key, entry);
+    entry.users += 1;
+    entry.circuit.perMinute = perMinute;
+    return entry;
+  }
+
+  #open(set: CredentialSet, { options }: Transport, circuit: CredentialCircuit): CredentialSelector {
+    const { clock, onRotation } = this.#externals;
+    const { deployment } = options;
+    return new CredentialSelector(set, {
+      circuit,
+      clock,
+      open: (credential, owner) => new CredentialVersion(credential, options, this.#externals, owner),
+      onRotation: (rotation) => onRotation({ deployment, ...rotation }),
+    });
+  }
+}
