@@ -102,8 +102,10 @@ export class Learning {
 
   /** The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. */
   refused(attempt: NonceAttempt, stale: boolean): void {
-    const { nonce, nc } = attempt;
-    nonce.noteRefused(nc);
+    const { nonce, nc, ageMs } = attempt;
+    // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
+    const isExpiry = stale && this.lifetime.isAging(ageMs, nonce);
+    if (!isExpiry) nonce.noteRefused(nc);
     const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
     if (isStep) this.#policy.overtaken();
     if (isStep || nonce.retired) return;

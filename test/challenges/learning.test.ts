@@ -155,3 +155,31 @@ describe('processes that start together', () => {
     expect(await two.enter(new Cancellation())).toBeInstanceOf(Opening);
   });
 });
+
+describe('counts that were accepted and refused in the wrong order', () => {
+  const LIFE_MS = 10_000;
+  const COUNTED = 'realm="r", qop="auth"';
+
+  /** Two attempts overtake each other when the nonce has this age; the upstream calls the late one stale. */
+  function overtakenAt(pool: NoncePool, ageMs: number): void {
+    const nonce = obtain(pool, held(`at ${ageMs}`, COUNTED));
+    aheadMs += ageMs;
+    const [first, second] = [attemptWith(pool, nonce), attemptWith(pool, nonce)];
+    pool.accept(second, undefined, undefined);
+    pool.refuse(first, true);
+    for (const attempt of [first, second]) attempt.end();
+  }
+
+  test.each([
+    ['say nothing at the end of its life, if they are called stale', 0.9 * LIFE_MS, 'shared'],
+    ['prove before that the upstream wants them in order', 0.5 * LIFE_MS, 'exclusive'],
+  ] as const)('%s', (_title, ageMs, policy) => {
+    const [{ pool }] = processes(1) as [Process];
+    const expired = obtain(pool, held('expired', COUNTED));
+    aheadMs += LIFE_MS;
+    pool.refuse(attemptWith(pool, expired), true);
+    aheadMs += 100;
+    overtakenAt(pool, ageMs);
+    expect(pool.policy).toBe(policy);
+  });
+});

@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals';
 import { monotonicClock } from '../../../src/base/clock.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
 
 const POLICY = 'digest_gateway_nonce_policy';
 const CHALLENGES = 'digest_gateway_challenges_total';
@@ -67,7 +68,8 @@ test.each([
   }
   await crowds(scene, 2);
   expect(await policyOf(scene)).toBe(policy);
-  expect(await challengesFor(scene, 20)).toBe(0);
+  // On a slow machine a flush can look like the end of a short life, which is renewed until the next trial.
+  await until(async () => (await challengesFor(scene, 20)) === 0);
 });
 
 test('single-use is taken back one step at a time when nonces can be used again', async () => {
