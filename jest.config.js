@@ -6,7 +6,7 @@ export default {
   // Half of the time tests wait for servers.
   maxWorkers: 2,
   // Ends what hangs. A busy machine may need long for what is right.
-  testTimeout: 60_000,
+  testTimeout: 180_000,
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
   // The build's output holds a second copy of package names and modules.

@@ -20,7 +20,7 @@ let control: RunningControl | undefined;
 
 beforeAll(async () => {
   [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
-}, 60_000);
+});
 
 afterEach(async () => {
   await Promise.all(browser.contexts().map((context) => context.close()));

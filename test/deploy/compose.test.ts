@@ -147,4 +147,4 @@ test('and together they serve: the same files, on loopback and free ports', asyn
     await upstream.close();
     await rm(folder, { recursive: true });
   }
-}, 20_000);
+});

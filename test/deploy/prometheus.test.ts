@@ -22,7 +22,7 @@ beforeAll(async () => {
   prometheus = await startPrometheus(pair.gateway.control, TOKEN);
   // Prometheus takes five seconds to its first scrape, whatever the interval.
   await prometheus.sees('up{job="digest-gateway"}', ([up]) => up?.value === 1);
-}, 30_000);
+});
 
 afterAll(async () => {
   await prometheus?.close();

@@ -153,7 +153,7 @@ test('secrets reach no log, answer, metric, page, audit record, report or Redis'
   await until(async () => {
     seen.push(...(await answersOf(gateway)));
     return gateway.logged.some(({ credential, level }) => credential === 'demo' && Number(level) >= 40);
-  }, 15_000);
+  });
   simulator.set('submissions', {
     accounts: [{ username: 'demo-user', password: 'another', sites: ['demo'] }],
   });

@@ -11,7 +11,7 @@ let browser: Browser;
 
 beforeAll(async () => {
   [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
-}, 60_000);
+});
 
 afterAll(async () => {
   await browser.close();

@@ -62,7 +62,7 @@ export async function startPrometheus(control: string, token: string): Promise<P
       await until(async () => {
         samples = await query(expression);
         return samples.length > 0 && passes(samples);
-      }, 10_000);
+      });
       return samples;
     },
     async rules() {

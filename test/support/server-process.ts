@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect } from 'node:tls';
 
-/** Milliseconds; a server that listens does so in a tenth of it. */
-const START_LIMIT_MS = 10_000;
+/** Milliseconds; a server that listens does so in a hundredth of it. */
+const START_LIMIT_MS = 60_000;
 const RETRY_MS = 10;
 const PORTS_TRIED = 5;
 

@@ -99,7 +99,6 @@ test.each(faults)(
     const keys = [auditKeys(new Secret(AUDIT_KEY))];
     expect((await verify({ directory, keys, heads: [], onBytes: () => undefined })).alterations).toEqual([]);
   },
-  30_000,
 );
 
 test('with onFailure: serve everything goes on, and what is missing is counted', async () => {

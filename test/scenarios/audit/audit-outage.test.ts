@@ -59,4 +59,4 @@ test('answers 503 also to what is no request while the audit log cannot be writt
   await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
   await until(async () => (await status()) === 200);
   for (const [bytes, ...expected] of refused) expect(await refusalOf(bytes)).toEqual(expected);
-}, 30_000);
+});

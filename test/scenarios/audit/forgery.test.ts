@@ -131,7 +131,7 @@ describe('who can write to the folder, and has no key', () => {
         `${REPLICA}/${FIRST}:\\d+: tells that line ${line} of ${FIRST} and what followed were added after`,
       ),
     );
-  }, 60_000);
+  });
 
   test('says without a seal that older segments were retired, and removes them', async () => {
     const scene = await setScene();
@@ -240,7 +240,7 @@ describe('who can write to the folder, and has no key', () => {
       expect(command === 'verify' ? stdout : stderr).toContain(oldest);
       expect(stdout.length).toBeLessThan(100_000);
     }
-  }, 30_000);
+  });
 });
 
 test('the batch of a process that was killed is set aside, and is no alteration', async () => {
@@ -274,19 +274,17 @@ describe('the start of a gateway with a segment of 240 MiB', () => {
     path = join(scene.place, FIRST);
     await mkdir(scene.place, { recursive: true });
     size = await writeLarge(path);
-  }, 60_000);
+  });
   afterAll(() => rm(join(scene.directory, '..'), { recursive: true }));
 
   test.each([
     ['whole', async () => undefined],
     ['with lines under no seal, and a line without end', () => appendTail(path)],
     ['with a gigabyte that is no line', () => truncate(path, size + 2 ** 30)],
-  ])(
-    '%s: needs little memory',
-    async (_title, change: () => Promise<unknown>) => {
-      await truncate(path, size);
-      await change();
-      const script = `
+  ])('%s: needs little memory', async (_title, change: () => Promise<unknown>) => {
+    await truncate(path, size);
+    await change();
+    const script = `
       import { readFileSync } from 'node:fs';
       import { openAudit } from ${JSON.stringify(new URL('../../../src/audit/file-audit.ts', import.meta.url).href)};
       import { Secret } from ${JSON.stringify(new URL('../../../src/base/secret.ts', import.meta.url).href)};
@@ -295,19 +293,17 @@ describe('the start of a gateway with a segment of 240 MiB', () => {
       await openAudit(options, { log: quiet });
       console.log(/VmHWM:\\s+(\\d+) kB/.exec(readFileSync('/proc/self/status', 'utf8'))[1]);
       process.exit(0);`;
-      const { key: _key, ...options } = auditOptions(scene.directory);
-      const { stdout } = await run(process.execPath, [
-        '--max-old-space-size=64',
-        '--input-type=module',
-        '--eval',
-        script,
-        JSON.stringify(options),
-        AUDIT_KEY,
-      ]);
-      expect(Number(stdout) * 1024).toBeLessThan(160 * 2 ** 20);
-    },
-    120_000,
-  );
+    const { key: _key, ...options } = auditOptions(scene.directory);
+    const { stdout } = await run(process.execPath, [
+      '--max-old-space-size=64',
+      '--input-type=module',
+      '--eval',
+      script,
+      JSON.stringify(options),
+      AUDIT_KEY,
+    ]);
+    expect(Number(stdout) * 1024).toBeLessThan(160 * 2 ** 20);
+  });
 });
 
 /** A segment of 240 MiB as a gateway leaves it; gives its size. */

@@ -36,7 +36,7 @@ test('a forged entry of the stream is left out, and silences nothing', async () 
   expect(numbersIn(await collected())).toEqual([1, 2, 3, 4, 5, 6]);
   expect(stderr).toContain('1 entries of the stream were left out');
   expect([status, (await collected()).includes('forged')]).toEqual([1, false]);
-}, 180_000);
+});
 
 test('a forged position in Redis makes the gateway leave nothing out, and verify alarm nobody', async () => {
   const scene = await setScene();
@@ -55,4 +55,4 @@ test('a forged position in Redis makes the gateway leave nothing out, and verify
   const entries = (await scene.redis.command('XRANGE', RECORDS, '-', '+')) as [string, string[]][];
   const sent = entries.flatMap(([, fields]) => numbersIn(fields[3] ?? ''));
   expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
-}, 60_000);
+});

@@ -32,7 +32,7 @@ async function learnedOnOne(redis: RedisServer): Promise<{ replica: () => Promis
     const asked = Array.from({ length: 10 }, () => fetch(`${one.origin}${authors}`));
     await Promise.all((await Promise.all(asked)).map((response) => response.text()));
     return isExclusive(one);
-  }, 30_000);
+  });
   return { replica };
 }
 

@@ -66,7 +66,7 @@ describe('a gateway that got SIGTERM', () => {
     expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
     expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
     expect(await get(gateway.origin, keptAgent())).toEqual({ status: 200, close: false });
-  }, 60_000);
+  });
 
   test('then accepts no connection, and tells open ones to close with their next response', async () => {
     const gateway = await serve(await startPair(), {
@@ -86,7 +86,7 @@ describe('a gateway that got SIGTERM', () => {
     post.end('six');
     expect(await answerTo(post)).toEqual({ status: 200, close: true });
     await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
-  }, 60_000);
+  });
 
   test('skips the delay at a second signal, and closes connections that wait', async () => {
     const gateway = await serve(await startPair(), {
@@ -104,7 +104,7 @@ describe('a gateway that got SIGTERM', () => {
     post.end('twosix');
     expect(await answerTo(post)).toEqual({ status: 200, close: true });
     await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
-  }, 60_000);
+  });
 
   test('breaks off what is not done after drain.timeout', async () => {
     const gateway = await serve(await startPair(), { drain: { delay: '0s', timeout: '200ms' } });
@@ -114,7 +114,7 @@ describe('a gateway that got SIGTERM', () => {
     process.kill(gateway.pid, 'SIGTERM');
     await broken;
     await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
-  }, 60_000);
+  });
 });
 
 test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
@@ -141,7 +141,7 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
     await until(() => load.answers > before + 50, 30_000);
   }
   expect(await load.end()).toEqual([]);
-}, 180_000);
+});
 
 async function refusesConnections(origin: string): Promise<boolean> {
   const sent = request(origin, { agent: false }).end();

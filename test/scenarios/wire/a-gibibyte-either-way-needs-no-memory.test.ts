@@ -8,7 +8,6 @@ import { useRunning } from '../../support/wire.ts';
 
 const GIBIBYTE = 2 ** 30;
 const ALLOWED = 64 * 2 ** 20;
-const LIMIT_MS = 60_000;
 
 const scene = useRunning(async () => {
   const simulator = await startSimulator({
@@ -36,45 +35,37 @@ async function growth(transfer: (length: number) => Promise<void>): Promise<numb
 }
 
 describe('through a gateway that grows by less than 64 MiB', () => {
-  test(
-    'down, over TLS from the upstream',
-    async () => {
-      const grown = await growth(async (length) => {
-        const answer = await scene().client.request({ path: `/bytes/${length}?chunked`, method: 'GET' });
-        const hash = createHash('sha256');
-        let received = 0;
-        for await (const chunk of answer.body) {
-          hash.update(chunk);
-          received += chunk.length;
-        }
-        expect([answer.statusCode, received]).toEqual([200, length]);
-        expect(hash.digest('hex')).toBe(answer.trailers['x-checksum']);
-      });
-      expect(grown).toBeLessThan(ALLOWED);
-    },
-    LIMIT_MS,
-  );
+  test('down, over TLS from the upstream', async () => {
+    const grown = await growth(async (length) => {
+      const answer = await scene().client.request({ path: `/bytes/${length}?chunked`, method: 'GET' });
+      const hash = createHash('sha256');
+      let received = 0;
+      for await (const chunk of answer.body) {
+        hash.update(chunk);
+        received += chunk.length;
+      }
+      expect([answer.statusCode, received]).toEqual([200, length]);
+      expect(hash.digest('hex')).toBe(answer.trailers['x-checksum']);
+    });
+    expect(grown).toBeLessThan(ALLOWED);
+  });
 
-  test.each(['length', 'chunks'])(
-    'up, over TLS to the upstream, with %s',
-    async (framing) => {
-      const grown = await growth(async (length) => {
-        const size = framing === 'length' ? length : length / 4;
-        const hash = createHash('sha256');
-        const answer = await scene().client.request({
-          path: '/echo',
-          method: 'PUT',
-          body: Readable.from(blocks(size, (block) => hash.update(block))),
-          headers: framing === 'length' ? { 'content-length': String(size) } : {},
-        });
-        expect(await answer.body.json()).toMatchObject({
-          body: { length: size, sha256: hash.digest('hex') },
-        });
+  test.each(['length', 'chunks'])('up, over TLS to the upstream, with %s', async (framing) => {
+    const grown = await growth(async (length) => {
+      const size = framing === 'length' ? length : length / 4;
+      const hash = createHash('sha256');
+      const answer = await scene().client.request({
+        path: '/echo',
+        method: 'PUT',
+        body: Readable.from(blocks(size, (block) => hash.update(block))),
+        headers: framing === 'length' ? { 'content-length': String(size) } : {},
       });
-      expect(grown).toBeLessThan(ALLOWED);
-    },
-    LIMIT_MS,
-  );
+      expect(await answer.body.json()).toMatchObject({
+        body: { length: size, sha256: hash.digest('hex') },
+      });
+    });
+    expect(grown).toBeLessThan(ALLOWED);
+  });
 });
 
 async function* blocks(length: number, seen: (block: Buffer) => void): AsyncGenerator<Buffer> {

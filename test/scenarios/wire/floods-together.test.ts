@@ -28,7 +28,7 @@ const scene = useRunning(async () => {
           match: { pathPrefix: '/' },
           credential: 'demo',
           tls: { caFile: 'ca.pem' },
-          timeouts: { idle: '5s' },
+          timeouts: { idle: '15s' },
         },
         flood: {
           baseUrl: flood.origin,
