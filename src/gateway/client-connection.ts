@@ -101,6 +101,17 @@ export class ClientConnection {
     this.#refuseMessage(error, requestIdOf(headers['x-request-id']), 'CONNECT');
   }
 
+  /**
+   * No request came within the keep-alive time. Bytes that arrived while the process was busy are read first: to close
+   * on them would reset the connection and lose the request.
+   */
+  expire(): void {
+    const seen = this.#socket.bytesRead;
+    setImmediate(() => {
+      if (this.#socket.bytesRead === seen) this.#socket.destroy();
+    });
+  }
+
   /** Takes no further request, since the rules by which the connection was opened hold no more. */
   retire(): void {
     this.#close();

@@ -73,6 +73,8 @@ export class Listener {
     this.#server.on('checkContinue', (req, res) => this.#serve(req, res, true));
     // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
     this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
+    // Node's timer of the keep-alive time; without a listener it closes the connection at once.
+    this.#server.on('timeout', (socket) => this.#connections.get(socket)?.expire());
     this.#server.on('connect', (req) =>
       orDestroy(req.socket, () => this.#connections.get(req.socket)?.refuseTunnel(connectUnsupported(), req)),
     );

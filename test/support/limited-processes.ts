@@ -24,6 +24,8 @@ export interface LimitedProcesses {
   readonly processes: readonly LimitedProcess[];
 }
 
+/** The longest that a call of Redis may take, in milliseconds: a request that waits for Redis takes that long. */
+export const CALL_MS = 500;
 /** How long each client pauses, in milliseconds. */
 const PAUSE_MS = 15;
 
@@ -47,7 +49,7 @@ export function useLimitedProcesses(): (count: number, limits: object) => Promis
     const start = async (): Promise<LimitedProcess> => {
       const gateway = await serveGateway(
         { origin: simulator.deployments.upstream.origin, ca: simulator.ca, settings: { limits } },
-        { redis: { url: redis.url, keyPrefix: 'test' } },
+        { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
       );
       const client = new Pool(gateway.origin);
       closing.push(

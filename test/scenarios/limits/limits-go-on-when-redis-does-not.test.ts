@@ -1,10 +1,7 @@
 import { expect, test } from '@jest/globals';
-import { type Load, saturate, useLimitedProcesses } from '../../support/limited-processes.ts';
+import { CALL_MS, type Load, saturate, useLimitedProcesses } from '../../support/limited-processes.ts';
 import { until } from '../../support/until.ts';
 
-const TEST_MS = 60_000;
-/** Who waited for Redis would wait this long. */
-const CALL_MS = 100;
 const RATE = 40;
 const start = useLimitedProcesses();
 const limits = { rate: `${RATE}/s`, burst: 40 };
@@ -12,8 +9,9 @@ const limits = { rate: `${RATE}/s`, burst: 40 };
 /** Since the end of the load before, which left nothing of the burst. */
 function expectTheRateAlone({ passed, endedAt }: Load, before: Load): void {
   const set = (RATE * (endedAt - before.endedAt)) / 1000;
-  expect(passed / set).toBeGreaterThan(0.85);
-  expect(passed / set).toBeLessThan(1.15);
+  expect(passed / set).toBeGreaterThan(0.75);
+  // A second burst would let a third more pass.
+  expect(passed / set).toBeLessThan(1.25);
 }
 
 test.each(['kill', 'hang'] as const)(
@@ -39,5 +37,4 @@ test.each(['kill', 'hang'] as const)(
       expect(await metric('digest_gateway_store_errors_total', { operation: 'limits' })).toBeGreaterThan(0);
     }
   },
-  TEST_MS,
 );
