@@ -1,0 +1,55 @@
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { parseConfig } from '../../src/config/load.ts';
+import { repository } from '../support/repository.ts';
+
+const pages = [...globSync('*.md', { cwd: repository }), ...globSync('docs/**/*.md', { cwd: repository })];
+const textOf = (page: string): string => readFileSync(join(repository, page), 'utf8');
+const withoutCode = (text: string): string => text.replace(/^ *```[\s\S]*?^ *```/gm, '');
+
+/** The anchors of a page, as GitHub makes them of its headings. */
+function anchorsOf(page: string): string[] {
+  const headings = withoutCode(textOf(page)).match(/(?<=^#{1,6} ).*$/gm) ?? [];
+  return headings.map((heading) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
+/** The links of a page that lead nowhere. */
+function brokenLinks(page: string): string[] {
+  const links = Array.from(withoutCode(textOf(page)).matchAll(/\]\(([^)\s]+)\)/g), ([, link = '']) => link);
+  return links.filter((link) => {
+    if (/^https?:/.test(link)) return false;
+    const [file = '', anchor] = link.split('#');
+    const target = file === '' ? page : join(dirname(page), file);
+    if (!existsSync(join(repository, target))) return true;
+    return anchor !== undefined && !anchorsOf(target).includes(anchor);
+  });
+}
+
+describe('the pages', () => {
+  test.each(pages)('every link of %s leads somewhere', (page) => expect(brokenLinks(page)).toEqual([]));
+});
+
+describe('the README', () => {
+  const readme = textOf('README.md');
+
+  test('has at most 120 lines', () => expect(readme.split('\n').length).toBeLessThanOrEqual(121));
+
+  test('names scripts of the package', () => {
+    const { scripts } = JSON.parse(textOf('package.json'));
+    const named = Array.from(readme.matchAll(/npm run (?:-s )?([\w:]+)/g), ([, name = '']) => name);
+    expect(named).toContain('demo');
+    expect(named.filter((name) => !(name in scripts))).toEqual([]);
+  });
+
+  test('has a configuration that is accepted', () => {
+    const [, indent = '', yaml = ''] = /^( *)```yaml\n([\s\S]*?)^ *```/m.exec(readme) ?? [];
+    const { deployments } = parseConfig(yaml.replaceAll(new RegExp(`^${indent}`, 'gm'), ''), 'README.md');
+    expect(deployments['submissions']?.tls.caFile).toBeDefined();
+  });
+});
