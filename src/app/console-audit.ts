@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import type { Audit } from '../audit/audit.ts';
-import type { RecentRecord } from '../audit/recent.ts';
+import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { AuditSource } from '../control/snapshot.ts';
 import type { AuditLine, AuditView } from '../control/view.ts';
 

@@ -1,11 +1,45 @@
 import type { Log } from '../base/log.ts';
-import type { AuditOptions } from './options.ts';
-import type { Waiter } from './pending.ts';
-import type { RecentRecords } from './recent.ts';
+import type { Secret } from '../base/secret.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
 import type { Head } from './seal.ts';
 
-export type { Waiter } from './pending.ts';
+export interface AuditOptions {
+  readonly directory: string;
+  /** Name of this process among those that share the directory. */
+  readonly replica: string;
+  readonly key: Secret;
+  /** What a record has to survive before its response leaves: the process, the machine, or neither. */
+  readonly durability: 'write' | 'fsync' | 'async';
+  readonly onFailure: 'refuse' | 'serve';
+  /** Names of the query parameters that are recorded with their values. */
+  readonly parameters: readonly string[];
+  readonly pseudonymise: readonly 'address'[];
+  /** Bytes, and milliseconds. */
+  readonly segment: { readonly size: number; readonly age: number; readonly keep: number };
+  /** Undefined: records go to the files only. */
+  readonly stream?: { readonly redis: boolean; readonly maxLength: number };
+}
+
+/** A response, or anything else, that must not go on before its record is written. Exactly one method is called, once. */
+export interface Waiter {
+  recorded(): void;
+  unrecorded(): void;
+}
+
+/** One record, as it goes into the log but for the line's number and time. */
+export interface RecentRecord {
+  readonly seq: number;
+  /** Unix milliseconds. */
+  readonly at: number;
+  /** JSON from its `kind` to its end, without the brace before. */
+  readonly record: string;
+}
+
+/** The last records of this process. */
+export interface RecentRecords {
+  /** Records after the first `position` ones, oldest first, as far as they are kept; and how many there were in all. */
+  since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number };
+}
 
 /** Where it is recorded who got what, and what became of the gateway. */
 export interface Audit {
@@ -19,8 +53,8 @@ export interface Audit {
   readonly counts: { readonly records: number; readonly failures: number };
   /** What was found changed in the newest segment at the start; undefined: nothing. */
   readonly damage: string | undefined;
-  /** The last records, for whoever looks on. */
-  readonly recent: Pick<RecentRecords, 'since'>;
+  /** The last records, for the console. */
+  readonly recent: RecentRecords;
   /**
    * Records an answer that is about to leave; the waiter is told when it may, now or later. Gives the number of
    * the record, 0 when there is none.

@@ -1,10 +1,10 @@
 import { open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
-import { CollectedFile } from '../audit/collected-file.ts';
-import { Progress, type Reached } from '../audit/collection-progress.ts';
-import { collect } from '../audit/collector.ts';
-import { allRecords, type RawRecord } from '../audit/search.ts';
+import { allRecords, type RawRecord } from '../audit/reader/search.ts';
+import { CollectedFile } from '../audit/stream/collected-file.ts';
+import { Progress, type Reached } from '../audit/stream/collection-progress.ts';
+import { collect } from '../audit/stream/collector.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';

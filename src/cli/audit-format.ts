@@ -1,4 +1,4 @@
-import type { Found } from '../audit/search.ts';
+import type { Found } from '../audit/reader/search.ts';
 
 export type Format = 'json' | 'csv' | 'table';
 

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { Query, StatusRange } from '../audit/query.ts';
-import { type Found, search } from '../audit/search.ts';
+import type { Query, StatusRange } from '../audit/reader/query.ts';
+import { type Found, search } from '../audit/reader/search.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { instantAfter, instantAt } from './instant.ts';

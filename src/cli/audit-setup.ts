@@ -1,9 +1,9 @@
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
-import type { AuditOptions } from '../audit/file-audit.ts';
-import { objectionToFolder } from '../audit/folder.ts';
+import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
+import { objectionToFolder } from '../audit/segments/replica-folder.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';

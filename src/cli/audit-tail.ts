@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
-import { SealedBatches } from '../audit/sealed-batches.ts';
-import { replicasIn } from '../audit/segment.ts';
+import { SealedBatches } from '../audit/reader/sealed-batches.ts';
+import { replicasIn } from '../audit/segments/segment.ts';
 import { printable, targetOf } from './audit-format.ts';
 import { placeOf } from './audit-place.ts';
 

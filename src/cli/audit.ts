@@ -1,9 +1,9 @@
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
+import { type Verified, verify } from '../audit/reader/verify.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
-import { replicasIn } from '../audit/segment.ts';
-import { type Verified, verify } from '../audit/verify.ts';
+import { replicasIn } from '../audit/segments/segment.ts';
 import { registerExport } from './audit-export.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { registerSearch } from './audit-search.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import type { AppSetup } from '../app.ts';
-import type { AuditOptions } from '../audit/file-audit.ts';
+import type { AuditOptions } from '../audit/audit.ts';
 import { Secret } from '../base/secret.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';

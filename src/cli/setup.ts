@@ -1,4 +1,4 @@
-import type { AuditOptions } from '../audit/file-audit.ts';
+import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';

@@ -1,5 +1,5 @@
 import type { AuditKeys } from '../audit/keys.ts';
-import { RedisStream } from '../audit/redis-stream.ts';
+import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
 import { readAuthorities } from '../config/authorities.ts';
 import { ConfigError } from '../config/faults.ts';

@@ -1,12 +1,12 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import { CollectedFile } from '../../src/audit/collected-file.ts';
-import { Progress } from '../../src/audit/collection-progress.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
-import type { StreamEntry } from '../../src/audit/redis-stream.ts';
 import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
+import { CollectedFile } from '../../src/audit/stream/collected-file.ts';
+import { Progress } from '../../src/audit/stream/collection-progress.ts';
+import type { StreamEntry } from '../../src/audit/stream/redis-stream.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 

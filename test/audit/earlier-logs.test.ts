@@ -2,10 +2,10 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
-import { headerLine, segmentName } from '../../src/audit/segment.ts';
-import { verify } from '../../src/audit/verify.ts';
+import { headerLine, segmentName } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 

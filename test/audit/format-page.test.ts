@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/verify.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { verifyByPage } from '../support/page-verifier.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { Lines } from '../../src/audit/lines.ts';
+import { Lines } from '../../src/audit/journal/lines.ts';
 
 const LARGER_THAN_AT_FIRST = 200_000;
 

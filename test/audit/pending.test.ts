@@ -1,5 +1,5 @@
 import { afterEach, expect, jest, test } from '@jest/globals';
-import { PendingRecords } from '../../src/audit/pending.ts';
+import { PendingRecords } from '../../src/audit/journal/batch.ts';
 
 afterEach(() => {
   jest.useRealTimers();

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { RecentRecords } from '../../src/audit/recent.ts';
+import { RecentRecords } from '../../src/audit/journal/recent.ts';
 
 function filled(count: number): RecentRecords {
   const recent = new RecentRecords();

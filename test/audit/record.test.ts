@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { recordedTarget } from '../../src/audit/parameters.ts';
+import { recordedTarget } from '../../src/audit/record.ts';
 import { openTestAudit, recordAccess, recordsIn, useFolders } from '../support/audit-log.ts';
 
 const folder = useFolders();

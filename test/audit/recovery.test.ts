@@ -14,8 +14,8 @@ import {
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import { type Head, MOST_BATCH } from '../../src/audit/seal.ts';
-import { type Verified, verify } from '../../src/audit/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,

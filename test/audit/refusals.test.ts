@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { type LeftOut, RefusalSample } from '../../src/audit/refusals.ts';
+import { type LeftOut, RefusalSample } from '../../src/audit/journal/refusal-sample.ts';
 import { facts, openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
 
 const folder = useFolders();

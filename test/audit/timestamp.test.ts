@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { Timestamp } from '../../src/audit/timestamp.ts';
+import { Timestamp } from '../../src/audit/journal/timestamp.ts';
 
 test('each record has the time of its millisecond', () => {
   const timestamp = new Timestamp();

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import type { Head } from '../../src/audit/seal.ts';
-import { type Verified, verify } from '../../src/audit/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, segmentText } from '../support/audit-log.ts';
 

@@ -3,12 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { zstdCompressSync } from 'node:zlib';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { recordedTarget } from '../../src/audit/parameters.ts';
-import type { Query } from '../../src/audit/query.ts';
-import { RecordText, recordLine } from '../../src/audit/record.ts';
+import type { Query } from '../../src/audit/reader/query.ts';
+import { search } from '../../src/audit/reader/search.ts';
+import { RecordText, recordedTarget, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
-import { search } from '../../src/audit/search.ts';
-import { compressedName, headerLine, segmentName } from '../../src/audit/segment.ts';
+import { compressedName, headerLine, segmentName } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 
 /**

@@ -25,6 +25,11 @@ const FLOORS: Readonly<Record<string, number>> = {
   cli: 6,
 };
 
+/** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */
+const FOLDERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
+  audit: [[''], ['segments'], ['journal', 'reader'], ['stream']],
+};
+
 /** Rooms that compute only: no I/O, clock or randomness. */
 const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = {
   digest: ['node:crypto'],
@@ -48,6 +53,28 @@ function importsOf(file: string, text: string): Import[] {
 function roomOf(path: string): string {
   const [first = ''] = path.split('/');
   return first.replace(/\.ts$/, '');
+}
+
+/** Imports within a room that do not keep the order of its folders. */
+function folderViolations(imports: readonly Import[]): string[] {
+  return imports.flatMap(({ file, specifier }) => {
+    const target = specifier.startsWith('.') ? join(dirname(file), specifier) : '';
+    const order = FOLDERS[roomOf(file)];
+    if (order === undefined || roomOf(target) !== roomOf(file)) return [];
+    const [from, to] = [folderOf(file), folderOf(target)];
+    const earlier = rankOf(order, to) < rankOf(order, from);
+    return from === to || earlier ? [] : [`${file} -> ${target}`];
+  });
+}
+
+/** The folder of a path inside its room; empty: it stands in the room itself. */
+function folderOf(path: string): string {
+  return path.split('/').slice(1, -1).join('/');
+}
+
+function rankOf(order: readonly (readonly string[])[], folder: string): number {
+  const rank = order.findIndex((folders) => folders.includes(folder));
+  return rank === -1 ? Number.NaN : rank;
 }
 
 function violations(imports: readonly Import[]): string[] {
@@ -74,6 +101,14 @@ describe('the floors of src', () => {
 
   test('imports go to a lower floor only', () => expect(violations(imports)).toEqual([]));
 
+  test('imports between the folders of a room go one way', () => {
+    expect(folderViolations(imports)).toEqual([]);
+    const inFolders = files.filter((file) => FOLDERS[roomOf(file)] !== undefined);
+    expect(
+      inFolders.filter((file) => Number.isNaN(rankOf(FOLDERS[roomOf(file)] ?? [], folderOf(file)))),
+    ).toEqual([]);
+  });
+
   test('only cli touches process', () => {
     const touching = files.filter((file) =>
       /\bprocess\./.test(withoutComments(readFileSync(join(root, file), 'utf8'))),
@@ -89,6 +124,10 @@ describe('the floors of src', () => {
     const sideways = importsOf('gateway/a.ts', "const c = await import('../control/c.ts');");
     expect(violations([...upward, ...sideways])).toHaveLength(3);
     expect(violations(importsOf('gateway/a.ts', "export { b } from '../digest/b.ts';"))).toEqual([]);
+    const back = importsOf('audit/a.ts', "import { b } from './segments/b.ts';");
+    const across = importsOf('audit/reader/a.ts', "import { b } from '../journal/b.ts';");
+    expect(folderViolations([...back, ...across])).toHaveLength(2);
+    expect(folderViolations(importsOf('audit/stream/a.ts', "import { b } from '../audit.ts';"))).toEqual([]);
   });
 });
 

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { afterEach } from '@jest/globals';
 import { pino } from 'pino';
-import type { Audit, AuditSink } from '../../src/audit/audit.ts';
-import { type AuditOptions, openAudit } from '../../src/audit/file-audit.ts';
+import type { Audit, AuditOptions, AuditSink } from '../../src/audit/audit.ts';
+import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
-import { readBlocks } from '../../src/audit/segment-reader.ts';
+import { readBlocks } from '../../src/audit/segments/segment-reader.ts';
 import { Secret } from '../../src/base/secret.ts';
 
 export const AUDIT_KEY = '0123456789abcdef'.repeat(4);

@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { openAudit } from '../../src/audit/file-audit.ts';
+import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { Secret } from '../../src/base/secret.ts';
 
 /*

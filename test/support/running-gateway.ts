@@ -1,7 +1,8 @@
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { type App, type AppSetup, createApp } from '../../src/app.ts';
-import { type AuditOptions, openAudit } from '../../src/audit/file-audit.ts';
+import type { AuditOptions } from '../../src/audit/audit.ts';
+import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';

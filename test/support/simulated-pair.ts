@@ -1,5 +1,5 @@
 import { afterEach } from '@jest/globals';
-import type { AuditOptions } from '../../src/audit/file-audit.ts';
+import type { AuditOptions } from '../../src/audit/audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';

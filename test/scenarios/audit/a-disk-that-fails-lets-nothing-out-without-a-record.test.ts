@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
-import { verify } from '../../../src/audit/verify.ts';
+import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';

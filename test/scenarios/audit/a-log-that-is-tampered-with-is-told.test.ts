@@ -2,7 +2,7 @@ import { appendFile, readdir, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
-import { verify } from '../../../src/audit/verify.ts';
+import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';

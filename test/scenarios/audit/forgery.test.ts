@@ -19,7 +19,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { recordLine } from '../../../src/audit/record.ts';
 import { GENESIS, sealed, sealLine } from '../../../src/audit/seal.ts';
-import { headerLine } from '../../../src/audit/segment.ts';
+import { headerLine } from '../../../src/audit/segments/segment.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { gateway } from '../../cli/gateway-process.ts';
 import {
@@ -286,7 +286,7 @@ describe('the start of a gateway with a segment of 240 MiB', () => {
     await change();
     const script = `
       import { readFileSync } from 'node:fs';
-      import { openAudit } from ${JSON.stringify(new URL('../../../src/audit/file-audit.ts', import.meta.url).href)};
+      import { openAudit } from ${JSON.stringify(new URL('../../../src/audit/journal/file-audit.ts', import.meta.url).href)};
       import { Secret } from ${JSON.stringify(new URL('../../../src/base/secret.ts', import.meta.url).href)};
       const quiet = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
       const options = { ...JSON.parse(process.argv[1]), key: new Secret(process.argv[2]) };

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { afterEach, expect, test } from '@jest/globals';
-import type { RedisStream } from '../../../src/audit/redis-stream.ts';
+import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
 import { useFolders } from '../../support/audit-log.ts';
 import { moveSlot, startRedisCluster } from '../../support/redis-cluster.ts';
 import { startRedisSentinel } from '../../support/redis-sentinel.ts';

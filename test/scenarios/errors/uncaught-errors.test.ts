@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { auditKeys } from '../../../src/audit/keys.ts';
-import { verify } from '../../../src/audit/verify.ts';
+import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { metricOf } from '../../support/metric.ts';

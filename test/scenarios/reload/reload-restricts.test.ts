@@ -6,7 +6,7 @@ import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { connect, type TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
-import type { AuditOptions } from '../../../src/audit/options.ts';
+import type { AuditOptions } from '../../../src/audit/audit.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';

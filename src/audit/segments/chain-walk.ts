@@ -1,6 +1,6 @@
 import { createHash, type Hash, hash } from 'node:crypto';
-import type { AuditKeys } from './keys.ts';
-import { GENESIS, isAuthentic, LARGEST_BATCH, parseSeal, type Seal } from './seal.ts';
+import type { AuditKeys } from '../keys.ts';
+import { GENESIS, isAuthentic, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { parseHeader, type SegmentHeader } from './segment.ts';
 
 const NEWLINE = 10;

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
-import type { Log } from '../base/log.ts';
-import type { AuditSink } from './audit.ts';
-import type { AuditKeys } from './keys.ts';
+import type { Log } from '../../base/log.ts';
+import type { AuditSink } from '../audit.ts';
+import type { AuditKeys } from '../keys.ts';
+import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
+import type { Head } from '../seal.ts';
 import type { RedisStream, StreamPosition } from './redis-stream.ts';
-import type { Head } from './seal.ts';
-import { type SealedBatch, SealedBatches } from './sealed-batches.ts';
 
 /** How long records are gathered before they are sent, in milliseconds; and the pause after a failure. */
 const GATHER_MS = 20;

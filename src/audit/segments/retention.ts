@@ -1,6 +1,6 @@
-import type { Log } from '../base/log.ts';
+import type { Log } from '../../base/log.ts';
+import type { RetiredEnd } from './admin-records.ts';
 import { type Archive, compressClosed, nextToRetire, type Retired, remove } from './archive.ts';
-import type { RetiredEnd } from './retirement.ts';
 import { indexClosed } from './time-index.ts';
 
 /** Between two looks at what is old enough to go, in milliseconds. */

@@ -1,4 +1,4 @@
-import { type AuditKeys, pseudonymOf } from './keys.ts';
+import { type AuditKeys, pseudonymOf } from '../keys.ts';
 
 /** Pseudonyms that are remembered. */
 const MOST = 4096;

@@ -1,13 +1,13 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
-import { type ChainState, ChainWalk } from './chain-walk.ts';
-import type { AuditKeys } from './keys.ts';
-import { digestOf, parseSetAside, type SetAside } from './recovery.ts';
-import { parseRetirement, type Retirement } from './retirement.ts';
-import { GENESIS, type Head } from './seal.ts';
-import { isSetAside, isStray, replicasIn, type Segment, segmentsIn } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import type { AuditKeys } from '../keys.ts';
+import { GENESIS, type Head } from '../seal.ts';
+import { parseRetirement, type Retirement } from '../segments/admin-records.ts';
+import { type ChainState, ChainWalk } from '../segments/chain-walk.ts';
+import { digestOf, parseSetAside, type SetAside } from '../segments/recovery.ts';
+import { isSetAside, isStray, replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
 
 /** Something that cannot be as the gateway wrote it. */
 export interface Alteration {

@@ -1,7 +1,8 @@
-import { reportError } from '../base/report-error.ts';
+import { reportError } from '../../base/report-error.ts';
+import type { Waiter } from '../audit.ts';
+import { recordLine } from '../record.ts';
 import type { Batch } from './chain-writer.ts';
 import { Lines } from './lines.ts';
-import { recordLine } from './record.ts';
 import { Timestamp } from './timestamp.ts';
 
 /** Records that get their text at the latest when there are so many. */
@@ -9,12 +10,6 @@ const MOST_ENTRIES = 64;
 
 /** Stands in for a record whose text could not be made, so that no later record has to wait for it. */
 const FAILED = '"kind":"admin","event":"record-failed"}';
-
-/** Whoever must not go on before its record is written. Told once. */
-export interface Waiter {
-  recorded(): void;
-  unrecorded(): void;
-}
 
 export function tellRecorded(waiter: Waiter): void {
   waiter.recorded();

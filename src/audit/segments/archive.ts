@@ -3,10 +3,10 @@ import { open, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
+import type { AuditKeys } from '../keys.ts';
+import { GENESIS } from '../seal.ts';
+import { parseRetirement, type RetiredEnd, type Retirement } from './admin-records.ts';
 import { ChainWalk, type Fault } from './chain-walk.ts';
-import type { AuditKeys } from './keys.ts';
-import { parseRetirement, type RetiredEnd, type Retirement } from './retirement.ts';
-import { GENESIS } from './seal.ts';
 import {
   compressedName,
   indexName,

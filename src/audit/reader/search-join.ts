@@ -1,3 +1,4 @@
+import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import { Needles } from './needles.ts';
 import {
   type AccessLine,
@@ -8,7 +9,6 @@ import {
   type OutcomeLine,
   type Query,
 } from './query.ts';
-import { headOf, type LineHead, NEWLINE } from './raw-line.ts';
 import type { SealedBlock } from './sealed-blocks.ts';
 
 /** How long after its answer began it is waited for what became of it, in the log's own time. */

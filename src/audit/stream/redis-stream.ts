@@ -2,10 +2,10 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientContext, Cluster, Redis, Result } from 'ioredis';
 import { z } from 'zod';
-import { within } from '../base/deadline.ts';
-import type { AuditKeys } from './keys.ts';
-import { type Head, LARGEST_BATCH, sealLine } from './seal.ts';
-import type { SealedBatch } from './sealed-batches.ts';
+import { within } from '../../base/deadline.ts';
+import type { AuditKeys } from '../keys.ts';
+import type { SealedBatch } from '../reader/sealed-batches.ts';
+import { type Head, LARGEST_BATCH, sealLine } from '../seal.ts';
 
 /** The longest that an answer of Redis is waited for, in milliseconds; and more for each of these bytes. */
 const CALL_MS = 1_000;

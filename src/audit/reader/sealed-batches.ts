@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto';
-import type { AuditKeys } from './keys.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
+import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from '../seal.ts';
+import { parseHeader, SEGMENT_START, type SegmentHeader } from '../segments/segment.ts';
 import { LogCursor } from './log-cursor.ts';
-import { headOf, linesOf } from './raw-line.ts';
-import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from './seal.ts';
-import { parseHeader, SEGMENT_START, type SegmentHeader } from './segment.ts';
 
 const LEAST_BYTES = 64 * 1024;
 

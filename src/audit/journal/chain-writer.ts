@@ -1,14 +1,14 @@
 import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { makeFolder } from './folder.ts';
-import type { AuditKeys } from './keys.ts';
+import type { AuditKeys } from '../keys.ts';
+import { type Head, MOST_BATCH, type Seal, sealed, sealLine } from '../seal.ts';
+import type { RetiredEnd } from '../segments/admin-records.ts';
+import { type Lock, lockFolder } from '../segments/lock.ts';
+import { type Recovered, recover } from '../segments/recovery.ts';
+import { makeFolder } from '../segments/replica-folder.ts';
+import { errorCode, headerLine, segmentName, setAsideName } from '../segments/segment.ts';
+import { SegmentFile } from '../segments/segment-file.ts';
 import type { Lines } from './lines.ts';
-import { type Lock, lockFolder } from './lock.ts';
-import { type Recovered, recover } from './recovery.ts';
-import type { RetiredEnd } from './retirement.ts';
-import { type Head, MOST_BATCH, type Seal, sealed, sealLine } from './seal.ts';
-import { errorCode, headerLine, segmentName, setAsideName } from './segment.ts';
-import { SegmentFile } from './segment-file.ts';
 
 const NOTHING = Buffer.alloc(0);
 const NEWLINE = 10;

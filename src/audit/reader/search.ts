@@ -1,15 +1,15 @@
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
-import { AccessMatches, type Found } from './access-matches.ts';
-import type { AuditKeys } from './keys.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
+import { replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
+import { type TimeRange, timeRangeOf } from '../segments/time-index.ts';
 import { inOrderOfTime } from './merge.ts';
 import { isWithin, type Query } from './query.ts';
-import { headOf, linesOf } from './raw-line.ts';
 import { readSealed, type SealedBlock } from './sealed-blocks.ts';
-import { replicasIn, type Segment, segmentsIn } from './segment.ts';
-import { type TimeRange, timeRangeOf } from './time-index.ts';
+import { AccessMatches, type Found } from './search-join.ts';
 
-export type { Found } from './access-matches.ts';
+export type { Found } from './search-join.ts';
 
 export interface SearchOptions {
   readonly directory: string;

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
-import type { AuditKeys } from './keys.ts';
-import { headOf, linesOf } from './raw-line.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
+import { isAuthentic, parseSeal, type Seal } from '../seal.ts';
 import type { StreamEntry } from './redis-stream.ts';
-import { isAuthentic, parseSeal, type Seal } from './seal.ts';
 
 /** How far one replica's log was collected. */
 export interface Reached {

@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto';
-import type { AuditKeys } from './keys.ts';
-import { NEWLINE } from './raw-line.ts';
-import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START } from './seal.ts';
-import { parseHeader } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import type { AuditKeys } from '../keys.ts';
+import { NEWLINE } from '../line.ts';
+import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START } from '../seal.ts';
+import { parseHeader } from '../segments/segment.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
 
 const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
 const LEAST_BYTES = 128 * 1024;

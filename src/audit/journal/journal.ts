@@ -1,8 +1,9 @@
-import { callEach, isolate, reportError } from '../base/report-error.ts';
+import { callEach, isolate, reportError } from '../../base/report-error.ts';
+import type { Waiter } from '../audit.ts';
+import type { Head } from '../seal.ts';
+import { PendingRecords, tellRecorded, tellUnrecorded } from './batch.ts';
+import { Gathering } from './batch-timer.ts';
 import type { Batch, ChainWriter } from './chain-writer.ts';
-import { Gathering } from './gathering.ts';
-import { PendingRecords, tellRecorded, tellUnrecorded, type Waiter } from './pending.ts';
-import type { Head } from './seal.ts';
 
 /** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
 const TICK_MS = 100;

@@ -1,16 +1,9 @@
+import type { RecentRecord } from '../audit.ts';
+
 /** Records that are kept for whoever looks on. */
 const KEPT = 500;
 /** After so many that nobody looked at none is kept: strings that live on cost more than they seem to. */
 const UNSEEN_AT_MOST = 5_000;
-
-/** One record, as it goes into the log but for the line's number and time. */
-export interface RecentRecord {
-  readonly seq: number;
-  /** Unix milliseconds. */
-  readonly at: number;
-  /** JSON from its `kind` to its end, without the brace before. */
-  readonly record: string;
-}
 
 /** The last records of this process, in memory that does not grow, as long as somebody looks now and then. */
 export class RecentRecords {

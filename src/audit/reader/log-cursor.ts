@@ -1,8 +1,8 @@
 import { type FileHandle, lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { NEWLINE } from './raw-line.ts';
-import { errorCode, type Segment, segmentsIn } from './segment.ts';
-import { LONGEST_LINE, openRegular, readBlocks } from './segment-reader.ts';
+import { NEWLINE } from '../line.ts';
+import { errorCode, type Segment, segmentsIn } from '../segments/segment.ts';
+import { LONGEST_LINE, openRegular, readBlocks } from '../segments/segment-reader.ts';
 
 const CHUNK_BYTES = 256 * 1024;
 

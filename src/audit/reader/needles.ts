@@ -1,4 +1,4 @@
-import { NEWLINE } from './raw-line.ts';
+import { NEWLINE } from '../line.ts';
 
 /** Finds the lines of a block that have one of the needles in them, without looking at the others. */
 export class Needles {

@@ -1,9 +1,9 @@
 import { constants, type FileHandle, open, stat, truncate } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { z } from 'zod';
+import { linesOf } from '../line.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
 import type { Reached } from './collection-progress.ts';
-import { linesOf } from './raw-line.ts';
-import { readBlocks } from './segment-reader.ts';
 
 const line = z.object({
   kind: z.string(),

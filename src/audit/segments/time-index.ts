@@ -2,8 +2,8 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import { lstat, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
-import type { AuditKeys } from './keys.ts';
-import { headOf, linesOf } from './raw-line.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
 import { indexName, type Segment, segmentsIn } from './segment.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
 

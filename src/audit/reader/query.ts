@@ -1,4 +1,4 @@
-import type { LineHead } from './raw-line.ts';
+import type { LineHead } from '../line.ts';
 
 /** What is looked for; left out: any. */
 export interface Query {

@@ -1,26 +1,28 @@
 import { join } from 'node:path';
-import type { Retired } from './archive.ts';
-import type { Audit, AuditExternals, Waiter } from './audit.ts';
+import type { Audit, AuditExternals, AuditOptions, Waiter } from '../audit.ts';
+import { type AuditKeys, auditKeys } from '../keys.ts';
+import {
+  type AccessFacts,
+  type AdminDetails,
+  type OutcomeFacts,
+  RecordText,
+  recordedTarget,
+} from '../record.ts';
+import { formatHead, type Head } from '../seal.ts';
+import type { Retired } from '../segments/archive.ts';
+import type { Recovered } from '../segments/recovery.ts';
+import { Upkeep } from '../segments/retention.ts';
 import { ChainWriter } from './chain-writer.ts';
 import { Departure } from './departure.ts';
 import { Journal } from './journal.ts';
-import { type AuditKeys, auditKeys } from './keys.ts';
-import type { AuditOptions } from './options.ts';
-import { recordedTarget } from './parameters.ts';
 import { Pseudonyms } from './pseudonyms.ts';
 import { RecentRecords } from './recent.ts';
-import { type AccessFacts, type AdminDetails, type OutcomeFacts, RecordText } from './record.ts';
-import type { Recovered } from './recovery.ts';
-import { RefusalSample } from './refusals.ts';
-import { formatHead, type Head } from './seal.ts';
-import { Upkeep } from './upkeep.ts';
+import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */
 const DEADLINE_MS = 1000;
 /** Between two heads in the log, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
-
-export type { AuditOptions } from './options.ts';
 
 /**
  * Opens the audit log of this process.

@@ -1,6 +1,7 @@
-import { callEach } from '../base/report-error.ts';
-import { Gathering } from './gathering.ts';
-import { tellRecorded, type Waiter } from './pending.ts';
+import { callEach } from '../../base/report-error.ts';
+import type { Waiter } from '../audit.ts';
+import { tellRecorded } from './batch.ts';
+import { Gathering } from './batch-timer.ts';
 
 /** Lets answers go that wait for no file: together, as after a batch, they cost less than one by one. */
 export class Departure {
