@@ -32,9 +32,11 @@ export async function buildConsole(): Promise<BuiltConsole> {
   return { folder, remove: () => rm(folder, { recursive: true }) };
 }
 
-/** Debian's Chromium, without a screen. */
-export function openBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: '/usr/bin/chromium', args: FLAGS });
+/** Debian's Chromium, without a screen. `local`: names that lead to 127.0.0.1. */
+export function openBrowser(local: readonly string[] = []): Promise<Browser> {
+  const rules = local.map((name) => `MAP ${name} 127.0.0.1`).join(',');
+  const args = rules === '' ? FLAGS : [...FLAGS, `--host-resolver-rules=${rules}`];
+  return chromium.launch({ executablePath: '/usr/bin/chromium', args });
 }
 
 export interface WatchedPage {

@@ -1,0 +1,158 @@
+import { once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { type Look, openBrowser, openPage } from '../../support/browser.ts';
+import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
+import { until } from '../../support/until.ts';
+import { useRunning } from '../../support/wire.ts';
+
+const LOOK: Look = { width: 800, scheme: 'light' };
+const PAGE = `<!doctype html><title>A page of somebody else</title><link rel="icon" href="data:,">
+  <form method="post" target="hidden"></form><iframe name="hidden"></iframe>`;
+/** Method and target of each request that reached the upstream, the one for its challenge, too; no browser's icon. */
+const seen: string[] = [];
+
+const upstream = useRunning(() =>
+  startUpstream((req, res) => {
+    if (req.url !== '/favicon.ico') seen.push(`${req.method} ${req.url}`);
+    if (req.headers.authorization === undefined) {
+      res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n"' }).end();
+      return;
+    }
+    req.resume().on('end', () => res.end('restricted content'));
+  }),
+);
+/** The server of somebody else, whose page can be opened by any name. */
+const elsewhere = useRunning(() =>
+  startUpstream((_req: IncomingMessage, res: ServerResponse) => {
+    res.writeHead(200, { 'content-type': 'text/html', connection: 'close' }).end(PAGE);
+  }),
+);
+const browser = useRunning(() => openBrowser(['evil.example', 'gateway.example', 'rebound.example']));
+const closing: (() => Promise<unknown>)[] = [];
+
+beforeEach(() => {
+  seen.length = 0;
+});
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+/** A gateway whose only client is known by its address. */
+async function start(listen: Record<string, unknown> = {}): Promise<RunningGateway> {
+  const settings = { tls: { allowPlaintext: true } };
+  const gateway = await startGateway(
+    { upstream: { origin: upstream().origin, settings } },
+    {
+      listen: { port: 0, ...listen },
+      anonymous: false,
+      clients: [{ id: 'here', identify: { addresses: ['127.0.0.1'] }, allow: [{ deployment: 'upstream' }] }],
+    },
+  );
+  closing.push(() => gateway.close());
+  return gateway;
+}
+
+async function open(url: string) {
+  const { page } = await openPage(browser(), LOOK);
+  closing.push(() => page.close());
+  await page.goto(url);
+  return page;
+}
+
+const portOf = (origin: string): string => new URL(origin).port;
+const refusals = (gateway: RunningGateway, code: string): Promise<number> =>
+  gateway.metric('digest_gateway_requests_total', { code });
+
+test('a browser whose user asks for an address of the gateway is served', async () => {
+  const gateway = await start();
+  const page = await open(`http://evil.example:${portOf(elsewhere().origin)}/`);
+  const response = await page.goto(`${gateway.origin}/typed`);
+  expect([response?.status(), await response?.text()]).toEqual([200, 'restricted content']);
+  expect(seen).toEqual(['GET /typed', 'GET /typed']);
+});
+
+describe('a page of another site', () => {
+  test.each([
+    // Chromium sends Sec-Fetch-Site to loopback addresses, and to names only with TLS.
+    ['by its address, where Sec-Fetch-Site tells', '127.0.0.1'],
+    ['by its name, where Origin tells', 'gateway.example'],
+  ])('has its POST to the gateway refused, %s', async (_how, host) => {
+    const gateway = await start();
+    const target = `http://${host}:${gateway.port}/submitted`;
+    const page = await open(`http://evil.example:${portOf(elsewhere().origin)}/`);
+
+    const fetched = page.waitForResponse(target);
+    const opaque = await page.evaluate(async (url) => {
+      const { type, status } = await fetch(url, { method: 'POST', mode: 'no-cors', body: 'a=b' });
+      return { type, status };
+    }, target);
+    expect(opaque).toEqual({ type: 'opaque', status: 0 });
+    expect((await fetched).status()).toBe(403);
+    await until(async () => (await refusals(gateway, 'cross-site')) === 1);
+
+    const submitted = page.waitForResponse(target);
+    await page.locator('form').evaluate((form, action) => Object.assign(form, { action }).submit(), target);
+    const response = await submitted;
+    expect([response.status(), await response.json()]).toMatchObject([403, { code: 'cross-site' }]);
+    await until(async () => (await refusals(gateway, 'cross-site')) === 2);
+    expect(seen).toEqual([]);
+  });
+});
+
+describe('a page whose name is rebound to the gateway', () => {
+  /** What the page reads of the gateway, which it takes for its own server. */
+  async function readAfterRebinding(gateway: RunningGateway): Promise<unknown[]> {
+    const name = await startRebinding(Number(portOf(elsewhere().origin)));
+    closing.push(() => name.close());
+    const page = await open(`http://rebound.example:${name.port}/`);
+    name.rebind(gateway.port);
+    return page.evaluate(async () => {
+      const read: unknown[] = [];
+      for (const method of ['GET', 'POST']) {
+        const response = await fetch('/restricted', { method });
+        read.push(response.status, await response.text());
+      }
+      return read;
+    });
+  }
+
+  test('reads no response where listen.hosts is set', async () => {
+    const gateway = await start({ hosts: ['gateway.example'] });
+    const refused = expect.stringContaining('"code":"host-unknown"');
+    expect(await readAfterRebinding(gateway)).toEqual([421, refused, 421, refused]);
+    // Chromium asks once more after a 421.
+    await until(async () => (await refusals(gateway, 'host-unknown')) >= 2);
+    expect(seen).toEqual([]);
+  });
+
+  test('reads every response where it is not set', async () => {
+    const content = 'restricted content';
+    expect(await readAfterRebinding(await start())).toEqual([200, content, 200, content]);
+  });
+});
+
+/** A port that leads to another one, as a name does whose owner changes its address; `rebind` says where it leads. */
+async function startRebinding(to: number) {
+  let target = to;
+  const server = createServer((socket) => {
+    const other = connect(target, '127.0.0.1');
+    socket.pipe(other).pipe(socket);
+    socket.on('error', () => other.destroy());
+    other.on('error', () => socket.destroy());
+    socket.on('close', () => other.destroy());
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    rebind(port: number) {
+      target = port;
+    },
+    async close() {
+      server.close();
+    },
+  };
+}
