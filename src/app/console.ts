@@ -1,4 +1,4 @@
-import { type Audit, noAudit } from '../audit/audit.ts';
+import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Readiness } from '../control/control.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
@@ -51,7 +51,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     },
     clients: () => setup().config.clients.map(({ id }) => id),
     faults: () => faults().map((fault) => faultView(fault, clock)),
-    audit: audit === noAudit ? undefined : auditSource(audit),
+    audit: audit.enabled ? auditSource(audit) : undefined,
   };
 }
 

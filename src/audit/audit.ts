@@ -43,6 +43,8 @@ export interface RecentRecords {
 
 /** Where it is recorded who got what, and what became of the gateway. */
 export interface Audit {
+  /** False: nothing is recorded, and no response waits for a record. */
+  readonly enabled: boolean;
   /** Why nothing can be recorded; undefined: it can, or nothing is to be. */
   readonly failing: string | undefined;
   /** The second place for what is in the file; undefined: there is none. */
@@ -91,6 +93,7 @@ export interface AuditSink {
 
 /** Records nothing, and lets everything pass. */
 export const noAudit: Audit = {
+  enabled: false,
   failing: undefined,
   sink: undefined,
   refusing: false,

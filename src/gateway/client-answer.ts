@@ -7,7 +7,7 @@ import type { Permit } from '../limits/permit.ts';
 import type { AnswerSink, CredentialUsed } from '../upstream/sink.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
-import type { Trail } from './trail.ts';
+import type { RequestRecord } from './request-record.ts';
 
 /** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
 const MOST_HELD = 64 * 1024;
@@ -40,7 +40,7 @@ interface Held extends Head {
  * of it leaves before its record is in the audit log.
  */
 export class ClientAnswer implements AnswerSink, Waiter {
-  readonly #trail: Trail;
+  readonly #record: RequestRecord;
   readonly #exchange: ClientExchange;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
@@ -62,20 +62,20 @@ export class ClientAnswer implements AnswerSink, Waiter {
   /** What limits say of the request; undefined: nothing limits it. */
   permit: Permit | undefined;
 
-  constructor(exchange: ClientExchange, trail: Trail, plane: DataPlane) {
+  constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
     this.#exchange = exchange;
     this.#req = exchange.req;
     this.#res = exchange.res;
-    this.#trail = trail;
+    this.#record = record;
     this.#plane = plane;
   }
 
   attempt(credential: CredentialUsed): void {
-    this.#trail.attempt(credential);
+    this.#record.attempt(credential);
   }
 
   challenged(): void {
-    this.#trail.challenged();
+    this.#record.challenged();
   }
 
   information(status: number, headers: readonly string[]): void {
@@ -101,14 +101,14 @@ export class ClientAnswer implements AnswerSink, Waiter {
   head(status: number, reason: string, headers: readonly string[]): void {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    const fields = inboundHeaders(headers, status, this.#trail.requestId, trailers);
+    const fields = inboundHeaders(headers, status, this.#record.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     if (!this.#plane.audited) {
       this.#begin({ status, phrase: reason, headers: fields });
       return;
     }
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
-    this.#trail.answered(status, this);
+    this.#record.responded(status, this);
   }
 
   recorded(): void {

@@ -1,4 +1,4 @@
-import { type Audit, noAudit } from '../audit/audit.ts';
+import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -22,9 +22,9 @@ import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
 import { logRequest, type RequestEnd } from './request-log.ts';
+import { type Arrival, RequestRecord } from './request-record.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';
-import { type Arrival, Trail } from './trail.ts';
 
 export interface Deployment {
   readonly name: string;
@@ -80,7 +80,7 @@ export class Gateway {
     this.#limits = limits;
     this.#tracing = tracing;
     this.#faults = new FaultLog(log, clock);
-    this.#plane = { spent, audited: audit !== noAudit, isEnding: () => this.#ending };
+    this.#plane = { spent, audited: audit.enabled, isEnding: () => this.#ending };
   }
 
   /** New rules for the requests that come from now on. */
@@ -120,27 +120,27 @@ export class Gateway {
     const { method = '', socket, rawHeaders: headers } = req;
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
     const trace = this.#tracing?.request(req.headers, { 'digest_gateway.request_id': requestId });
-    const trail = new Trail(this.#audit, this.#clock, arrival, trace);
-    const answer = new ClientAnswer(exchange, trail, this.#plane);
+    const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
+    const answer = new ClientAnswer(exchange, record, this.#plane);
     let error: GatewayError | undefined;
     try {
       checkFraming(req, exchange.protocol);
       this.#admit();
       const target = parseTarget(req.url ?? '', req.headers.host);
-      trail.aimedAt(target.path);
+      record.targeted(target.path);
       checkMethod(req);
       checkHost(this.#options.hosts, target);
       const identified = this.#options.identification.identify(req);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
-      trail.identified(client.id, address);
+      record.identified(client.id, address);
       if (ambient) checkSite(req.headers, target);
       const found = this.#options.routes.find(target);
-      trail.routed(found.name, found.address);
+      record.routed(found.name, found.address);
       exchange.idleMs = found.upstream.options.timeouts.idle;
       const grant = decide(found.rules, client, { method, target: target.path, headers });
-      trail.granted(grant.site, grant.operation);
+      record.granted(grant.site, grant.operation);
       answer.permit = this.#limits.take(client.id, found.name);
-      await this.#forward(found, exchange, grant, answer, trail);
+      await this.#forward(found, exchange, grant, answer, record);
       if (!answer.isSettled) await answer.settled();
     } catch (thrown) {
       answer.drop();
@@ -148,19 +148,19 @@ export class Gateway {
       const close = isLast(exchange, failure, this.#ending);
       // At once: nothing behind it is read while its record is being written.
       if (close) exchange.refuseRest();
-      error = await this.#recordFailure(failure, trail, answer);
+      error = await this.#recordFailure(failure, record, answer);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
-      this.#faults.add(trail.deployment, error, requestId);
+      this.#faults.add(record.deployment, error, requestId);
       fail(exchange, error, requestId, close, answer.permit);
     } finally {
       linger(req);
       await exchange.left();
       answer.permit?.release();
-      if (answer.inFlight) this.#metrics.requestsInFlight.dec({ deployment: trail.deployment });
-      error ??= this.#unsent(exchange, trail);
+      if (answer.inFlight) this.#metrics.requestsInFlight.dec({ deployment: record.deployment });
+      error ??= this.#unsent(exchange, record);
       const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
-      const durationMs = this.#clock.now() - trail.begun;
-      this.#end(trail, req.url ?? '', {
+      const durationMs = this.#clock.now() - record.begun;
+      this.#end(record, req.url ?? '', {
         status,
         code: error?.code ?? '',
         durationMs,
@@ -170,18 +170,18 @@ export class Gateway {
   }
 
   /** Why a whole response did not leave whole; undefined: it did. */
-  #unsent({ res, cancellation }: ClientExchange, trail: Trail): GatewayError | undefined {
+  #unsent({ res, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
     if (res.writableFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
-    this.#faults.add(trail.deployment, error, trail.requestId);
+    this.#faults.add(record.deployment, error, record.requestId);
     return error;
   }
 
   /** Refuses what is no request that can be handled. Records and counts it; resolves to the error to answer with. */
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
-    const trail = new Trail(this.#audit, this.#clock, arrival);
+    const record = new RequestRecord(this.#audit, this.#clock, arrival);
     const told = this.#audit.refusing ? auditUnavailable() : refusal;
-    const error = await this.#recordFailure(told, trail, undefined);
+    const error = await this.#recordFailure(told, record, undefined);
     const labels = { deployment: '', operation: '', client: '' };
     this.#metrics.requests.inc({ ...labels, status: String(error.kind.status), code: error.code });
     return error;
@@ -190,7 +190,7 @@ export class Gateway {
   /** Sees to it that the failure has its record before it is answered; gives the one to answer with. */
   async #recordFailure(
     error: GatewayError,
-    trail: Trail,
+    record: RequestRecord,
     answer: ClientAnswer | undefined,
   ): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
@@ -198,8 +198,8 @@ export class Gateway {
       return error;
     }
     try {
-      if (trail.recorded) await answer?.settled();
-      else if (!(await trail.failed(error))) throw auditUnavailable();
+      if (record.recorded) await answer?.settled();
+      else if (!(await record.failed(error))) throw auditUnavailable();
       return error;
     } catch (thrown) {
       return asGatewayError(thrown);
@@ -211,16 +211,16 @@ export class Gateway {
     exchange: ClientExchange,
     { target, credential }: Grant,
     answer: ClientAnswer,
-    trail: Trail,
+    record: RequestRecord,
   ): Promise<void> {
     const { req, cancellation } = exchange;
     const labels = { deployment: name };
     const body = bodyOf(exchange, (count) => {
       this.#plane.spent.add(count);
-      trail.bytesIn += count;
+      record.bytesIn += count;
       this.#metrics.requestBytes.inc(labels, count);
     });
-    const { trace } = trail;
+    const { trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
     answer.inFlight = true;
@@ -237,15 +237,15 @@ export class Gateway {
   }
 
   /** Counts, records, traces and logs how a request ended. */
-  #end(trail: Trail, target: string, end: RequestEnd): void {
-    const { deployment, client, operation } = trail;
+  #end(record: RequestRecord, target: string, end: RequestEnd): void {
+    const { deployment, client, operation } = record;
     const { status, code, durationMs, bytes } = end;
     const { requests, responseBytes } = this.#metrics;
     requests.inc({ deployment, operation, client, status: String(status), code });
-    this.#metrics.observeRequest({ deployment, operation }, durationMs / 1000, trail.trace?.traceId);
+    this.#metrics.observeRequest({ deployment, operation }, durationMs / 1000, record.trace?.traceId);
     responseBytes.inc({ deployment }, bytes);
-    trail.ended(status, code, bytes, durationMs);
-    if (this.#options.logRequests) logRequest(this.#log, trail, target, end);
+    record.ended(status, code, bytes, durationMs);
+    if (this.#options.logRequests) logRequest(this.#log, record, target, end);
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Log } from '../base/log.ts';
-import type { Trail } from './trail.ts';
+import type { RequestRecord } from './request-record.ts';
 
 const LONGEST_PATH = 1024;
 
@@ -15,8 +15,8 @@ export interface RequestEnd {
 }
 
 /** A line for each request, for whoever asks for it (`log.requests`). The query stays out: it says who is asked about. */
-export function logRequest(log: Log, trail: Trail, target: string, end: RequestEnd): void {
-  const { requestId, client, deployment, operation, method } = trail;
+export function logRequest(log: Log, record: RequestRecord, target: string, end: RequestEnd): void {
+  const { requestId, client, deployment, operation, method } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
   const path = pathOf(target);
   log.info({ requestId, client, deployment, operation, method, path, ...end, durationMs }, 'request');

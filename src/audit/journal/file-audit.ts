@@ -72,6 +72,7 @@ class FileAudit implements Audit {
   #headLogged = 0;
   #outage: { readonly reason: string; readonly since: number } | undefined;
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
+  readonly enabled = true;
   readonly counts = { records: 0, failures: 0 };
   readonly recent = new RecentRecords();
   readonly damage: string | undefined;

@@ -1,25 +1,25 @@
-import { type Audit, noAudit, type Waiter } from '../audit/audit.ts';
+import type { Audit, Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { CredentialUsed } from '../upstream/sink.ts';
 
-/** A request as it came. */
+/** What is known of a request before it is parsed. */
 export interface Arrival {
   readonly requestId: string;
   readonly method: string;
   readonly address: string;
 }
 
-/** What the audit log is to know of one request, gathered on its way. */
-export class Trail {
+/** The data of one request for metrics, the audit log, the trace and the request log, gathered as it is handled. */
+export class RequestRecord {
   readonly #audit: Audit;
   readonly #clock: Clock;
   readonly #arrival: Arrival;
   readonly #begun: number;
   /** Undefined: nothing is traced. */
   readonly trace: TracedWork | undefined;
-  /** Each is empty as long as it is not known, or there is none. */
+  /** Empty until known, or if there is none. */
   client = '';
   deployment = '';
   operation = '';
@@ -46,7 +46,7 @@ export class Trail {
     this.trace = trace;
   }
 
-  /** When the request came, on the gateway's clock. */
+  /** When the request arrived, on the gateway's clock (milliseconds). */
   get begun(): number {
     return this.#begun;
   }
@@ -59,17 +59,17 @@ export class Trail {
     return this.#arrival.requestId;
   }
 
-  /** Whether the answer has its record, or needs none. */
+  /** Whether the response has been given to the audit log. */
   get recorded(): boolean {
     return this.#recorded;
   }
 
-  /** The target could be taken apart. */
-  aimedAt(target: string): void {
+  /** Called when the request target has been parsed. */
+  targeted(target: string): void {
     this.#target = target;
   }
 
-  /** `address`: the client's own, also behind proxies that are trusted. */
+  /** `address`: the client's own address, also behind trusted proxies. */
   identified(client: string, address: string): void {
     this.client = client;
     this.#address = address;
@@ -96,13 +96,13 @@ export class Trail {
     this.#challenged = true;
   }
 
-  /** Records the upstream's answer; the waiter may let it go once told. */
-  answered(status: number, waiter: Waiter): void {
+  /** Records the upstream's response, which `waiter` holds back until the record is written. */
+  responded(status: number, waiter: Waiter): void {
     this.#upstreamStatus = status;
     this.#record(status, '', waiter);
   }
 
-  /** Records the gateway's own answer. Resolves to whether it may go. */
+  /** Records an error response of the gateway. Resolves to false if the record cannot be written. */
   failed(error: GatewayError): Promise<boolean> {
     return new Promise((resolve) => {
       const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
@@ -110,7 +110,7 @@ export class Trail {
     });
   }
 
-  /** Records how it ended, if there is a record of the answer, and ends its trace. */
+  /** Records the outcome, if the response has a record, and ends the trace. */
   ended(status: number, code: string, bytesOut: number, durationMs: number): void {
     if (this.trace !== undefined) this.#endTrace(this.trace, status, code);
     if (this.#access === 0) return;
@@ -136,7 +136,7 @@ export class Trail {
   }
 
   #record(status: number, code: string, told: Waiter): void {
-    const traced = this.trace !== undefined && this.#audit !== noAudit;
+    const traced = this.trace !== undefined && this.#audit.enabled;
     const waiter = traced ? tracedWaiter(told, this.trace.child('audit')) : told;
     const reached = this.#attempts > 0;
     const facts = {
@@ -166,7 +166,7 @@ export class Trail {
   }
 }
 
-/** The wait for a record as a span. */
+/** Traces the wait for the record as a span. */
 function tracedWaiter(waiter: Waiter, span: TracedWork): Waiter {
   return {
     recorded() {
