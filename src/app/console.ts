@@ -6,9 +6,9 @@ import type { CredentialView, FaultView } from '../control/view.ts';
 import type { RecentFault } from '../gateway/fault-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream.ts';
 import { auditSource } from './console-audit.ts';
-import type { AppSetup } from './deployments.ts';
 import { checkOf, isOfDeployment, isServing } from './health.ts';
 
 export interface ConsoleParts {

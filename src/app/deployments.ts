@@ -1,9 +1,7 @@
 import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Steps } from '../base/steps.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
 import { credentialsOf } from '../config/deployment.ts';
-import type { ListenTls } from '../config/listen-tls.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { canonicalHost } from '../gateway/browsers.ts';
@@ -11,29 +9,14 @@ import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
+import type { AppSetup } from '../setup/setup.ts';
 import { Upstream, type UpstreamExternals, type UpstreamOptions } from '../upstream/upstream.ts';
-import type { ClientCertificate } from '../upstream/upstream-tls.ts';
 import { egressOf, upstreamTlsOf } from './egress.ts';
 
-/** A configuration with everything that it names, read and found right. */
-export interface AppSetup {
-  readonly config: Config;
-  readonly credentials: ReadonlyMap<string, CredentialSet>;
-  /** PEM by name of the deployment. */
-  readonly authorities: ReadonlyMap<string, string>;
-  /** By name of the deployment. */
-  readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
-  /** PEM of the authorities of proxies, by name of the deployment. */
-  readonly proxyAuthorities: ReadonlyMap<string, string>;
-  /** undefined: without Redis. */
-  readonly redis: RedisOptions | undefined;
-  /** undefined: the data plane is plain HTTP. */
-  readonly listenTls: ListenTls | undefined;
-}
-
 /**
- * The deployments of a setup. Those that run already and stay as they are keep their upstream; the caller gives them
- * the credentials of the setup when it is in force. `built` has those that were made so far, also after an error.
+ * The deployments of a setup. Those that run already and stay as they are keep their upstream; it gets credentials that
+ * it does not know, which no request uses before the setup is in force. `offerCredentials` does the rest then. `built`
+ * has the deployments that were made so far, also after an error.
  */
 export function* buildDeployments(
   setup: AppSetup,
@@ -50,8 +33,8 @@ export function* buildDeployments(
     const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
     const rules = compileRules(name, deployment, deployments);
     const upstream = kept ?? new Upstream(options, externals, sets);
-    const proxy = setup.credentials.get(deployment.egress.proxy?.credential ?? '');
-    if (proxy !== undefined) upstream.connections.offer(proxy);
+    for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
+    if (kept === undefined) offerProxyCredential(setup, deployment, upstream);
     const { pathPrefix, host } = deployment.match;
     const { host: address } = new URL(deployment.baseUrl);
     built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address });
@@ -60,11 +43,27 @@ export function* buildDeployments(
   return built;
 }
 
-/** Gives an upstream that stays the credentials of a new setup. */
-export function offerCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
-  const sets = credentialSets(setup, name);
-  upstream.keepOnly(new Set(sets.map((set) => set.name)));
-  for (const set of sets) upstream.offer(set);
+/** Gives an upstream the credentials of the setup in force, and no others. */
+export function offerCredentials(setup: AppSetup, deployment: Deployment): void {
+  const { name, upstream } = deployment;
+  dropUnknownCredentials(setup, deployment);
+  for (const set of credentialSets(setup, name)) upstream.offer(set);
+  const settings = setup.config.deployments[name];
+  if (settings !== undefined) offerProxyCredential(setup, settings, upstream);
+}
+
+/** Takes credentials away that the setup in force does not have. */
+export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
+  upstream.keepOnly(new Set(credentialSets(setup, name).map((set) => set.name)));
+}
+
+function offerProxyCredential(
+  { credentials }: AppSetup,
+  { egress }: Config['deployments'][string],
+  { connections }: Upstream,
+): void {
+  const set = credentials.get(egress.proxy?.credential ?? '');
+  if (set !== undefined) connections.offer(set);
 }
 
 export function gatewayOptions(

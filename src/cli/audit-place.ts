@@ -5,7 +5,7 @@ import { ConfigError, type Fault } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
-import { readAuditKey } from './audit-setup.ts';
+import { readAuditKey } from '../setup/audit.ts';
 import { surroundings } from './surroundings.ts';
 
 /** The audit section of a configuration, with its key read. */

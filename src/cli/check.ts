@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { ConfigError, formatFault } from '../config/faults.ts';
-import { readSetup } from './setup.ts';
+import { readSetup } from '../setup/setup.ts';
 import { surroundings } from './surroundings.ts';
 
 /** `check --config FILE`: reads a configuration and every secret it names, without network. */

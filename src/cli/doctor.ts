@@ -1,11 +1,11 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
-import { examinedOf } from '../app/examined.ts';
+import { doctorInput } from '../app/doctor-input.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import { reportLines } from '../doctor/table.ts';
+import { readSetup } from '../setup/setup.ts';
 import { CommandError } from './command-error.ts';
-import { readSetup } from './setup.ts';
 import { surroundings } from './surroundings.ts';
 
 interface Options {
@@ -33,7 +33,7 @@ export function registerDoctor(program: Command): void {
         throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
       }
       const externals = { clock: monotonicClock, wallTime: Date.now };
-      const report = await examine(examinedOf(setup, deployment), externals);
+      const report = await examine(doctorInput(setup, deployment), externals);
       await print(json ? JSON.stringify(report, undefined, 2) : painted(report));
       // A name server that does not answer would hold the process long after its question was given up.
       process.exit(report.failures > 0 ? 1 : 0);

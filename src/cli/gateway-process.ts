@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isNativeError } from 'node:util/types';
-import { type App, type AppSetup, createApp } from '../app.ts';
+import { App } from '../app/app.ts';
 import type { AuditOptions } from '../audit/audit.ts';
 import { type Audit, type AuditSink, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
@@ -10,6 +10,7 @@ import { StreamSink } from '../audit/stream/stream-sink.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
+import type { AppSetup } from '../setup/setup.ts';
 import { openTracing } from '../tracing/tracing.ts';
 import { CommandError } from './command-error.ts';
 import { spentMemory } from './spent-memory.ts';
@@ -26,9 +27,7 @@ export interface GatewayProcess {
 }
 
 /** The gateway as this process runs it: logs to stderr, names its version. */
-export async function gatewayProcess(
-  setup: AppSetup & { readonly audit: AuditOptions | undefined },
-): Promise<GatewayProcess> {
+export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
   const stopTracing = await startTracing(process.env, log);
@@ -37,7 +36,7 @@ export async function gatewayProcess(
   const audit = await auditFor(setup.audit, setup.redis, log);
   // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
-  const app = createApp(setup, {
+  const app = new App(setup, {
     clock: monotonicClock,
     log,
     build,

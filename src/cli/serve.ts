@@ -4,8 +4,8 @@ import { formatFault } from '../config/faults.ts';
 import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
+import { type AppSetup, readSetup, readSetupInBackground } from '../setup/setup.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { readSetup, readSetupInBackground, type Setup } from './setup.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { surroundings } from './surroundings.ts';
 
@@ -31,11 +31,11 @@ async function serve(file: string): Promise<void> {
 
   // One after the other: two at once would each replace the same, and one of them be forgotten.
   let reloading = Promise.resolve();
-  const reload = (load: () => Promise<Setup>): void => {
+  const reload = (load: () => Promise<AppSetup>): void => {
     // A rejection that stayed would keep every later reload from being made.
     reloading = reloading.then(() => app.reload(load)).catch(reportError);
   };
-  const watchOver = (watched: Setup): CredentialWatch =>
+  const watchOver = (watched: AppSetup): CredentialWatch =>
     watchCredentials({
       credentials: watched.config.credentials,
       sealed: watched.config.sealed,

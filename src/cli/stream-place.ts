@@ -1,11 +1,11 @@
 import type { AuditKeys } from '../audit/keys.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
-import { readAuthorities } from '../config/authorities.ts';
 import { ConfigError } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import { SourceReader } from '../credentials/sources.ts';
-import { readRedis } from './redis-setup.ts';
+import { readAuthorities } from '../setup/authorities.ts';
+import { readRedis } from '../setup/redis.ts';
 import { surroundings } from './surroundings.ts';
 
 /** Reads where the stream of a configuration's audit log is, and what opens it. */

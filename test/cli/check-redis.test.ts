@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { readSetup } from '../../src/cli/setup.ts';
+import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/fault-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';

@@ -2,7 +2,7 @@ import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { readSetup } from '../../src/cli/setup.ts';
+import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/fault-lines.ts';
 import { withMore } from '../config/texts.ts';

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { readSetup } from '../../src/cli/setup.ts';
 import { ConfigError } from '../../src/config/faults.ts';
+import { readSetup } from '../../src/setup/setup.ts';
 import { gateway } from '../cli/gateway-process.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 

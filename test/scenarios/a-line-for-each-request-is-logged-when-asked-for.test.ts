@@ -8,7 +8,7 @@ test('nothing by default; each request without its query once log.requests is tr
   const { gateway, simulator } = pair;
   const { origin } = simulator.deployments.submissions;
   const reload = async (log: Record<string, unknown>): Promise<void> => {
-    const { setup } = await setupFor({ submissions: { origin, ca: simulator.ca, settings } }, { log });
+    const setup = await setupFor({ submissions: { origin, ca: simulator.ca, settings } }, { log });
     await gateway.app.reload(() => Promise.resolve(setup));
     gateway.logged.length = 0;
   };

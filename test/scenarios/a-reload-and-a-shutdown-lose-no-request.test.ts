@@ -15,9 +15,7 @@ test('a reload takes over a new credential while requests are under way', async 
   const { origin } = simulator.deployments.submissions;
   const upstream = { origin, ca: simulator.ca, username: 'demo-user-2', password: 'another' };
   const under = Array.from({ length: 10 }, () => get(authors));
-  await gateway.app.reload(
-    async () => (await setupFor({ submissions: upstream }, {}, gateway.versions)).setup,
-  );
+  await gateway.app.reload(async () => setupFor({ submissions: upstream }, {}, gateway.versions));
   const after = Array.from({ length: 10 }, () => get(authors));
   const statuses = (await Promise.all([...under, ...after])).map(({ status }) => status);
   expect(statuses).toEqual(Array(20).fill(200));
@@ -29,9 +27,8 @@ test('a reload keeps connections and nonces where nothing changes, and nonces wh
   const { origin } = simulator.deployments.submissions;
   expect((await get(authors)).status).toBe(200);
   const reloadWith = (settings: Record<string, unknown>) =>
-    gateway.app.reload(
-      async () =>
-        (await setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions)).setup,
+    gateway.app.reload(async () =>
+      setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions),
     );
   const opened = simulator.counts('submissions').connections;
   const grown: number[] = [];
@@ -60,7 +57,7 @@ test('a client that nobody knows is refused unless anonymous is on', async () =>
     { anonymous: false, clients },
     gateway.versions,
   );
-  await gateway.app.reload(() => Promise.resolve(known.setup));
+  await gateway.app.reload(() => Promise.resolve(known));
   const answer = await get(authors);
   expect([answer.status, answer.headers.has('www-authenticate')]).toEqual([401, true]);
   expect(simulator.counts('submissions').requests).toBe(0);

@@ -21,8 +21,9 @@ const FLOORS: Readonly<Record<string, number>> = {
   gateway: 4,
   control: 4,
   doctor: 4,
-  app: 5,
-  cli: 6,
+  setup: 5,
+  app: 6,
+  cli: 7,
 };
 
 /** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */
@@ -49,10 +50,10 @@ function importsOf(file: string, text: string): Import[] {
   return Array.from(statements, ([, specifier = '']) => ({ file, specifier }));
 }
 
-/** The room of a path below src: its folder, or `app` for app.ts. */
+/** The room of a path below src: its folder. */
 function roomOf(path: string): string {
   const [first = ''] = path.split('/');
-  return first.replace(/\.ts$/, '');
+  return first;
 }
 
 /** Imports within a room that do not keep the order of its folders. */

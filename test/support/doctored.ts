@@ -1,5 +1,5 @@
 import { afterEach } from '@jest/globals';
-import { examinedOf } from '../../src/app/examined.ts';
+import { doctorInput } from '../../src/app/doctor-input.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
@@ -53,9 +53,9 @@ export async function examined(
   deployment: TestDeployment,
   { top = {}, clockOffMs = 0 }: DoctorOptions = {},
 ): Promise<Report> {
-  const { setup } = await setupFor({ d: deployment }, top);
+  const setup = await setupFor({ d: deployment }, top);
   const externals = { clock: monotonicClock, wallTime: () => Date.now() + clockOffMs };
-  return examine(examinedOf(setup), externals);
+  return examine(doctorInput(setup), externals);
 }
 
 /** The deployment that the simulator's submissions service is. */

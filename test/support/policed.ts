@@ -83,7 +83,7 @@ async function start() {
       return [name, { origin, ca: simulator.ca, settings }];
     }),
   );
-  const { setup } = await setupFor(described);
+  const setup = await setupFor(described);
   const gateway = await startGateway(described);
   return {
     gateway,

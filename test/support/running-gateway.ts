@@ -1,22 +1,22 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
-import { type App, type AppSetup, createApp } from '../../src/app.ts';
+import { App } from '../../src/app/app.ts';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
-import { readListenTls } from '../../src/config/listen-tls.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
-import { readCredentials } from '../../src/credentials/credentials.ts';
-import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
+import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/upstream/upstream-tls.ts';
 import { metricOf } from './metric.ts';
 
-export interface RunningGateway {
+export interface RunningGateway extends AsyncDisposable {
   readonly app: App;
   /** What it was started with. */
   readonly setup: AppSetup;
@@ -68,25 +68,23 @@ export async function startGateway(
   { clock = monotonicClock, redis, audit, tracing, consoleFolder = '', consolePace }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
-  const { setup } = await setupFor(deployments, top, versions);
+  const setup = { ...(await setupFor(deployments, top, versions)), redis };
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
-  const app = createApp(
-    { ...setup, redis },
-    {
-      clock,
-      log,
-      build: { version: 'test', node: process.version },
-      spent: new SpentBuffers(() => {}),
-      uid: process.geteuid?.(),
-      ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
-      tracing,
-      consoleFolder,
-      ...(consolePace !== undefined && { consolePace }),
-    },
-  );
+  const app = new App(setup, {
+    clock,
+    log,
+    build: { version: 'test', node: process.version },
+    spent: new SpentBuffers(() => {}),
+    uid: process.geteuid?.(),
+    ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
+    tracing,
+    consoleFolder,
+    ...(consolePace !== undefined && { consolePace }),
+  });
   const { listen, control } = await app.start();
   const controlOrigin = `http://127.0.0.1:${control.port}`;
+  const close = (): Promise<void> => app.close();
   return {
     app,
     setup,
@@ -96,19 +94,22 @@ export async function startGateway(
     versions,
     logged,
     metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
-    close: () => app.close(),
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 
-/** What `createApp` takes, from deployments as a test describes them. */
+/** A setup as `serve` reads it, from deployments as a test describes them. */
 export async function setupFor(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
   versions = new CredentialVersions(),
-): Promise<{ setup: Parameters<typeof createApp>[0] }> {
-  const { credentials = {}, ...others } = top;
-  const config = parseConfig(
-    stringify({
+): Promise<AppSetup> {
+  const folder = await mkdtemp(join(tmpdir(), 'setup-'));
+  try {
+    const { credentials = {}, ...others } = top;
+    const file = join(folder, 'test.yaml');
+    const config = {
       listen: { port: 0 },
       control: { port: 0 },
       anonymous: true,
@@ -119,44 +120,52 @@ export async function setupFor(
         })),
         ...credentials,
       },
-      deployments: mapValues(deployments, ({ origin, settings = {} }, name) => ({
-        baseUrl: origin,
-        match: { pathPrefix: '/' },
-        credential: name,
-        ...settings,
-      })),
+      deployments: Object.fromEntries(
+        await Promise.all(
+          Object.entries(deployments).map(async ([name, each]) => [
+            name,
+            await sectionOf(name, each, folder),
+          ]),
+        ),
+      ),
       ...others,
-    }),
-    'test.yaml',
-  );
-  const { byName } = await readCredentials(
-    config.credentials,
-    new SourceReader({ environment: {} }, config.sealed),
-    versions,
-  );
-  const { tls } = await readListenTls(config.listen.tls, process.geteuid?.());
-  return {
-    setup: {
-      config,
-      credentials: byName,
-      authorities: given(deployments, ({ ca }) => ca),
-      clientCertificates: given(deployments, ({ clientCertificate }) => clientCertificate),
-      proxyAuthorities: given(deployments, ({ proxyCa }) => proxyCa),
-      redis: undefined,
-      listenTls: tls,
-    },
+    };
+    await writeFile(file, stringify(config));
+    const uid = process.geteuid?.();
+    return await readSetup(file, { environment: {}, ...(uid !== undefined && { uid }) }, versions);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+/** The section of a deployment; what it names is written to the folder. */
+async function sectionOf(
+  name: string,
+  { origin, ca, clientCertificate, proxyCa, settings = {} }: TestDeployment,
+  folder: string,
+): Promise<Record<string, unknown>> {
+  const write = async (what: string, text: string): Promise<string> => {
+    const file = join(folder, `${name}-${what}.pem`);
+    await writeFile(file, text, { mode: 0o600 });
+    return file;
   };
-}
-
-function given<V, W>(record: Record<string, V>, part: (value: V) => W | undefined): Map<string, W> {
-  return new Map(
-    Object.entries(record).flatMap(([name, value]) => {
-      const found = part(value);
-      return found === undefined ? [] : [[name, found] as const];
+  const tls = {
+    ...(ca !== undefined && { caFile: await write('ca', ca) }),
+    ...(clientCertificate !== undefined && {
+      certFile: await write('certificate', clientCertificate.chain),
+      keyFile: { file: await write('key', clientCertificate.key.reveal()) },
     }),
-  );
+  };
+  const section = { baseUrl: origin, match: { pathPrefix: '/' }, credential: name, ...settings };
+  const given = settings as { tls?: object; egress?: { proxy?: object } };
+  if (Object.keys(tls).length > 0) Object.assign(section, { tls: { ...given.tls, ...tls } });
+  if (proxyCa !== undefined) {
+    const proxy = { ...given.egress?.proxy, caFile: await write('proxy-ca', proxyCa) };
+    Object.assign(section, { egress: { ...given.egress, proxy } });
+  }
+  return section;
 }
 
-function mapValues<V, W>(record: Record<string, V>, change: (value: V, key: string) => W): Record<string, W> {
-  return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, change(value, key)]));
+function mapValues<V, W>(record: Record<string, V>, change: (value: V) => W): Record<string, W> {
+  return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, change(value)]));
 }

@@ -24,8 +24,8 @@ async function startSites(top: Record<string, unknown> = { credentials }): Promi
   const pair = await startPair({ accounts, qop: 'auth', nc: 'window' });
   const { origin } = pair.simulator.deployments.submissions;
   const deployment = { origin, ca: pair.simulator.ca, settings };
-  await pair.gateway.app.reload(
-    async () => (await setupFor({ submissions: deployment }, top, pair.gateway.versions)).setup,
+  await pair.gateway.app.reload(async () =>
+    setupFor({ submissions: deployment }, top, pair.gateway.versions),
   );
   return pair;
 }

@@ -112,7 +112,7 @@ test('on a reload, which takes over new files and new rules together', async () 
   await files.replace(second);
   const { origin } = pair.simulator.deployments.submissions;
   const upstream = { submissions: { origin, ca: pair.simulator.ca } };
-  const { setup } = await setupFor(upstream, { listen: { port: 0, tls: files.section } });
+  const setup = await setupFor(upstream, { listen: { port: 0, tls: files.section } });
   await pair.gateway.app.reload(() => Promise.resolve(setup));
   expect(await served()).toBe('CN=second');
   await load.round();

@@ -99,7 +99,7 @@ test('a reload changes who is trusted, also for connections that are open', asyn
   const ask = async () => (await call(gateway, { from: '127.0.9.1', headers, agent })).status;
   expect([await ask(), await requestsOf(gateway, 'balancer')]).toEqual([200, 1]);
   const { origin } = direct().simulator.deployments.submissions;
-  const { setup } = await setupFor(
+  const setup = await setupFor(
     { submissions: { origin, ca: direct().simulator.ca } },
     { anonymous: false, clients, listen },
   );

@@ -58,7 +58,7 @@ test('a reload with new limits does not begin anew', async () => {
   closing.push(() => gateway.close());
   expect(await passing(gateway, 4)).toBe(4);
   const reload = async (limits: object) => {
-    const { setup } = await setupFor(upstreamOf(simulator, limits));
+    const setup = await setupFor(upstreamOf(simulator, limits));
     await gateway.app.reload(async () => setup);
   };
   await reload({ daily: 6 });

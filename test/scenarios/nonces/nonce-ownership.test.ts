@@ -17,9 +17,7 @@ async function crowd({ get }: Pair): Promise<number[]> {
 async function reload({ simulator, gateway }: Pair, settings: Record<string, unknown>): Promise<void> {
   const { origin } = simulator.deployments.submissions;
   const upstream = { origin, ca: simulator.ca, settings };
-  await gateway.app.reload(
-    async () => (await setupFor({ submissions: upstream }, {}, gateway.versions)).setup,
-  );
+  await gateway.app.reload(async () => setupFor({ submissions: upstream }, {}, gateway.versions));
 }
 
 /** How often a count came again with the nonce that it had come with. */

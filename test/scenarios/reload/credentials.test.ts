@@ -22,7 +22,7 @@ async function reload(
 ): Promise<void> {
   const { origin } = simulator.deployments.submissions;
   const upstream = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
-  const { setup } = await setupFor({ [NAME]: upstream }, {}, gateway.versions);
+  const setup = await setupFor({ [NAME]: upstream }, {}, gateway.versions);
   const set = await credentialSet(gateway, NAME, password ?? 'demo-api-key', next);
   await gateway.app.reload(() => Promise.resolve({ ...setup, credentials: new Map([[NAME, set]]) }));
 }

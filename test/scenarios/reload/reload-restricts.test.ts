@@ -3,12 +3,13 @@ import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect, type TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../../src/audit/audit.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { setupFor, type TestDeployment, type TopLevel } from '../../support/running-gateway.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
@@ -70,7 +71,7 @@ async function setScene(
     },
     async reload(deployment, changed = top) {
       const submissions = { origin, ca: simulator.ca, settings, ...deployment };
-      const { setup } = await setupFor({ submissions }, changed, gateway.versions);
+      const setup = await setupFor({ submissions }, changed, gateway.versions);
       await gateway.app.reload(() => Promise.resolve(setup));
       expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'failure' })).toBe(0);
     },
@@ -391,7 +392,9 @@ describe('a client certificate', () => {
 
 test('a parameter is recorded by value, and an address in the open, until the reload that says otherwise', async () => {
   const folder = await folders();
-  const section = { directory: folder, keyFile: 'unused' };
+  const keyFile = join(await folders(), 'key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const section = { directory: folder, keyFile };
   const { ask, gateway, reload } = await setScene({}, {}, {}, auditOptions(folder));
   await ask({ target: '/echo?ids=one' });
   await reload({}, { audit: { ...section, pseudonymise: ['address'] } });

@@ -1,8 +1,8 @@
 import { isNativeError } from 'node:util/types';
 import { slices } from '../base/steps.ts';
-import type { Finding, Path } from './faults.ts';
-import { certificatesIn, readPem } from './pem.ts';
-import type { Config } from './schema.ts';
+import type { Finding, Path } from '../config/faults.ts';
+import { certificatesIn, readPem } from '../config/pem.ts';
+import type { Config } from '../config/schema.ts';
 
 /** The certificate authorities that the configuration names, and what is wrong with their files. */
 export interface Authorities {

@@ -1,55 +1,59 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisOptions } from '../challenges/redis-connection.ts';
-import { type Authorities, readAuthorities } from '../config/authorities.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
 import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
-import { CredentialError, type Credentials, readCredentials } from '../credentials/credentials.ts';
+import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
-import { readAudit } from './audit-setup.ts';
-import { type ClientCertificates, readClientCertificates } from './client-certificates.ts';
-import { readRedis } from './redis-setup.ts';
+import type { ClientCertificate } from '../upstream/upstream-tls.ts';
+import { readAudit } from './audit.ts';
+import { readAuthorities } from './authorities.ts';
+import { readClientCertificates } from './client-certificates.ts';
+import { readRedis } from './redis.ts';
 
-/** Everything that a configuration says and names, read and found right. */
-export interface Setup {
-  config: Config;
-  credentials: Credentials['byName'];
-  authorities: Authorities['byDeployment'];
-  clientCertificates: ClientCertificates['byDeployment'];
-  proxyAuthorities: Authorities['proxies'];
+/** A configuration with everything that it names, read and checked. */
+export interface AppSetup {
+  readonly config: Config;
+  readonly credentials: ReadonlyMap<string, CredentialSet>;
+  /** PEM by name of the deployment. */
+  readonly authorities: ReadonlyMap<string, string>;
+  /** By name of the deployment. */
+  readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
+  /** PEM of the authorities of proxies, by name of the deployment. */
+  readonly proxyAuthorities: ReadonlyMap<string, string>;
   /** undefined: without Redis. */
-  redis: RedisOptions | undefined;
+  readonly redis: RedisOptions | undefined;
   /** undefined: the data plane is plain HTTP. */
-  listenTls: ListenTls | undefined;
+  readonly listenTls: ListenTls | undefined;
   /** undefined: nothing is recorded. */
-  audit: AuditOptions | undefined;
-  /** What works, and should not stay as it is. */
-  warnings: readonly Fault[];
+  readonly audit: AuditOptions | undefined;
+  /** Settings that work but should be changed. */
+  readonly warnings: readonly Fault[];
 }
 
 /**
- * Reads a configuration, every secret and every certificate authority that it names. Throws a
- * ConfigError with all that is wrong, each at its place in the file. `versions`: those of the process,
- * where more than one setup is read in it.
+ * Reads a configuration, every secret and every certificate that it names. `versions`: those of the process, where it
+ * reads more than one setup.
+ * @throws ConfigError with every issue, each at its place in the file
  */
 export async function readSetup(
   file: string,
   surroundings: Surroundings,
   versions: CredentialVersions = new CredentialVersions(),
-): Promise<Setup> {
+): Promise<AppSetup> {
   const { config, faultAt } = await loadLocated(file);
   return readNamed({ config, faultsAt: async (findings) => findings.map(faultAt) }, surroundings, versions);
 }
 
-/** As `readSetup`, in a process that serves: it keeps no request waiting. */
+/** As `readSetup`, for a process that serves: no request waits for it. */
 export async function readSetupInBackground(
   file: string,
   surroundings: Surroundings,
   versions: CredentialVersions,
-): Promise<Setup> {
+): Promise<AppSetup> {
   const located = await loadInBackground(file);
   try {
     return await readNamed(located, surroundings, versions);
@@ -62,7 +66,7 @@ async function readNamed(
   { config, faultsAt }: Pick<BackgroundConfig, 'config' | 'faultsAt'>,
   surroundings: Surroundings,
   versions: CredentialVersions,
-): Promise<Setup> {
+): Promise<AppSetup> {
   const reader = new SourceReader(surroundings, config.sealed);
   const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),

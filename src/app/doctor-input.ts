@@ -1,8 +1,9 @@
 import type { Examined } from '../doctor/doctor.ts';
-import { type AppSetup, credentialSets, upstreamOptions } from './deployments.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import { credentialSets, upstreamOptions } from './deployments.ts';
 
-/** What the doctor examines of a setup; `only`: of the deployments this one, which exists. */
-export function examinedOf(setup: AppSetup, only?: string): Examined {
+/** The parts of a setup that the doctor examines. `only`: the one deployment to examine, which exists. */
+export function doctorInput(setup: AppSetup, only?: string): Examined {
   const deployments = Object.entries(setup.config.deployments)
     .filter(([name]) => only === undefined || name === only)
     .map(([name, settings]) => ({

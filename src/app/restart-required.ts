@@ -1,11 +1,11 @@
 import type { Config } from '../config/schema.ts';
 
-/** Whether two configurations agree in all that cannot change while the gateway runs. */
-export function sameFixtures(a: Config, b: Config): boolean {
-  return fixturesOf(a) === fixturesOf(b);
+/** True if the configurations differ in something that cannot change while the gateway runs. */
+export function needsRestart(a: Config, b: Config): boolean {
+  return fixedPartOf(a) !== fixedPartOf(b);
 }
 
-function fixturesOf({ listen, control, redis, audit }: Config): string {
+function fixedPartOf({ listen, control, redis, audit }: Config): string {
   const { address, port, tls, limits } = listen;
   // What is recorded of a request changes with a reload, where and how does not.
   const fixed = audit && { ...audit, parameters: undefined, pseudonymise: undefined };

@@ -1,0 +1,395 @@
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { isNativeError } from 'node:util/types';
+import { type Audit, noAudit } from '../audit/audit.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { reportError } from '../base/report-error.ts';
+import type { SpentBuffers } from '../base/spent-buffers.ts';
+import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
+import { NoncePools } from '../challenges/pools.ts';
+import type { ChallengeStore } from '../challenges/store.ts';
+import type { ListenTls } from '../config/listen-tls.ts';
+import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
+import { ControlPlane, type Readiness } from '../control/control.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
+import { Listener } from '../gateway/listener.ts';
+import type { Identification } from '../identity/identification.ts';
+import type { Limits } from '../limits/limits.ts';
+import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { Tracing } from '../tracing/tracing.ts';
+import { BodyMemory } from '../upstream/body.ts';
+import { CredentialSelectors } from '../upstream/credential-selectors.ts';
+import type { UpstreamExternals } from '../upstream/upstream.ts';
+import { changesOf } from './changes.ts';
+import { consoleSource } from './console.ts';
+import { buildDeployments, dropUnknownCredentials, gatewayOptions, offerCredentials } from './deployments.ts';
+import { warnOfMissingAddresses } from './egress.ts';
+import { observe, readiness } from './health.ts';
+import { buildIdentification } from './identity.ts';
+import { limitsOptions, openLimits } from './limits.ts';
+import { followListenTls } from './listen-tls.ts';
+import { needsRestart } from './restart-required.ts';
+import { openStore } from './store.ts';
+import { uncaughtErrors } from './uncaught.ts';
+import { UpstreamEvents } from './upstream-events.ts';
+
+export interface AppDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly build: BuildInfo;
+  readonly spent: SpentBuffers;
+  /** The user of this process; undefined: owners of files are not checked. */
+  readonly uid: number | undefined;
+  /** Where it is recorded who got what; the app closes it. Left out: nothing is recorded. */
+  readonly audit?: Audit;
+  /** Undefined: nothing is traced. */
+  readonly tracing: Tracing | undefined;
+  /** Where the built page of the console is. */
+  readonly consoleFolder: string;
+  readonly consolePace?: ConsolePace;
+}
+
+/** A configuration in force, with what was built from it. */
+interface Generation {
+  readonly setup: AppSetup;
+  readonly deployments: readonly Deployment[];
+  readonly identification: Identification;
+  /** When it was put in force, in Unix milliseconds. */
+  readonly since: number;
+}
+
+/** A configuration that can be put in force: everything that can fail is done. */
+interface Prepared extends Omit<Generation, 'since'> {
+  readonly gateway: GatewayOptions;
+  readonly applyLimits: () => void;
+  /** What it changes, by name. */
+  readonly changed: readonly string[];
+}
+
+/** The gateway as a whole: builds every part, hands each what it needs, and replaces configurations. */
+export class App {
+  readonly #deps: AppDeps;
+  /** From the start: some of it cannot change while the gateway runs. */
+  readonly #setup: AppSetup;
+  readonly #audit: Audit;
+  readonly #metrics: Metrics;
+  readonly #store: ChallengeStore;
+  readonly #upstreamDeps: UpstreamExternals;
+  readonly #limits: Limits;
+  readonly #gateway: Gateway;
+  readonly #listener: Listener;
+  readonly #control: ControlPlane;
+  #active: Generation;
+  #listening: { readonly address: string; readonly port: number };
+  #storeUp: boolean;
+  #live = false;
+  /** Upstreams that were replaced, and have requests under way that no reload waits for. */
+  readonly #retiring = new Set<Promise<void>>();
+  #stopFollowingTls: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
+  readonly #hurry = new AbortController();
+  /** An error that reached no caller: counted, and logged with its stack. Never throws. */
+  readonly uncaught: (error: unknown) => void;
+
+  constructor(setup: AppSetup, deps: AppDeps) {
+    const { clock, log, build, spent, tracing, audit = noAudit } = deps;
+    log.level = setup.config.log.level;
+    this.#deps = deps;
+    this.#setup = setup;
+    this.#audit = audit;
+    this.#metrics = new Metrics(build, tracing !== undefined);
+    this.#storeUp = setup.redis === undefined;
+    this.#store = openStore(setup.redis, this.#metrics, log, (up) => {
+      this.#storeUp = up;
+    });
+    this.#upstreamDeps = this.#openUpstreamDeps();
+    const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
+    const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
+    this.#active = { setup, deployments, identification, since: Date.now() };
+    this.#limits = openLimits(setup, clock, this.#metrics, log);
+    const { metrics, limits } = { metrics: this.#metrics, limits: this.#limits };
+    const options = gatewayOptions(setup, deployments, identification);
+    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, spent, limits });
+    this.#listener = new Listener(this.#gateway, {
+      ...setup.config.listen.limits,
+      tls: setup.listenTls,
+      isShared: (address) => this.#active.identification.isShared(address),
+      onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
+    });
+    this.#listening = setup.config.listen;
+    this.uncaught = uncaughtErrors(log, clock, metrics);
+    this.#control = this.#openControl();
+  }
+
+  /**
+   * Opens both planes; resolves to where they listen.
+   * @throws Error when a port cannot be had; nothing is left open then
+   */
+  async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
+    const { log, build, uid } = this.#deps;
+    const { config, listenTls } = this.#setup;
+    const { deployments } = this.#active;
+    await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
+    const addresses = await this.#openPlanes().catch(async (error) => {
+      await this.#audit.close();
+      throw error;
+    });
+    this.#listening = addresses.listen;
+    this.#live = true;
+    await warnOfMissingAddresses(log, deployments);
+    const { version, node } = build;
+    this.#audit.admin('start', { version, node, deployments: deployments.map(({ name }) => name) });
+    this.#metrics.configLastReload.setToCurrentTime();
+    this.#metrics.listenCertificateExpiry.set(listenTls?.expires ?? 0);
+    this.#stopFollowingTls = followListenTls(config.listen.tls, {
+      log,
+      uid,
+      renew: (tls) => this.#renewTls(tls),
+    });
+    return addresses;
+  }
+
+  /** Puts another configuration in force. If it cannot be read or built, the one in force stays. Never rejects. */
+  async reload(load: () => Promise<AppSetup>): Promise<void> {
+    const { log } = this.#deps;
+    let prepared: Prepared;
+    try {
+      prepared = await this.#prepare(await load());
+    } catch (error) {
+      this.#metrics.configReloads.inc({ result: 'failure' });
+      this.#audit.admin('reload', { result: 'failure' });
+      log.error({ reason: messageOf(error) }, 'configuration refused; the one in force stays');
+      return;
+    }
+    this.#commit(prepared);
+    try {
+      await this.#settle(prepared);
+    } catch (error) {
+      this.uncaught(error);
+      log.error(
+        { reason: messageOf(error) },
+        'the new configuration is in force, but not every credential and limit was taken over; reload again',
+      );
+    }
+  }
+
+  /** The sources of a credential hold another version: it is tried before it is used. */
+  offer(set: CredentialSet): void {
+    this.#audit.admin('credential-read', { credential: set.name });
+    const { setup, deployments } = this.#active;
+    const credentials = new Map(setup.credentials).set(set.name, set);
+    this.#active = { ...this.#active, setup: { ...setup, credentials } };
+    for (const { upstream } of deployments) {
+      upstream.connections.offer(set);
+      if (upstream.uses(set.name)) upstream.offer(set);
+    }
+  }
+
+  /**
+   * Ends as a load balancer needs it: says that it is not ready, serves for `drain.delay`, accepts no more connections
+   * and tells the open ones to close, then closes everything. `close` cuts it short.
+   */
+  drain(): Promise<void> {
+    this.#closing ??= this.#drain();
+    return this.#closing;
+  }
+
+  /** Refuses new requests, finishes those under way and closes everything; can be called again. */
+  close(): Promise<void> {
+    this.#hurry.abort();
+    return this.drain();
+  }
+
+  /**
+   * Reads and builds all of another configuration. Changes nothing that is in force.
+   * @throws Error when a part of it cannot be built; what was built until then is closed
+   */
+  async #prepare(setup: AppSetup): Promise<Prepared> {
+    const { setup: inForce, deployments: running } = this.#active;
+    const deployments: Deployment[] = [];
+    try {
+      await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
+      await restoreAll(withOther(deployments, running));
+      const identification = await runInSlices(buildIdentification(setup.config, this.#identityDeps));
+      const gateway = gatewayOptions(setup, deployments, identification);
+      const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
+      const changed = await runInSlices(changesOf(inForce, setup));
+      return { setup, deployments, identification, gateway, applyLimits, changed };
+    } catch (error) {
+      this.#retire(deployments, running);
+      for (const deployment of running) dropUnknownCredentials(inForce, deployment);
+      throw error;
+    }
+  }
+
+  /** In one go, so that a request sees the old configuration or the new one. */
+  #commit({ setup, deployments, identification, gateway, applyLimits, changed }: Prepared): void {
+    const { log } = this.#deps;
+    const { deployments: before } = this.#active;
+    this.#active = { setup, deployments, identification, since: Date.now() };
+    this.#gateway.configure(gateway);
+    applyLimits();
+    this.#renewTls(setup.listenTls);
+    this.#audit.configure(setup.config.audit);
+    log.level = setup.config.log.level;
+    this.#metrics.configReloads.inc({ result: 'success' });
+    this.#metrics.configLastReload.setToCurrentTime();
+    this.#audit.admin('reload', { result: 'success', changed });
+    log.info({ deployments: deployments.map(({ name }) => name), changed }, 'configuration reloaded');
+    if (needsRestart(this.#setup.config, setup.config)) {
+      log.warn('listen, control, redis and audit cannot change while running: restart for that');
+    }
+    this.#retire(before, deployments);
+  }
+
+  /** After a commit: upstreams that stay get their credentials, and limits hear of other processes. */
+  async #settle({ setup, deployments }: Prepared): Promise<void> {
+    const pause = slices();
+    for (const deployment of deployments) {
+      offerCredentials(setup, deployment);
+      await pause();
+    }
+    await this.#limits.restore();
+    await warnOfMissingAddresses(this.#deps.log, deployments);
+  }
+
+  #renewTls(tls: ListenTls | undefined): void {
+    if (tls === undefined) return;
+    this.#listener.renewTls(tls);
+    this.#metrics.listenCertificateExpiry.set(tls.expires);
+  }
+
+  /** Closes the upstreams of these deployments that the others do not use. */
+  #retire(deployments: readonly Deployment[], others: readonly Deployment[]): void {
+    const closed = closeAll(withOther(deployments, others)).catch(reportError);
+    this.#retiring.add(closed);
+    void closed.then(() => this.#retiring.delete(closed));
+  }
+
+  async #drain(): Promise<void> {
+    const { delay: delayMs, timeout } = this.#active.setup.config.drain;
+    if (this.#live) await this.#drainListener(delayMs, timeout);
+    else await this.#listener.close(0);
+    this.#live = false;
+    this.#stopFollowingTls?.();
+    const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
+    await Promise.all([...upstreams, ...this.#retiring]);
+    await Promise.all([this.#store.close(), this.#limits.close()]);
+    await this.#control.close();
+    await this.#audit.close('stop');
+  }
+
+  /** Resolves when no connection is left. `close` skips the delay and ends connections without a request. */
+  async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
+    const { signal } = this.#hurry;
+    await delay(delayMs, undefined, { signal }).catch(() => undefined);
+    const close = (): void => void this.#listener.close(timeoutMs);
+    if (signal.aborted) close();
+    else signal.addEventListener('abort', close, { once: true });
+    await this.#listener.drain(timeoutMs);
+  }
+
+  async #openPlanes() {
+    const { listen, control } = this.#setup.config;
+    return {
+      listen: await this.#listener.listen(listen.address, listen.port),
+      control: await this.#control.listen(control.address, control.port).catch(async (error) => {
+        await this.#listener.close(0);
+        throw error;
+      }),
+    };
+  }
+
+  get #identityDeps() {
+    const { clock, log } = this.#deps;
+    return { clock, log, metrics: this.#metrics };
+  }
+
+  #openUpstreamDeps(): UpstreamExternals {
+    const { clock, log, tracing } = this.#deps;
+    const metrics = this.#metrics;
+    const pools = new NoncePools(this.#store);
+    const { onPolicyStep, onCrossProcess, onRotation, onStanding } = new UpstreamEvents({
+      audit: this.#audit,
+      log,
+      metrics,
+    });
+    const events = { onPolicyStep, onCrossProcess, onRotation, onStanding };
+    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...events });
+    const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
+    return { selectors, clock, metrics, bodyMemory };
+  }
+
+  #readiness(): Promise<Readiness> {
+    const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
+    return readiness(stage, this.#storeUp, this.#audit, this.#active.deployments);
+  }
+
+  #openControl(): ControlPlane {
+    const { clock, log, build, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
+    const metrics = this.#metrics;
+    const audit = this.#audit;
+    return new ControlPlane({
+      tokenSha256: this.#setup.config.control.tokenSha256,
+      registry: metrics.registry,
+      observe: () => observe(metrics, this.#active.deployments, audit),
+      live: () => this.#live,
+      readiness: () => this.#readiness(),
+      console: consoleSource({
+        metrics,
+        build,
+        clock,
+        audit,
+        setup: () => this.#active.setup,
+        configuredAt: () => this.#active.since,
+        storeUp: () => this.#storeUp,
+        readiness: () => this.#readiness(),
+        deployments: () => this.#active.deployments,
+        faults: () => this.#gateway.recentFaults,
+      }),
+      consoleFolder,
+      pace: consolePace,
+      onError: (error) => log.error({ cause: String(error) }, 'the control plane failed to answer'),
+      offer: () => ({
+        version: build.version,
+        listen: this.#listening,
+        deployments: this.#active.deployments,
+      }),
+    });
+  }
+}
+
+/** Those whose upstream none of the others uses. */
+function withOther(deployments: readonly Deployment[], others: readonly Deployment[]): Deployment[] {
+  const used = new Set(others.map(({ upstream }) => upstream));
+  return deployments.filter(({ upstream }) => !used.has(upstream));
+}
+
+function messageOf(error: unknown): string {
+  return isNativeError(error) ? error.message : String(error);
+}
+
+/** Takes over nonces that other processes share. */
+async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
+  const pause = slices();
+  const restored: Promise<void>[] = [];
+  for (const { upstream } of deployments) {
+    restored.push(upstream.restore());
+    await pause();
+  }
+  await Promise.all(restored);
+}
+
+/** In slices: each has connections to destroy. */
+async function closeAll(deployments: readonly Deployment[]): Promise<void> {
+  const pause = slices();
+  const closed: Promise<void>[] = [];
+  for (const { upstream } of deployments) {
+    closed.push(upstream.close());
+    await pause();
+  }
+  await Promise.all(closed);
+}

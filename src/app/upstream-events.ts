@@ -1,0 +1,57 @@
+import type { Audit } from '../audit/audit.ts';
+import type { Log } from '../base/log.ts';
+import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
+import type { CredentialNews } from '../upstream/credential-version.ts';
+
+export interface EventSinks {
+  readonly audit: Audit;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** What was learned about upstreams and their credentials, as log, metrics and audit log tell it. */
+export class UpstreamEvents {
+  readonly #sinks: EventSinks;
+
+  constructor(sinks: EventSinks) {
+    this.#sinks = sinks;
+  }
+
+  /** The reuse policy of a deployment's nonces became stricter or freer. */
+  readonly onPolicyStep = (deployment: string, policy: NoncePolicy, from: NoncePolicy): void => {
+    const { audit, log, metrics } = this.#sinks;
+    metrics.noncePolicySteps.inc({ deployment, policy });
+    const which = { deployment, policy, from };
+    if (NONCE_POLICIES.indexOf(policy) > NONCE_POLICIES.indexOf(from)) {
+      log.warn(which, 'nonce reuse refused by the upstream; switching to a stricter policy');
+    } else {
+      log.info(which, 'nonce reuse accepted by the upstream; switching to a freer policy');
+    }
+    audit.admin('nonce-policy', which);
+  };
+
+  /** Nonces turned out to serve only the process that obtained them, or every process again. */
+  readonly onCrossProcess = (deployment: string, works: boolean): void => {
+    const { log } = this.#sinks;
+    if (works)
+      log.info({ deployment }, 'nonces of other processes accepted by the upstream; sharing them again');
+    else log.warn({ deployment }, 'nonces of other processes refused by the upstream; not sharing them');
+  };
+
+  /** A candidate was promoted or refused. */
+  readonly onRotation = (rotation: DeploymentRotation): void => {
+    const { audit, log, metrics } = this.#sinks;
+    const { deployment, credential, result } = rotation;
+    metrics.credentialRotations.inc({ deployment, credential, result });
+    if (result === 'promoted') log.info(rotation, 'credential version promoted: the upstream accepted it');
+    else log.error(rotation, 'new credential version rejected by the upstream; the old one stays in use');
+    audit.admin('credential-rotation', { ...rotation });
+  };
+
+  /** The upstream refuses a credential version, or accepts it again. */
+  readonly onStanding = ({ refused, ...which }: CredentialNews): void => {
+    this.#sinks.audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
+  };
+}
