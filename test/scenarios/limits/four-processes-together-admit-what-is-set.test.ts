@@ -2,15 +2,15 @@ import { expect, test } from '@jest/globals';
 import { type Load, saturate, useLimitedProcesses } from '../../support/limited-processes.ts';
 
 const start = useLimitedProcesses();
-/** Two seconds' worth, so that a machine that stands still for a moment loses nothing of the rate. */
-const BURST = 200;
-const RATE = 100;
-/** Enough to want more than the rate on a slow machine, too. */
+/** Three seconds' worth, so that a machine that stands still for a moment loses nothing of the rate. */
+const BURST = 90;
+/** So low that the clients want more than that on a slow machine, too. */
+const RATE = 30;
 const CLIENTS = 8;
 const limits = { rate: `${RATE}/s`, burst: BURST };
 
 /**
- * What passed and what is left make up what is set, within 5 %: nothing is given away twice, and nothing is lost.
+ * What passed and what is left make up what is set, within 7 %: nothing is given away twice, and nothing is lost.
  * What is left is little: no process keeps what another one needs.
  */
 function expectWhatIsSet(...loads: readonly Load[]): void {
@@ -18,8 +18,8 @@ function expectWhatIsSet(...loads: readonly Load[]): void {
   const set = BURST + RATE * sum(({ seconds }) => seconds);
   const left = loads.at(-1)?.left ?? Number.NaN;
   const share = (sum(({ passed }) => passed) + left) / set;
-  expect(share).toBeGreaterThan(0.95);
-  expect(share).toBeLessThan(1.05);
+  expect(share).toBeGreaterThan(0.93);
+  expect(share).toBeLessThan(1.07);
   expect(left / BURST).toBeLessThan(0.2);
 }
 

@@ -2,16 +2,17 @@ import { expect, test } from '@jest/globals';
 import { CALL_MS, type Load, saturate, useLimitedProcesses } from '../../support/limited-processes.ts';
 import { until } from '../../support/until.ts';
 
-const RATE = 40;
+/** So low that the clients want more than that on a slow machine, too. */
+const RATE = 20;
 const start = useLimitedProcesses();
-const limits = { rate: `${RATE}/s`, burst: 40 };
+const limits = { rate: `${RATE}/s`, burst: 2 * RATE };
 
 /** Since the end of the load before, which left nothing of the burst. */
 function expectTheRateAlone({ passed, endedAt }: Load, before: Load): void {
   const set = (RATE * (endedAt - before.endedAt)) / 1000;
   expect(passed / set).toBeGreaterThan(0.75);
-  // A second burst would let a third more pass.
-  expect(passed / set).toBeLessThan(1.25);
+  // A second burst would let half as much more pass; a process that stood still has a part of that left over.
+  expect(passed / set).toBeLessThan(1.4);
 }
 
 test.each(['kill', 'hang'] as const)(
@@ -21,7 +22,7 @@ test.each(['kill', 'hang'] as const)(
     const burst = await saturate(processes, 1_500);
 
     await redis[fault]();
-    const without = await saturate(processes, 3_000);
+    const without = await saturate(processes, 4_000);
     expectTheRateAlone(without, burst);
     expect(without.usualMs).toBeLessThan(CALL_MS);
 
@@ -30,7 +31,7 @@ test.each(['kill', 'hang'] as const)(
       const up = processes.map(({ metric }) => metric('digest_gateway_store_up'));
       return (await Promise.all(up)).every((each) => each === 1);
     };
-    const returning = saturate(processes, 3_000);
+    const returning = saturate(processes, 4_000);
     await until(back);
     expectTheRateAlone(await returning, without);
     for (const { metric } of processes) {
