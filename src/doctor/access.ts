@@ -14,12 +14,12 @@ export function accessFinding(answer: Answer, ofSite: boolean, address: string |
   const saw = `HTTP ${status}`;
   if (status === 401 || status === 403) {
     const from = address === undefined ? '' : `, from ${address}`;
-    return wrong('access', 'refused-afterwards', `${saw} after Digest had succeeded${from}`, facts);
+    return wrong('access', 'refused-afterwards', `${saw} after Digest succeeded${from}`, facts);
   }
   if (isUnavailable(status)) return wrong('access', 'upstream-unavailable', saw, facts);
   if (NOT_SERVED.has(status)) return wrong('access', 'probe-not-served', saw, facts);
   if (status === 500 && ofSite) {
-    return wrong('access', 'site-refused', `${saw} after Digest had succeeded`, facts);
+    return wrong('access', 'site-refused', `${saw} after Digest succeeded`, facts);
   }
   if (status >= 500) return wrong('access', 'upstream-error', saw, facts);
   return fine('access', `${saw}, not refused`, facts);

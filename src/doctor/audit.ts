@@ -13,7 +13,7 @@ export async function examineAudit(directory: string): Promise<Finding> {
   const existing = await nearestExisting(directory);
   const obstacle = await whyUnwritable(existing);
   if (obstacle !== undefined) {
-    return wrong('audit', 'audit-not-writable', `${existing} takes no file (${obstacle})`);
+    return wrong('audit', 'audit-not-writable', `cannot create a file in ${existing} (${obstacle})`);
   }
   if (existing !== directory) return wrong('audit', 'audit-missing', `${directory} does not exist`);
   const { bavail, bsize } = await statfs(directory);

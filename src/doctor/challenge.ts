@@ -21,11 +21,15 @@ export function challengeFinding(answer: Answer, allowed: readonly AlgorithmName
     return wrong('challenge', 'no-digest', 'HTTP 401 without a Digest challenge');
   }
   if (usable.length === 0) {
-    const saw = 'a Digest challenge that is broken, or asks for an algorithm or qop that nobody knows';
+    const saw = 'a Digest challenge that is malformed or has an unknown algorithm or qop';
     return wrong('challenge', 'challenge-unusable', saw);
   }
   const offered = usable.map(({ algorithm }) => algorithm.token).join(', ');
-  return wrong('challenge', 'algorithm-not-allowed', `it offers ${offered}, and digest.algorithms has none`);
+  return wrong(
+    'challenge',
+    'algorithm-not-allowed',
+    `it offers ${offered}; digest.algorithms allows none of these`,
+  );
 }
 
 function unchallenged(status: number): Finding {

@@ -110,10 +110,10 @@ export class CredentialExamination {
       return true;
     }
     if (this.#choose(answer)?.stale === true) {
-      this.#tell(wrong('nonce', 'nonce-always-stale', 'stale, though it was new'));
+      this.#tell(wrong('nonce', 'nonce-always-stale', 'refused as stale although new'));
     } else {
       this.#tell(
-        wrong('credential', 'credential-refused', 'refused with HTTP 401, though the nonce was new'),
+        wrong('credential', 'credential-refused', 'refused with HTTP 401 although the nonce was new'),
       );
     }
     return false;
@@ -130,7 +130,7 @@ export class CredentialExamination {
       const third = await this.#attempt(nonce, left[0] ?? first);
       if (third.answer.kind === 'answered') this.#tellOfNext(left, third.answer);
     }
-    const saw = `not asked: ${MAX_ATTEMPTS} attempts with one credential are the most`;
+    const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
     for (const { site = '' } of left) {
       this.#findings.push(about(site, wrong('access', 'not-examined', saw)));
     }

@@ -12,19 +12,22 @@ const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
   ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
   ['ECONNREFUSED', ['connection-refused', 'nothing listens there: the connection was refused']],
-  ['UND_ERR_CONNECT_TIMEOUT', ['connection-timeout', 'no connection stood in time']],
-  ['ETIMEDOUT', ['connection-timeout', 'no connection stood in time']],
-  ['EHOSTUNREACH', ['no-route', 'the network has no way there']],
-  ['ENETUNREACH', ['no-route', 'the network has no way there']],
+  ['UND_ERR_CONNECT_TIMEOUT', ['connection-timeout', 'no connection in time']],
+  ['ETIMEDOUT', ['connection-timeout', 'no connection in time']],
+  ['EHOSTUNREACH', ['no-route', 'no route to the address']],
+  ['ENETUNREACH', ['no-route', 'no route to the address']],
 ]);
 
 /** The gateway's own codes, likewise. */
 const byGatewayCode: ReadonlyMap<string, Known> = new Map([
-  ['upstream-timeout', ['answer-timeout', 'no answer came in time']],
-  ['upstream-protocol', ['not-http', 'what it answers is not HTTP/1.1']],
+  ['upstream-timeout', ['answer-timeout', 'no response in time']],
+  ['upstream-protocol', ['not-http', 'it does not speak HTTP/1.1']],
   ['upstream-unreachable', ['connection-broken', 'the connection broke']],
-  ['upstream-proof-invalid', ['proof-invalid', 'it does not know the credential (rspauth is wrong)']],
-  ['credential-unavailable', ['credential-unsuitable', 'ha1 is not for what the upstream asks']],
+  [
+    'upstream-proof-invalid',
+    ['proof-invalid', 'it does not prove that it knows the credential (rspauth is wrong)'],
+  ],
+  ['credential-unavailable', ['credential-unsuitable', 'ha1 does not fit what the upstream asks for']],
 ]);
 
 /** What it means that a request got no answer. */

@@ -32,32 +32,32 @@ export const problems = {
   'connection-timeout': {
     mark: 'fail',
     advice:
-      'Check host and port in baseUrl, and ask who runs the firewalls in between to let this host through.',
+      'Check host and port in baseUrl, and ask the operators of the firewalls in between to let this host through.',
   },
   'no-route': {
     mark: 'fail',
-    advice: 'Check the network of this host: it has no way to the address of the upstream.',
+    advice: 'Check the network of this host: it has no route to the address of the upstream.',
   },
   'connection-broken': {
     mark: 'fail',
     advice:
-      'Try again; if it stays so, ask the operator of the upstream whether this address is locked out, and who runs the firewalls in between.',
+      'Try again; if it happens again, ask the operator of the upstream whether this address is locked out, and the operators of the firewalls in between.',
   },
   'answer-timeout': {
     mark: 'fail',
-    advice: 'Try again later; if it stays so, ask the operator of the upstream.',
+    advice: 'Try again later; if it happens again, ask the operator of the upstream.',
   },
   proxy: { mark: 'fail', advice: 'Check egress.proxy, or ask the operator of the proxy.' },
   'not-https': { mark: 'fail', advice: 'Write the port in baseUrl on which the upstream speaks HTTPS.' },
   'not-http': { mark: 'fail', advice: 'Check host and port in baseUrl: something else listens there.' },
   plaintext: {
     mark: 'warn',
-    advice: 'Write https:// in baseUrl: everybody on the way can read what is asked and answered.',
+    advice: 'Write https:// in baseUrl: everyone on the network can read requests and responses.',
   },
   'tls-pin-mismatch': {
     mark: 'fail',
     advice:
-      'Ask the operator of the upstream whether its key has changed and what the new pin is (tls.pinSha256); if not, somebody answers in its place.',
+      'Ask the operator of the upstream whether its key has changed and what the new pin is (tls.pinSha256); if not, another server is answering in its place.',
   },
   'certificate-expires-soon': {
     mark: 'warn',
@@ -71,7 +71,7 @@ export const problems = {
   'no-digest': {
     mark: 'fail',
     advice:
-      'Check baseUrl; if this is the upstream, ask its operator for HTTP Digest, since it is all that the gateway answers.',
+      'Check baseUrl; if this is the upstream, ask its operator for HTTP Digest, the only scheme that the gateway answers.',
   },
   'challenge-unusable': {
     mark: 'fail',
@@ -96,7 +96,8 @@ export const problems = {
   },
   'proof-invalid': {
     mark: 'fail',
-    advice: 'Trust no answer of it until its operator has explained this: somebody may answer in its place.',
+    advice:
+      'Do not trust its responses until its operator has explained this: another server may be answering in its place.',
   },
   'nonce-always-stale': {
     mark: 'fail',
@@ -105,7 +106,7 @@ export const problems = {
   'nonce-not-reusable': {
     mark: 'warn',
     advice:
-      'Write digest.noncePolicy: single-use, or leave auto to learn it: each request costs two here, unless the operator of the upstream lets nonces live longer.',
+      'Set digest.noncePolicy to single-use, or let auto learn it: each request costs two upstream requests unless the operator of the upstream lets nonces be reused.',
   },
   'refused-afterwards': {
     mark: 'fail',
@@ -158,7 +159,7 @@ export const problems = {
   },
   'audit-missing': {
     mark: 'warn',
-    advice: 'Correct audit.directory if this is not what you mean: the gateway makes it at its start.',
+    advice: 'Correct audit.directory if you mean another one: the gateway creates it at its start.',
   },
   'audit-not-writable': {
     mark: 'fail',

@@ -12,7 +12,7 @@ const GRACE_MS = 2_000;
 export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
   const up = Promise.withResolvers<true>();
-  let problem = `nothing was heard within ${GRACE_MS} ms`;
+  let problem = `no reply within ${GRACE_MS} ms`;
   const link = new RedisLink({
     redis,
     channel: prefix,

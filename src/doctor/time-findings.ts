@@ -29,7 +29,7 @@ export function clockFinding(differenceMs: number | undefined): Finding[] {
   const direction = seconds < 0 ? 'behind' : 'ahead of';
   const saw =
     seconds === 0
-      ? 'as here'
+      ? 'the same as here'
       : `the upstream is ${count(Math.abs(seconds), 'second')} ${direction} this host`;
   const facts = { differenceMs };
   const off = Math.abs(differenceMs) > CLOCK_MS;

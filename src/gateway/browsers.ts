@@ -21,7 +21,7 @@ export function checkHost(hosts: ReadonlySet<string> | undefined, { authority, a
   if (hosts === undefined || absolute || hosts.has(authority) || hosts.has(canonicalHost(authority))) return;
   throw new GatewayError(
     'host-unknown',
-    'The Host header is no name of this gateway. Use one of those in listen.hosts of its configuration.',
+    'The Host header is not a name of this gateway. Use a name of listen.hosts in its configuration.',
   );
 }
 

@@ -256,7 +256,7 @@ function unpassable(error: unknown): unknown {
 export function auditUnavailable(): GatewayError {
   return new GatewayError(
     'audit-unavailable',
-    'Nothing is answered that cannot be recorded, and the audit log cannot be written now. Send the request again later.',
+    'The audit log cannot be written, so requests are being refused. Retry later.',
   );
 }
 
@@ -265,7 +265,7 @@ function checkCoding(headers: readonly string[]): void {
   if (fieldValues(headers, 'transfer-encoding').every((coding) => coding.toLowerCase() === 'chunked')) return;
   throw new GatewayError(
     'upstream-protocol',
-    'The upstream sent a Transfer-Encoding that it was not asked for (RFC 9112 §7.4).',
+    'The upstream sent a Transfer-Encoding that the request does not allow (RFC 9112 §7.4).',
   );
 }
 

@@ -24,7 +24,7 @@ export function checkFraming(
     throw new GatewayError('bad-request', 'An HTTP/1.0 request cannot have Transfer-Encoding.');
   }
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
-    throw new GatewayError('bad-request', 'No other Transfer-Encoding than chunked is understood.');
+    throw new GatewayError('bad-request', 'The only supported Transfer-Encoding is chunked.');
   }
   const [host, ...others] = fieldValues(rawHeaders, 'host');
   // RFC 9112 §3.2 asks for 400 in all three cases.

@@ -162,10 +162,7 @@ export class Listener {
     if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
       return new GatewayError('request-timeout', 'The request line and headers took too long.');
     }
-    return new GatewayError(
-      'bad-request',
-      `The request is not HTTP/1.1 as RFC 9112 has it (${code ?? 'unreadable'}).`,
-    );
+    return new GatewayError('bad-request', `The request is not valid HTTP/1.1 (${code ?? 'unreadable'}).`);
   }
 }
 
@@ -206,6 +203,6 @@ function isBroken({ code }: NodeJS.ErrnoException): boolean {
 function connectUnsupported(): GatewayError {
   return new GatewayError(
     'connect-unsupported',
-    'CONNECT would hide the request from the gateway, which has to authenticate it. Ask for the http:// address instead; the gateway speaks TLS to the upstream.',
+    'CONNECT is not supported: the gateway must see a request to authenticate it. Request the http:// URL; the gateway uses TLS to the upstream.',
   );
 }

@@ -21,7 +21,7 @@ export function parseTarget(target: string, hostHeader: string | undefined): Tar
     return { authority: (hostHeader ?? '').toLowerCase(), absolute: false, path: target };
   }
   const start = endOfScheme(target);
-  if (start === -1) throw invalid('is neither a path nor an http:// address');
+  if (start === -1) throw invalid('is neither a path nor an http:// URL');
   const end = endOfAuthority(target, start);
   const authority = target.slice(start, end).toLowerCase();
   if (authority === '' || authority.includes('@')) throw invalid('names no host, or a user beside it');

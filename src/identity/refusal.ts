@@ -31,12 +31,12 @@ export function unknownClient(evidence: Evidence): GatewayError {
   const shown = [...shownOf(evidence)].join(', ');
   return new GatewayError(
     'client-unknown',
-    `No known client shows what this request shows: ${shown}. Show all that the gateway's configuration lists for the client under identify.`,
+    `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify.`,
   );
 }
 
 function* shownOf({ address, key, token, tokenFault, certificate }: Evidence): Generator<string> {
-  yield address === undefined ? 'no address, since the proxy did not tell it' : `the address ${address}`;
+  yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
   if (key === undefined) yield 'no API key';
   else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
   if (token !== undefined) yield `a Bearer token${tokenFault === undefined ? '' : ` that ${tokenFault}`}`;

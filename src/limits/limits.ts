@@ -155,7 +155,7 @@ function sentence(party: Party, { limit }: Shortage): string {
     case 'rate':
       return `${who} has used up its rate (limits.rate).`;
     case 'concurrent':
-      return `${who} has as many requests under way as it may have (limits.concurrent).`;
+      return `${who} has reached its number of concurrent requests (limits.concurrent).`;
     case 'daily':
       return `${who} has used up its requests of this day, UTC (limits.daily).`;
   }

@@ -56,6 +56,6 @@ export function isRestricted(rule: Rule): boolean {
 export function forbidden({ id }: Client, what: string): GatewayError {
   return new GatewayError(
     'client-forbidden',
-    `The client ${id} ${what}. Whoever runs this gateway can allow it: see allow in the configuration.`,
+    `The client ${id} ${what}. The operator of this gateway can allow it: see allow in the configuration.`,
   );
 }

@@ -162,8 +162,8 @@ function withoutSecondTarget(
   throw new GatewayError(
     'bad-request',
     override
-      ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL or _method, and what this client may do depends on both. Leave it out.'
-      : 'The request has a form as its body, whose fields servers mix with the parameters of the query, and what this client may do depends on them. Send the parameters in the query.',
+      ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL or _method, and a rule depends on both. Leave it out.'
+      : 'The body of the request is a form. Servers mix its fields with the parameters of the query, and a rule depends on them. Send the parameters in the query.',
   );
 }
 
@@ -184,6 +184,6 @@ function readParameters({ parameters }: Operation, query: Query, values: Map<str
 function ambiguousPath(): GatewayError {
   return new GatewayError(
     'bad-request',
-    'The path can be read in more than one way (dot segments, //, \\, ;, another case, or an encoding that is not needed), and what may be done here depends on it. Write it as the API describes it.',
+    'Servers can read the path in more than one way (dot segments, //, \\, ;, another case, or a needless encoding), and a rule depends on it. Write it as the API describes it.',
   );
 }

@@ -42,12 +42,12 @@ export class Query {
     for (const pair of this.#pairs) {
       if (pair.folded !== folded) continue;
       if (found !== undefined) {
-        throw parameterInvalid(name, 'is there more than once, perhaps in another spelling: give it once');
+        throw parameterInvalid(name, 'comes more than once, perhaps in another spelling: send it once');
       }
       if (pair.semicolon) {
         throw parameterInvalid(
           name,
-          'stands at a semicolon, which servers read differently: write & between parameters, %3B within a value',
+          'is next to a semicolon, which servers read differently: write & between parameters, %3B within a value',
         );
       }
       if (pair.name !== name && decoded(pair.name) !== name) {

@@ -40,7 +40,7 @@ export function isOnThisHost(address: string): Promise<boolean> {
 export function addressMissing(cause: unknown): GatewayError {
   return new GatewayError(
     'upstream-unreachable',
-    'The address that requests to this upstream have to leave from is not on this host (egress.localAddress). Add it to an interface, or correct it.',
+    'This host does not have the address that requests to this upstream leave from (egress.localAddress). Add it to an interface, or correct it.',
     cause,
   );
 }

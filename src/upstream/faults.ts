@@ -13,11 +13,11 @@ const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
   ['ETIMEDOUT', ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).']],
   [
     'UND_ERR_HEADERS_TIMEOUT',
-    ['upstream-timeout', 'The upstream took too long to answer (timeouts.response).'],
+    ['upstream-timeout', 'The upstream took too long to respond (timeouts.response).'],
   ],
   [
     'UND_ERR_BODY_TIMEOUT',
-    ['upstream-timeout', 'The upstream stopped in the middle of its answer (timeouts.idle).'],
+    ['upstream-timeout', 'The upstream stopped in the middle of its response (timeouts.idle).'],
   ],
   [
     'UND_ERR_HEADERS_OVERFLOW',
@@ -25,7 +25,7 @@ const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
   ],
   [
     'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
-    ['upstream-protocol', 'The answer of the upstream is not as long as its Content-Length says.'],
+    ['upstream-protocol', 'The response of the upstream is not as long as its Content-Length says.'],
   ],
   [
     'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH',
@@ -62,13 +62,13 @@ export function upstreamError(error: unknown): GatewayError {
   if (untrusted !== undefined) {
     return new GatewayError(
       'upstream-tls',
-      `No TLS connection to the upstream that can be trusted: ${untrusted}.`,
+      `The TLS connection to the upstream cannot be trusted: ${untrusted}.`,
       error,
     );
   }
   // Its code is missing from some releases of undici.
   if (error instanceof errors.HTTPParserError) {
-    return new GatewayError('upstream-protocol', 'The answer of the upstream is not HTTP/1.1.', error);
+    return new GatewayError('upstream-protocol', 'The response of the upstream is not HTTP/1.1.', error);
   }
   if (isOfNetwork(code)) {
     return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error);

@@ -51,7 +51,7 @@ export function verifyProof(
     if (checkProof(info, nonce.answer, request) === 'invalid') {
       throw new GatewayError(
         'upstream-proof-invalid',
-        'The upstream could not prove that it knows the credential (rspauth); its answer is withheld. Somebody may be answering in its place.',
+        'The upstream did not prove that it knows the credential (rspauth), so its response is withheld. Another server may be answering in its place.',
       );
     }
     accept();

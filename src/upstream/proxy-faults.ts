@@ -22,11 +22,11 @@ export function proxyFault(error: unknown): GatewayError {
   if (code === 'EADDRNOTAVAIL') return addressMissing(error);
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {
-    return unreachable(`No TLS connection to the proxy that can be trusted: ${untrusted}.`, error);
+    return unreachable(`The TLS connection to the proxy cannot be trusted: ${untrusted}.`, error);
   }
   if (code.startsWith('HPE_')) {
     return unreachable(
-      'What the proxy answers is not HTTP/1.1. Check scheme and port of egress.proxy.url.',
+      'The proxy does not speak HTTP/1.1. Check scheme and port of egress.proxy.url.',
       error,
     );
   }
@@ -34,7 +34,7 @@ export function proxyFault(error: unknown): GatewayError {
 }
 
 export function proxyTooSlow(): GatewayError {
-  return unreachable('The proxy took too long to make a connection to the upstream (timeouts.connect).');
+  return unreachable('The proxy took too long to connect to the upstream (timeouts.connect).');
 }
 
 /** An answer to CONNECT that is neither 2xx nor 407. */
@@ -52,25 +52,25 @@ export function proxyRefuses(status: number): GatewayError {
 
 export function noCredential(): GatewayError {
   return unreachable(
-    'The proxy asks for authentication, and there is none for it: name a credential in egress.proxy.credential.',
+    'The proxy asks for authentication, and no credential is configured for it: name one in egress.proxy.credential.',
   );
 }
 
 export function passwordNeeded(): GatewayError {
   return unreachable(
-    'The proxy asks for what the hashes of its credential (ha1) do not answer: another realm, another algorithm, or Basic. Give the password instead, or the hash that it asks for.',
+    'The hashes of the credential (ha1) do not fit what the proxy asks for: another realm, another algorithm, or Basic. Give the password instead, or the right hash.',
   );
 }
 
 export function unusableProxyChallenge(): GatewayError {
   return unreachable(
-    'The proxy asks for authentication of a kind that is neither Digest nor Basic. Ask its operator.',
+    'The proxy asks for an authentication that is neither Digest nor Basic. Ask its operator.',
   );
 }
 
 export function basicNotAllowed(): GatewayError {
   return unreachable(
-    'The proxy asks for Basic authentication, which shows the password to everyone on the way to it. Use an https:// url in egress.proxy, or set its allowBasic.',
+    'The proxy asks for Basic authentication, which shows the password to everyone on the network. Use an https:// url in egress.proxy, or set its allowBasic.',
   );
 }
 
@@ -88,7 +88,7 @@ export function proxyAlwaysStale(): GatewayError {
 
 export function proxyProofInvalid(): GatewayError {
   return unreachable(
-    'The proxy could not prove that it knows the credential (rspauth). Something else may be answering in its place.',
+    'The proxy did not prove that it knows the credential (rspauth). Another server may be answering in its place.',
   );
 }
 

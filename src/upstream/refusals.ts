@@ -45,20 +45,20 @@ export function overloaded(): GatewayError {
 export function outOfBodyMemory(): GatewayError {
   return new GatewayError(
     'overloaded',
-    'The bodies of other requests take up all the memory there is for them (listen.limits.bodyMemory). Try again later.',
+    'The bodies of other requests use up the memory for bodies (listen.limits.bodyMemory). Try again later.',
   );
 }
 
 export function clientTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
     'request-timeout',
-    `The request's body was not there after ${totalTimeout} ms (timeouts.total).`,
+    `The body of the request did not arrive within ${totalTimeout} ms (timeouts.total).`,
   );
 }
 
 export function upstreamTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
     'upstream-timeout',
-    `The request took longer than ${totalTimeout} ms in all (timeouts.total).`,
+    `The request took longer than ${totalTimeout} ms in total (timeouts.total).`,
   );
 }

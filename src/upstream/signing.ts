@@ -59,7 +59,7 @@ function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
   if (body.spilled) throw outOfBodyMemory();
   throw new GatewayError(
     'body-too-large',
-    'The upstream wants the body protected (auth-int), which needs all of it in memory, and it is larger than body.replayUpTo.',
+    'The upstream asks for auth-int, which needs the whole body in memory, and the body is larger than body.replayUpTo.',
   );
 }
 

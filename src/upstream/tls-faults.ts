@@ -26,18 +26,18 @@ const faults = {
   },
   revoked: { what: 'its certificate was revoked', advice: 'Ask its operator' },
   'too-old': {
-    what: 'it speaks no version of TLS that is accepted here',
-    advice: 'Ask its operator for a newer one, or lower minVersion',
+    what: 'it supports no version of TLS that is accepted here',
+    advice: 'Ask its operator for a newer version, or lower minVersion',
   },
-  'not-tls': { what: 'what it answers is not TLS', advice: 'Check scheme and port' },
+  'not-tls': { what: 'it does not speak TLS', advice: 'Check scheme and port' },
   'certificate-wanted': {
-    what: 'it wants a client certificate, and none was shown or not one that it accepts',
+    what: 'it requires a client certificate, and none that it accepts was sent',
     advice: 'Give certFile and keyFile, or ask its operator which certificate it accepts',
   },
   'broken-off': {
-    what: 'it broke the handshake off',
+    what: 'it aborted the handshake',
     advice:
-      'It accepts none of the ciphers offered, or wants a client certificate (certFile, keyFile): ask its operator',
+      'It accepts none of the ciphers, or requires a client certificate (certFile, keyFile): ask its operator',
   },
   'invalid-certificate': { what: 'its certificate is not valid', advice: 'Ask its operator' },
   other: { what: 'its certificate or protocol version is not acceptable', advice: 'Ask its operator' },

@@ -36,7 +36,7 @@ describe('policy explain', () => {
       status: 1,
       stdout: [
         'refused     403 client-forbidden',
-        'because     The client reporting may use some operations of submissions only, and this is none of them. Whoever runs this gateway can allow it: see allow in the configuration.',
+        'because     The client reporting may use some operations of submissions only, and this is none of them. The operator of this gateway can allow it: see allow in the configuration.',
         'client      reporting',
         'deployment  submissions',
         '',

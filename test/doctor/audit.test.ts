@@ -38,6 +38,6 @@ test.each([
   expect(await examineAudit(directory())).toMatchObject({
     problem: 'audit-not-writable',
     mark: 'fail',
-    saw: expect.stringMatching(new RegExp(`^${obstacle()} takes no file \\(E[A-Z]+\\)$`)),
+    saw: expect.stringMatching(new RegExp(`^cannot create a file in ${obstacle()} \\(E[A-Z]+\\)$`)),
   });
 });

@@ -142,7 +142,7 @@ const rows: Row[] = [
     behaviour: { algorithms: ['MD5'] },
     settings: { digest: { algorithms: ['SHA-256'] } },
     found: [...HEALTHY.slice(0, 2), 'challenge  algorithm-not-allowed', 'clock  ok'],
-    saw: 'it offers MD5, and digest.algorithms has none',
+    saw: 'it offers MD5; digest.algorithms allows none of these',
   },
   {
     problem: 'upstream-unavailable',
@@ -184,20 +184,20 @@ const rows: Row[] = [
     problem: 'refused-afterwards',
     behaviour: { allowedAddresses: ['127.0.0.2'] },
     found: [...HEALTHY.slice(0, 5), 'access demo refused-afterwards', 'nonce d ok'],
-    saw: 'HTTP 403 after Digest had succeeded, from 127.0.0.1',
+    saw: 'HTTP 403 after Digest succeeded, from 127.0.0.1',
   },
   {
     problem: 'refused-afterwards',
     behaviour: { allowedAddresses: ['127.0.0.2'], addressRefusalStatus: 401 },
     found: [...HEALTHY.slice(0, 5), 'access demo refused-afterwards', 'nonce d nonce-not-reusable'],
-    saw: 'HTTP 401 after Digest had succeeded, from 127.0.0.1',
+    saw: 'HTTP 401 after Digest succeeded, from 127.0.0.1',
   },
   {
     problem: 'site-refused',
     behaviour: {},
     settings: withSites('journal-a'),
     found: [...HEALTHY.slice(0, 5), 'access journal-a site-refused', 'nonce d ok'],
-    saw: 'HTTP 500 after Digest had succeeded',
+    saw: 'HTTP 500 after Digest succeeded',
   },
   {
     problem: 'probe-not-served',
@@ -259,7 +259,7 @@ describe('where the connection goes', () => {
     const report = await examined({ origin: upstream.origin });
     const took = performance.now() - begun;
     await upstream.close();
-    expect(findingOf(report, 'connection-timeout').saw).toBe('no connection stood in time');
+    expect(findingOf(report, 'connection-timeout').saw).toBe('no connection in time');
     expect(took).toBeLessThan(10_000);
   });
 

@@ -40,7 +40,7 @@ submissions  https://submissions.example.org  HEAD /api/
 
 abstracts  https://abstracts.example.org  HEAD /
   warn  tls                   no TLS  [plaintext]
-                              → Write https:// in baseUrl: everybody on the way can read what is asked and answered.
+                              → Write https:// in baseUrl: everyone on the network can read requests and responses.
 
   fail  redis                 connect ECONNREFUSED 127.0.0.1:6379  [redis-unreachable]
                               → Check the address and TLS settings under redis, and whether Redis runs.

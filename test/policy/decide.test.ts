@@ -117,7 +117,7 @@ describe('a refusal says what to do', () => {
       "GET /bare/?ids='a','b','c'",
     ],
     [
-      'The client reporting may not use this site. Whoever runs this gateway can allow it: see allow in the configuration.',
+      'The client reporting may not use this site. The operator of this gateway can allow it: see allow in the configuration.',
       'reporting',
       'open',
       `GET ${AUTHORS}?ids='x'&site_name=journal-b`,

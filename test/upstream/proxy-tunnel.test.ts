@@ -145,7 +145,7 @@ describe('a proxy that answers', () => {
     [
       '200 with a wrong rspauth',
       [asks(DIGEST), 'HTTP/1.1 200 OK\r\nProxy-Authentication-Info: rspauth="00"\r\n\r\n'],
-      'could not prove',
+      'did not prove',
     ],
     ['407 without any challenge', [asks()], 'neither Digest nor Basic'],
     ['407 with another scheme', [asks('NTLM')], 'neither Digest nor Basic'],
@@ -153,7 +153,7 @@ describe('a proxy that answers', () => {
     ['403', ['HTTP/1.1 403 No\r\n\r\n'], 'does not allow connections to this upstream'],
     ['502', ['HTTP/1.1 502 No\r\n\r\n'], 'did not reach the upstream: it answered CONNECT with 502'],
     ['302', ['HTTP/1.1 302 No\r\n\r\n'], 'makes no connection to the upstream: it answered CONNECT with 302'],
-    ['something that is not HTTP', ['SSH-2.0-OpenSSH_9.2\r\n'], 'not HTTP/1.1'],
+    ['something that is not HTTP', ['SSH-2.0-OpenSSH_9.2\r\n'], 'does not speak HTTP/1.1'],
   ];
   test.each(rows)('%s is told as such', async (_name, answers, sentence) => {
     const { proxy } = await scripted(...answers);
@@ -198,7 +198,7 @@ describe('a proxy that answers', () => {
     const plain = await startUpstream((_request, response) => response.end());
     closing.push(() => plain.close());
     expect(await outcome(tunnelThrough(plain.origin.replace('http:', 'https:')))).toContain(
-      'No TLS connection to the proxy that can be trusted: what it answers is not TLS',
+      'The TLS connection to the proxy cannot be trusted: it does not speak TLS',
     );
   });
 
@@ -221,7 +221,7 @@ test('a hash of the password answers Digest of its realm, and nothing else', () 
     'Digest realm="r", nonce="n", algorithm=SHA-256',
     'Basic realm="r"',
   ]) {
-    expect(answer(line)).toThrow('do not answer');
+    expect(answer(line)).toThrow('do not fit');
   }
 });
 
@@ -231,7 +231,7 @@ describe('Basic', () => {
   test('is not answered where others could listen', () => {
     const authentication = new ProxyAuthentication({ credential, basicAllowed: false }, URI);
     expect(() => authentication.answer(asked, undefined)).toThrow(
-      'shows the password to everyone on the way',
+      'shows the password to everyone on the network',
     );
   });
 

@@ -17,7 +17,7 @@ const rows: [string, BehaviourChange, Record<string, unknown>, string][] = [
     'too old a version',
     { tlsMaxVersion: 'TLSv1.2' },
     { minVersion: 'TLSv1.3' },
-    'it speaks no version of TLS that is accepted here. Ask its operator for a newer one, or lower minVersion',
+    'it supports no version of TLS that is accepted here. Ask its operator for a newer version, or lower minVersion',
   ],
   [
     'a name that is not in it',
@@ -32,7 +32,7 @@ describe('502 upstream-tls', () => {
     const { get, simulator } = await startPair(behaviour, { settings: { tls } });
     const problem = await problemOf(await get(authors));
     expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
-    expect(problem.detail).toContain(`No TLS connection to the upstream that can be trusted: ${sentence}`);
+    expect(problem.detail).toContain(`The TLS connection to the upstream cannot be trusted: ${sentence}`);
     expect(problem.detail).not.toContain('127.0.0.1');
     expect(simulator.counts('submissions').requests).toBe(0);
   });
@@ -43,7 +43,7 @@ describe('502 upstream-tls', () => {
     const problem = await problemOf(await fetch(`${gateway.origin}/x`));
     await gateway.close();
     await upstream.close();
-    expect(problem.detail).toContain('what it answers is not TLS. Check scheme and port');
+    expect(problem.detail).toContain('it does not speak TLS. Check scheme and port');
   });
 });
 

@@ -41,7 +41,7 @@ test('an address that is not on this host: it starts, says so everywhere, and no
   const pair = await startPair({}, { settings: from(ELSEWHERE) });
   const problem = await problemOf(await pair.get(authors));
   expect(problem).toMatchObject({ status: 502, code: 'upstream-unreachable' });
-  expect(problem.detail).toContain('is not on this host (egress.localAddress)');
+  expect(problem.detail).toContain('does not have the address');
   expect(problem.detail).not.toContain(ELSEWHERE);
   expect(await readinessOf(pair)).toEqual({
     http: 503,
@@ -67,5 +67,5 @@ test('without egress.localAddress there is nothing to be present', async () => {
 test('through a proxy the connection to the proxy leaves from it', async () => {
   const proxy = { url: 'http://127.0.0.1:9' };
   const { get } = await startPair({}, { settings: { egress: { localAddress: ELSEWHERE, proxy } } });
-  expect((await problemOf(await get(authors))).detail).toContain('is not on this host');
+  expect((await problemOf(await get(authors))).detail).toContain('does not have the address');
 });

@@ -74,7 +74,9 @@ test('a Squid behind https is trusted only with a certificate of its authority',
   const problem = await problemOf(await get(authors));
   expect(problem).toMatchObject({
     code: 'upstream-unreachable',
-    detail: expect.stringMatching(/^No TLS connection to the proxy .* authority that is not trusted/),
+    detail: expect.stringMatching(
+      /^The TLS connection to the proxy cannot be trusted: .* authority that is not trusted/,
+    ),
   });
 });
 
@@ -110,9 +112,7 @@ describe('what Squid refuses is told as such', () => {
 
   test('no credential, where it wants one', async () => {
     const { get } = await startProxiedPair({ auth: 'digest' }, { password: undefined });
-    expect((await problemOf(await get(authors))).detail).toContain(
-      'name a credential in egress.proxy.credential',
-    );
+    expect((await problemOf(await get(authors))).detail).toContain('name one in egress.proxy.credential');
   });
 
   test('an upstream that its rules do not allow', async () => {

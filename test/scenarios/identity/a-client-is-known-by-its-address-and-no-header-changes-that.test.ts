@@ -88,7 +88,7 @@ describe('behind trusted proxies', () => {
 
   test('a refusal says that the proxy told no address', async () => {
     const { detail } = await call(proxied().gateway, { from: '127.0.9.1' });
-    expect(detail).toContain('no address, since the proxy did not tell it');
+    expect(detail).toContain('no address (the proxy did not send it)');
   });
 });
 

@@ -45,7 +45,7 @@ async function statusOf(token: string): Promise<number> {
 async function refusalOf(token: string): Promise<string> {
   const { status, code, detail } = await call(pair.gateway, bearer(token));
   expect([status, code]).toEqual([401, 'client-unknown']);
-  const [, reason] = /a Bearer token(.*?)\. Show/.exec(detail) ?? [];
+  const [, reason] = /a Bearer token(.*?)\. Send/.exec(detail) ?? [];
   return reason?.trim() ?? detail;
 }
 

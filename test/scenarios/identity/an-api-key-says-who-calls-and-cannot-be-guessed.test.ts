@@ -108,7 +108,7 @@ describe('who guesses', () => {
     }
     expect(new Set(answers)).toEqual(
       new Set([
-        "No known client shows what this request shows: the address 127.0.0.1, a client id with an API key. Show all that the gateway's configuration lists for the client under identify.",
+        'The request does not identify a configured client. It has the address 127.0.0.1, a client id with an API key. Send everything that the configuration lists for the client under identify.',
       ]),
     );
   });

@@ -30,7 +30,7 @@ test.each([
     502,
     expect.objectContaining({
       code: 'upstream-tls',
-      detail: expect.stringMatching(/wants a client certificate.*certFile/),
+      detail: expect.stringMatching(/requires a client certificate.*certFile/),
     }),
   ]);
   expect(await attempts()).toEqual({ error: 1 });

@@ -13,7 +13,7 @@ test('and the way to do without it', async () => {
   await client.send(CONNECT);
   const answer = await client.answer('CONNECT');
   expect([answer.status, codeOf(answer)]).toEqual([405, 'connect-unsupported']);
-  expect(answer.body.toString()).toContain('Ask for the http:// address instead');
+  expect(answer.body.toString()).toContain('Request the http:// URL');
   expect(valuesOf(answer, 'allow')).toEqual(['GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS']);
   expect(valuesOf(answer, 'proxy-status')).toEqual(['digest-gateway; error=http_request_denied']);
   expect(valuesOf(answer, 'connection')).toEqual(['close']);
