@@ -31,18 +31,18 @@ export function auditSource(audit: Audit): AuditSource {
   };
 }
 
-function viewOf({ counts, failing, damage }: Audit): AuditView {
+function viewOf({ counts, failing, integrityError }: Audit): AuditView {
   return {
     ...counts,
     ...(failing !== undefined && { failing }),
     chain:
-      damage === undefined
+      integrityError === undefined
         ? {
             state: 'intact',
             detail:
               'at the start its newest segment fitted its seals; digest-gateway audit verify looks at all of it.',
           }
-        : { state: 'altered', detail: `${damage}; run digest-gateway audit verify.` },
+        : { state: 'altered', detail: `${integrityError}; run digest-gateway audit verify.` },
   };
 }
 

@@ -20,6 +20,45 @@ export interface AuditOptions {
   readonly stream?: { readonly redis: boolean; readonly maxLength: number };
 }
 
+export interface AuditDeps {
+  readonly log: Log;
+  /** Told of each batch that was written; closed with the log. */
+  readonly sink?: AuditSink;
+}
+
+/** The audit log: who received what, and what happened to the gateway itself. */
+export interface Audit {
+  /** False: nothing is recorded, and no response waits for a record. */
+  readonly enabled: boolean;
+  /** Why nothing can be written; undefined: records are written, or the log is not enabled. */
+  readonly failing: string | undefined;
+  /** The copy of the log elsewhere; undefined: there is none. */
+  readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
+  /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
+  readonly refusing: boolean;
+  /** Records since the start; and failures: records not written in time or at all, and outages. */
+  readonly counts: { readonly records: number; readonly failures: number };
+  /** The integrity error found in the newest segment at the start; undefined: none. */
+  readonly integrityError: string | undefined;
+  /** The last records, for the console. */
+  readonly recent: RecentRecords;
+  /**
+   * Records a response that is about to leave. `waiter` is told when it may leave, possibly before this returns.
+   * @returns the number of the record; 0: there is none
+   */
+  access(facts: AccessFacts, waiter: Waiter): number;
+  /** Like `access`, for a request that did not reach the upstream. Of many such requests, only a sample is recorded. */
+  refusal(facts: AccessFacts, waiter: Waiter): number;
+  /** Counts a request that was refused because nothing can be written. */
+  missed(): void;
+  outcome(facts: OutcomeFacts): void;
+  admin(event: string, details: AdminDetails): void;
+  /** Replaces what later records hold: the parameters with values, and what is pseudonymised. Undefined: no change. */
+  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void;
+  /** Writes the records that are left and closes the log. `event` is recorded last. */
+  close(event?: 'stop'): Promise<void>;
+}
+
 /** A response, or anything else, that must not go on before its record is written. Exactly one method is called, once. */
 export interface Waiter {
   recorded(): void;
@@ -41,64 +80,25 @@ export interface RecentRecords {
   since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number };
 }
 
-/** Where it is recorded who got what, and what became of the gateway. */
-export interface Audit {
-  /** False: nothing is recorded, and no response waits for a record. */
-  readonly enabled: boolean;
-  /** Why nothing can be recorded; undefined: it can, or nothing is to be. */
-  readonly failing: string | undefined;
-  /** The second place for what is in the file; undefined: there is none. */
-  readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
-  /** Whether nothing may be answered now, since nothing can be recorded. */
-  readonly refusing: boolean;
-  /** Records since the start; and those that were not written in time, or at all. */
-  readonly counts: { readonly records: number; readonly failures: number };
-  /** What was found changed in the newest segment at the start; undefined: nothing. */
-  readonly damage: string | undefined;
-  /** The last records, for the console. */
-  readonly recent: RecentRecords;
-  /**
-   * Records an answer that is about to leave; the waiter is told when it may, now or later. Gives the number of
-   * the record, 0 when there is none.
-   */
-  access(facts: AccessFacts, waiter: Waiter): number;
-  /** The same for a request that does not reach the upstream: of many, not each is recorded. */
-  refusal(facts: AccessFacts, waiter: Waiter): number;
-  /** Counts a request that was refused because nothing can be recorded. */
-  missed(): void;
-  outcome(facts: OutcomeFacts): void;
-  admin(event: string, details: AdminDetails): void;
-  /** Records from now on these parameters by value, and these values as pseudonyms; undefined: as before. */
-  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void;
-  /** Writes what is left and ends the log; its last record is an admin record of that event. */
-  close(event?: 'stop'): Promise<void>;
-}
-
-export interface AuditExternals {
-  readonly log: Log;
-  /** Told of each batch that was written; closed with the log. */
-  readonly sink?: AuditSink;
-}
-
-/** A second place for what is in the file. */
+/** A copy of the log elsewhere. */
 export interface AuditSink {
-  /** Why nothing gets there; undefined: it does. */
+  /** Why nothing arrives there; undefined: it does. */
   readonly failing: string | undefined;
   /** Attempts that failed. */
   readonly failures: number;
-  /** What is in the file now. */
+  /** Called when a batch is in the file. */
   sealed(head: Head): void;
   close(): Promise<void>;
 }
 
-/** Records nothing, and lets everything pass. */
+/** Records nothing and holds nothing back. */
 export const noAudit: Audit = {
   enabled: false,
   failing: undefined,
   sink: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },
-  damage: undefined,
+  integrityError: undefined,
   recent: { since: () => ({ records: [], position: 0 }) },
   access: pass,
   refusal: pass,

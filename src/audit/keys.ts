@@ -1,19 +1,22 @@
 import { createHmac, createSecretKey, hkdfSync, type KeyObject } from 'node:crypto';
 import type { Secret } from '../base/secret.ts';
 
-/** What is derived from the one key of the configuration, each for its own use. */
+/** Pseudonyms that are cached. */
+const MOST_PSEUDONYMS = 4096;
+
+/** Keys derived from the one key of the configuration, one for each use. */
 export interface AuditKeys {
   readonly seal: KeyObject;
   readonly pseudonym: KeyObject;
   readonly index: KeyObject;
   readonly position: KeyObject;
-  /** Tells keys apart and says nothing of them. */
+  /** Tells keys apart and reveals nothing of them. */
   readonly id: string;
 }
 
 /**
- * The keys of a key file: 256 bits in hex.
- * @throws RangeError whose message says what would be right, and does not quote the file
+ * Derives the keys (HKDF, RFC 5869) from the content of a key file: 256 bits in hex.
+ * @throws RangeError if the content is no such key; the message does not quote it
  */
 export function auditKeys(master: Secret): AuditKeys {
   const hex = master.reveal().trim();
@@ -31,7 +34,23 @@ export function auditKeys(master: Secret): AuditKeys {
   };
 }
 
-/** The same text for the same value as long as the key is the same; nobody without the key can tell of what. */
-export function pseudonymOf(keys: AuditKeys, value: string): string {
-  return `hmac:${createHmac('sha256', keys.pseudonym).update(value).digest('base64url').slice(0, 22)}`;
+/** Pseudonyms for values that must not be recorded, with a cache. */
+export class Pseudonyms {
+  readonly #keys: AuditKeys;
+  readonly #known = new Map<string, string>();
+
+  constructor(keys: AuditKeys) {
+    this.#keys = keys;
+  }
+
+  /** The same text for the same value as long as the key is the same; without the key nobody can tell the value. */
+  of(value: string): string {
+    const known = this.#known.get(value);
+    if (known !== undefined) return known;
+    if (this.#known.size >= MOST_PSEUDONYMS) this.#known.clear();
+    const hmac = createHmac('sha256', this.#keys.pseudonym).update(value).digest('base64url');
+    const pseudonym = `hmac:${hmac.slice(0, 22)}`;
+    this.#known.set(value, pseudonym);
+    return pseudonym;
+  }
 }

@@ -1,13 +1,19 @@
 /*
- * What can be told of a line without reading all of it: `{"seq":7,"time":"2026-01-01T00:00:00.000Z","kind":"access",…`.
+ * Reads log lines from bytes without parsing the whole line. A record begins with
+ * `{"seq":7,"time":"2026-01-01T00:00:00.000Z","kind":"access",`, a seal with `{"seal":`, a header with `{"segment":`.
  */
 
 export const NEWLINE = 10;
-const SEQ_START = '{"seq":';
-const SEQ_MARK = Buffer.from(SEQ_START);
+/** The character after `{"se` tells records, seals and headers apart. */
+const TYPE_AT = 4;
+const TYPE_RECORD = 'q'.charCodeAt(0);
+const TYPE_SEAL = 'a'.charCodeAt(0);
+const SEQ_MARK = Buffer.from('{"seq":');
 const TIME_AFTER = ',"time":"'.length;
 const TIME_LENGTH = '2026-01-01T00:00:00.000Z'.length;
 const KIND_AFTER = TIME_AFTER + TIME_LENGTH + '","kind":"'.length;
+/** The second letter of `admin`; that of `access` and `outcome` is another. */
+const ADMIN_SECOND = 'd'.charCodeAt(0);
 const DIGIT_0 = 48;
 const DIGIT_9 = 57;
 const KINDS: Readonly<Record<string, LineKind>> = { ac: 'access', ou: 'outcome', ad: 'admin' };
@@ -17,26 +23,49 @@ export type LineKind = 'access' | 'outcome' | 'admin';
 /** The beginning of a record. */
 export interface LineHead {
   readonly seq: number;
-  /** RFC 3339 in UTC, always of the same length: texts that follow each other do so in time. */
+  /** RFC 3339 in UTC with milliseconds. All have the same length, so comparing texts compares times. */
   readonly time: string;
   readonly kind: LineKind;
 }
 
-/** Of the line that begins there; undefined: it is no record (but a header, a seal, or something that was changed). */
+/** The head of the record that begins at `start`; undefined: the line is no record, or was changed. */
 export function headOf(block: Buffer, start: number): LineHead | undefined {
-  const digits = seqEnd(block, start);
-  if (digits === undefined) return undefined;
-  const kind = KINDS[block.toString('latin1', digits + KIND_AFTER, digits + KIND_AFTER + 2)];
+  const mark = start + SEQ_MARK.length;
+  if (mark > block.length || block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, mark) !== 0) return undefined;
+  const end = seqEnd(block, start);
+  const kind = KINDS[block.toString('latin1', end + KIND_AFTER, end + KIND_AFTER + 2)];
   if (kind === undefined) return undefined;
-  const time = digits + TIME_AFTER;
-  return {
-    seq: Number(block.toString('latin1', start + SEQ_START.length, digits)),
-    time: block.toString('latin1', time, time + TIME_LENGTH),
-    kind,
-  };
+  const time = end + TIME_AFTER;
+  return { seq: seqOf(block, start, end), time: block.toString('latin1', time, time + TIME_LENGTH), kind };
 }
 
-/** The whole lines of a block, one after the other: where each begins, and where its line end is. */
+/** What a line looks like by one character; undefined: neither a record nor a seal. */
+export function lineType(block: Buffer, start: number): 'record' | 'seal' | undefined {
+  const type = block[start + TYPE_AT];
+  if (type === TYPE_RECORD) return 'record';
+  return type === TYPE_SEAL ? 'seal' : undefined;
+}
+
+/** Index after the last digit of the number of the record that begins at `start`. */
+export function seqEnd(block: Buffer, start: number): number {
+  let at = start + SEQ_MARK.length;
+  for (let digit = block[at] ?? 0; digit >= DIGIT_0 && digit <= DIGIT_9; digit = block[at] ?? 0) at += 1;
+  return at;
+}
+
+/** The number of the record that begins at `start`; `end`: its `seqEnd`. */
+export function seqOf(block: Buffer, start: number, end: number): number {
+  let seq = 0;
+  for (let at = start + SEQ_MARK.length; at < end; at += 1) seq = seq * 10 + (block[at] ?? 0) - DIGIT_0;
+  return seq;
+}
+
+/** True if the record whose `seqEnd` is `end` is an admin record. */
+export function isAdmin(block: Buffer, end: number): boolean {
+  return block[end + KIND_AFTER + 1] === ADMIN_SECOND;
+}
+
+/** The whole lines of a block in order: the index of each, and the index of its line end. */
 export function* linesOf(block: Buffer): Generator<readonly [start: number, end: number], void> {
   for (let start = 0; start < block.length; ) {
     const end = block.indexOf(NEWLINE, start);
@@ -46,13 +75,9 @@ export function* linesOf(block: Buffer): Generator<readonly [start: number, end:
   }
 }
 
-/** After the last digit of the number. */
-function seqEnd(block: Buffer, start: number): number | undefined {
-  const digits = start + SEQ_MARK.length;
-  if (digits > block.length || block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, digits) !== 0) {
-    return undefined;
-  }
-  let at = digits;
-  for (let digit = block[at] ?? 0; digit >= DIGIT_0 && digit <= DIGIT_9; digit = block[at] ?? 0) at += 1;
-  return at;
+/** How many line ends there are. */
+export function countLines(bytes: Buffer): number {
+  let count = 0;
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count += 1;
+  return count;
 }

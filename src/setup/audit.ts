@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
-import { objectionToFolder } from '../audit/segments/replica-folder.ts';
+import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';
@@ -21,9 +21,9 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
   const { keyFile, replica = replicaName(), ...options } = section;
   const findings: Finding[] = [];
   const folder = join(options.directory, replica);
-  const objection = await objectionToFolder(folder);
-  if (objection !== undefined) {
-    findings.push({ path: ['audit', 'directory'], message: `${folder} ${objection}` });
+  const issue = await folderIssue(folder);
+  if (issue !== undefined) {
+    findings.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
   try {
     const key = await readAuditKey(keyFile, reader);

@@ -1,22 +1,26 @@
-/** Turns of the event loop after which a batch goes at the latest. */
+import { callEach } from '../../base/report-error.ts';
+import type { Waiter } from '../audit.ts';
+import { tellRecorded } from './batch.ts';
+
+/** Turns of the event loop that a batch stays open at most. */
 const MOST_TURNS = 8;
 
-/** Waits for the end of this turn of the event loop, and, while each turn brings more, for that of the next. */
-export class Gathering {
+/** Ends a batch with the current turn of the event loop, or with a later one while each turn brings more. */
+export class BatchTimer {
   readonly #count: () => number;
   readonly #onEnd: () => void;
-  #underWay = false;
+  #running = false;
 
-  /** `count`: how many are gathered. */
+  /** `count`: how many the batch has by now. */
   constructor(count: () => number, onEnd: () => void) {
     this.#count = count;
     this.#onEnd = onEnd;
   }
 
-  /** Does nothing if it is under way. */
-  begin(): void {
-    if (this.#underWay) return;
-    this.#underWay = true;
+  /** Does nothing while it is running. */
+  start(): void {
+    if (this.#running) return;
+    this.#running = true;
     this.#wait(this.#count(), 1);
   }
 
@@ -27,8 +31,28 @@ export class Gathering {
         this.#wait(now, turn + 1);
         return;
       }
-      this.#underWay = false;
+      this.#running = false;
       this.#onEnd();
     });
+  }
+}
+
+/** Releases responses that wait for no file in batches: released one by one, they cost more CPU time. */
+export class ReleaseQueue {
+  #waiting: Waiter[] = [];
+  readonly #timer = new BatchTimer(
+    () => this.#waiting.length,
+    () => this.#release(),
+  );
+
+  add(waiter: Waiter): void {
+    this.#waiting.push(waiter);
+    this.#timer.start();
+  }
+
+  #release(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    callEach(waiting, tellRecorded);
   }
 }

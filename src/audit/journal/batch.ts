@@ -1,15 +1,22 @@
 import { reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
+import { LineBuffer } from '../line-buffer.ts';
 import { recordLine } from '../record.ts';
-import type { Batch } from './chain-writer.ts';
-import { Lines } from './lines.ts';
-import { Timestamp } from './timestamp.ts';
 
-/** Records that get their text at the latest when there are so many. */
+/** Records without text that are kept at most. */
 const MOST_ENTRIES = 64;
+const SECOND_MS = 1000;
 
 /** Stands in for a record whose text could not be made, so that no later record has to wait for it. */
 const FAILED = '"kind":"admin","event":"record-failed"}';
+
+/** Records that are written together under one seal. */
+export interface Batch {
+  readonly lines: LineBuffer;
+  /** Numbers of the first and the last record. */
+  readonly first: number;
+  readonly last: number;
+}
 
 export function tellRecorded(waiter: Waiter): void {
   waiter.recorded();
@@ -19,7 +26,7 @@ export function tellUnrecorded(waiter: Waiter): void {
   waiter.unrecorded();
 }
 
-/** A record that has its place in the log, but no text yet. */
+/** A record that has its number, but no text yet. */
 interface Entry {
   /** Unix milliseconds. */
   readonly at: number;
@@ -27,38 +34,36 @@ interface Entry {
   readonly waiter: Waiter | undefined;
 }
 
+export interface PendingDeps {
+  /** Called for each record that got its text; `at`: Unix milliseconds. */
+  readonly onRecord: (seq: number, at: number, record: string) => void;
+  /** Called for a waiter whose record's text could not be made. */
+  readonly onFailed: (waiter: Waiter) => void;
+}
+
 /**
- * Records with their numbers that no batch has yet. They get their text many at a time: one by one, among all else that
- * a request takes, that costs a third more.
+ * Numbered records that are in no batch yet. They get their text many at a time: one by one, interleaved with the rest
+ * of a request's work, it takes a third longer.
  */
 export class PendingRecords {
-  readonly #onRecord: (seq: number, at: number, record: string) => void;
+  readonly #deps: PendingDeps;
   readonly #entries: Entry[] = [];
   readonly #timestamp = new Timestamp();
-  #lines = new Lines();
+  #lines = new LineBuffer();
   /** For the next batch while one is being written. */
-  #spare = new Lines();
+  #spare = new LineBuffer();
   #first: number;
   #next: number;
   #waiters: Waiter[] = [];
-  readonly #onFailed: (waiter: Waiter) => void;
 
-  /**
-   * `first`: number of the first record. `onRecord` is told of each that got its text; `at` is Unix milliseconds.
-   * `onFailed` is told of a waiter whose record can have none.
-   */
-  constructor(
-    first: number,
-    onRecord: (seq: number, at: number, record: string) => void,
-    onFailed: (waiter: Waiter) => void,
-  ) {
-    this.#onFailed = onFailed;
+  /** `first`: number of the first record. */
+  constructor(first: number, deps: PendingDeps) {
+    this.#deps = deps;
     this.#first = first;
     this.#next = first;
-    this.#onRecord = onRecord;
   }
 
-  /** Number of the first of them, or, without any, of the next. */
+  /** Number of the first pending record, or, if there is none, of the next one. */
   get first(): number {
     return this.#first;
   }
@@ -67,12 +72,17 @@ export class PendingRecords {
     return this.#next === this.#first;
   }
 
-  /** Bytes of those that have their text. */
+  /** Bytes of the records that have their text. */
   get size(): number {
     return this.#lines.size;
   }
 
-  /** Adds a record, whose text is asked for later; gives its number. */
+  /** How many wait for one of the records. */
+  get waiting(): number {
+    return this.#waiters.length;
+  }
+
+  /** Adds a record, whose text is made later; returns its number. */
   add(text: () => string, waiter?: Waiter): number {
     const seq = this.#next;
     this.#next += 1;
@@ -82,19 +92,14 @@ export class PendingRecords {
     return seq;
   }
 
-  /** Who waits for one of them: how many, … */
-  get waiting(): number {
-    return this.#waiters.length;
-  }
-
-  /** … and which, to be told by the caller. */
+  /** Hands over the waiters, which the caller has to tell. */
   takeWaiters(): readonly Waiter[] {
     const waiters = this.#waiters;
     this.#waiters = [];
     return waiters;
   }
 
-  /** All of them as a batch, whose lines are to be given back. One at a time. */
+  /** All pending records as a batch. Its lines are to be given back before the next batch is taken. */
   take(): Batch {
     this.#render();
     const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1 };
@@ -103,8 +108,8 @@ export class PendingRecords {
     return batch;
   }
 
-  /** Takes back the lines of a batch that is done with. */
-  giveBack(lines: Lines): void {
+  /** Takes back the lines of a batch that was written. */
+  giveBack(lines: LineBuffer): void {
     lines.clear();
     this.#spare = lines;
   }
@@ -114,7 +119,7 @@ export class PendingRecords {
     for (const entry of this.#entries) {
       const record = this.#textOf(entry);
       this.#lines.add(recordLine(seq, this.#timestamp.of(entry.at), record));
-      this.#onRecord(seq, entry.at, record);
+      this.#deps.onRecord(seq, entry.at, record);
       seq += 1;
     }
     this.#entries.length = 0;
@@ -126,8 +131,30 @@ export class PendingRecords {
     } catch (error) {
       reportError(error);
       const at = waiter === undefined ? -1 : this.#waiters.indexOf(waiter);
-      for (const failed of at === -1 ? [] : this.#waiters.splice(at, 1)) this.#onFailed(failed);
+      for (const failed of at === -1 ? [] : this.#waiters.splice(at, 1)) this.#deps.onFailed(failed);
       return FAILED;
     }
+  }
+}
+
+/** Formats times as RFC 3339 in UTC with milliseconds. Date alone takes half as long as the rest of a record. */
+export class Timestamp {
+  #milliseconds = Number.NaN;
+  #second = Number.NaN;
+  /** The text up to the point before the milliseconds. */
+  #start = '';
+  #text = '';
+
+  /** `at`: Unix milliseconds. Fast if `at` is in the same second as before. */
+  of(at: number): string {
+    if (at === this.#milliseconds) return this.#text;
+    this.#milliseconds = at;
+    const second = Math.floor(at / SECOND_MS);
+    if (second !== this.#second) {
+      this.#second = second;
+      this.#start = new Date(at).toISOString().slice(0, -'000Z'.length);
+    }
+    this.#text = `${this.#start}${String(at % SECOND_MS).padStart(3, '0')}Z`;
+    return this.#text;
   }
 }

@@ -1,46 +1,39 @@
 import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
+import { countLines, NEWLINE } from '../line.ts';
 import { type Head, MOST_BATCH, type Seal, sealed, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
-import { type Lock, lockFolder } from '../segments/lock.ts';
 import { type Recovered, recover } from '../segments/recovery.ts';
-import { makeFolder } from '../segments/replica-folder.ts';
-import { errorCode, headerLine, segmentName, setAsideName } from '../segments/segment.ts';
+import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
+import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
 import { SegmentFile } from '../segments/segment-file.ts';
-import type { Lines } from './lines.ts';
+import type { Batch } from './batch.ts';
 
 const NOTHING = Buffer.alloc(0);
-const NEWLINE = 10;
 
 export interface ChainOptions {
-  /** Of this replica alone; made if it is not there. */
+  /** The folder of this replica alone; made if it does not exist. */
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
-  /** Whether records are to survive the machine. */
+  /** Whether records are to survive a crash of the machine. */
   readonly sync: boolean;
 }
 
-/** Lines of records, each with its end, and their numbers. */
-export interface Batch {
-  readonly lines: Lines;
-  readonly first: number;
-  readonly last: number;
-}
-
-/** Writes batches, each with its seal, into segments. One call at a time. */
+/** Writes batches, each with its seal, into segments. Its methods must not be called while a call is under way. */
 export class ChainWriter {
   readonly #options: ChainOptions;
   #lock: Lock;
   #file: SegmentFile | undefined;
-  /** What could not be written to, until there is a new one. */
+  /** The file that could not be written to, until there is a new one. */
   #broken: SegmentFile | undefined;
-  /** The segment that was begun last: its size without any record, and the seal before it. */
+  /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
   #opened = Date.now();
   #previous: string;
-  /** Up to where records were removed for their age: what the next header says. */
+  /** The last record that retention removed; the next header names it. */
   retired: RetiredEnd | undefined;
 
   private constructor(options: ChainOptions, lock: Lock, { previous, retired }: Recovered) {
@@ -51,8 +44,8 @@ export class ChainWriter {
   }
 
   /**
-   * Goes on where the process before ended; `recovered` says how that was.
-   * @throws Error that says what to do when another process writes here, or the folder cannot be used
+   * Opens the folder and continues the chain where the previous process ended; `recovered` says what was found.
+   * @throws Error if another process writes to the folder, or the folder cannot be used; it says what to do
    */
   static async open(options: ChainOptions): Promise<{ chain: ChainWriter; recovered: Recovered }> {
     const { folder } = options;
@@ -62,7 +55,7 @@ export class ChainWriter {
       const recovered = await recover(options);
       const chain = new ChainWriter(options, lock, recovered);
       if (recovered.file === undefined) await chain.#begin(recovered.nextSeq);
-      else await chain.#goOn(recovered.file, recovered.nextSeq);
+      else await chain.#continue(recovered.file, recovered.nextSeq);
       return { chain, recovered };
     } catch (error) {
       lock.release();
@@ -70,17 +63,17 @@ export class ChainWriter {
     }
   }
 
-  /** Whether there is a file to write to; else `reopen` has to make one. */
+  /** False: there is no file to write to until `reopen` has made one. */
   get writable(): boolean {
     return this.#file !== undefined;
   }
 
-  /** Bytes of the segment, and its age in milliseconds. */
+  /** Size of the segment in bytes, and its age in milliseconds. */
   get extent(): { readonly size: number; readonly age: number } {
     return { size: this.#file?.size ?? 0, age: Date.now() - this.#opened };
   }
 
-  /** Appends a batch; `done` gets its seal, or why it is not written. */
+  /** Appends a batch with its seal; `done` gets the new head of the chain, or the error. */
   write(batch: Batch, done: (error: Error | null, head?: Head) => void): void {
     const file = this.#file;
     if (file === undefined) {
@@ -91,7 +84,7 @@ export class ChainWriter {
     const { bytes, previous } = this.#sealed(batch);
     file.append(bytes, sync, (error) => {
       if (error !== null) {
-        this.#give(file);
+        this.#break(file);
         done(error);
         return;
       }
@@ -100,7 +93,7 @@ export class ChainWriter {
     });
   }
 
-  /** The lines with their seal, to be appended at once; of a large batch, in parts that have a seal each. */
+  /** The lines with their seal, to be appended in one write. A large batch is sealed in parts. */
   #sealed({ lines, first, last }: Batch): { readonly bytes: Buffer; readonly previous: string } {
     if (lines.size <= MOST_BATCH) {
       const seal = this.#seal({ first, last }, lines.bytes, this.#previous);
@@ -112,7 +105,7 @@ export class ChainWriter {
     for (let start = 0; start < lines.size; ) {
       const end = partEnd(lines.bytes, start);
       const part = lines.bytes.subarray(start, end);
-      const range = { first: next, last: next + linesIn(part) - 1 };
+      const range = { first: next, last: next + countLines(part) - 1 };
       const seal = this.#seal(range, part, previous);
       parts.push(part, Buffer.from(sealLine(seal)));
       previous = seal.hmac;
@@ -128,36 +121,39 @@ export class ChainWriter {
   }
 
   /** Closes the segment and begins the next, whose first record is `first`. */
-  async turnOver(first: number): Promise<void> {
+  async nextSegment(first: number): Promise<void> {
     const file = this.#file;
     if (file === undefined) return;
-    this.#give(file);
+    this.#break(file);
     await file.sync();
     await this.#begin(first);
     this.#broken = undefined;
     await file.close();
   }
 
-  /** Why the file is no longer what was written; undefined: it is. */
-  async objection(): Promise<string | undefined> {
+  /** What somebody else did to the file; undefined: nothing was found. */
+  async integrityError(): Promise<string | undefined> {
     const file = this.#file;
-    const reason = await file?.objection();
+    const reason = await file?.integrityError();
     return reason === undefined ? undefined : `${file?.path} ${reason}`;
   }
 
-  /** The file was changed by somebody else: it is not to be used any more. */
+  /** Stops writing to the file, which somebody else changed, and leaves it as it is. */
   abandon(): void {
     this.#file?.leaveAsItIs();
-    if (this.#file !== undefined) this.#give(this.#file);
+    if (this.#file !== undefined) this.#break(this.#file);
   }
 
-  /** Begins a segment after a failure; what comes first in it is `first`. Rejects while that is not possible. */
+  /**
+   * Begins a segment after a failure; its first record is `first`.
+   * @throws Error while that is not possible
+   */
   async reopen(first: number): Promise<void> {
     const { folder } = this.#options;
     const broken = this.#broken;
     await makeFolder(folder);
     if (broken !== undefined) await this.#takeBack(broken);
-    // A folder that was removed took its lock along.
+    // If the folder was removed, its lock was removed with it.
     this.#lock.release();
     this.#lock = lockFolder(folder);
     await this.#begin(first);
@@ -165,7 +161,7 @@ export class ChainWriter {
     await broken?.close();
   }
 
-  /** Lets go of the folder; what was written is durable then, if the disk allows. Nothing can be written afterwards. */
+  /** Makes the file durable, if the disk allows, and releases the folder. Nothing can be written afterwards. */
   async close(): Promise<void> {
     const file = this.#file;
     this.#file = undefined;
@@ -177,7 +173,7 @@ export class ChainWriter {
     }
   }
 
-  /** A segment without any record gives its name to the next one, so it leaves the chain. */
+  /** Removes a broken segment without records: the next one has the same name. Of another, removes the partial batch. */
   async #takeBack(broken: SegmentFile): Promise<void> {
     const begun = this.#begun;
     if (begun?.file !== broken || begun.size !== broken.size) return broken.takeBack();
@@ -186,19 +182,22 @@ export class ChainWriter {
     this.#previous = begun.previous;
   }
 
-  #give(file: SegmentFile): void {
+  #break(file: SegmentFile): void {
     this.#file = undefined;
     this.#broken = file;
   }
 
-  /** Goes on with a file. What this process appends begins with a seal: see `Seal`. */
-  async #goOn({ path, size }: { readonly path: string; readonly size: number }, next: number): Promise<void> {
+  /** Continues a file. The first line that a process appends is an opening seal: see `Seal`. */
+  async #continue(
+    { path, size }: { readonly path: string; readonly size: number },
+    next: number,
+  ): Promise<void> {
     const file = await SegmentFile.continue(path, size);
     try {
       await this.#appendOpening(file, NOTHING, next);
       this.#file = file;
     } catch {
-      // The disk takes nothing now: the next segment is begun when it does.
+      // Nothing can be written now; `reopen` begins the next segment when it can.
       this.#broken = file;
     }
   }
@@ -222,7 +221,7 @@ export class ChainWriter {
     this.#file = file;
   }
 
-  /** Appends the lines, and a seal that covers them and no record. */
+  /** Appends the lines with an opening seal, which covers them and no record. */
   async #appendOpening(file: SegmentFile, lines: Buffer, next: number): Promise<void> {
     const seal = this.#seal({ first: next, last: next - 1 }, lines, this.#previous);
     const bytes = Buffer.concat([lines, Buffer.from(sealLine(seal))]);
@@ -233,20 +232,14 @@ export class ChainWriter {
   }
 }
 
-/** Where a part of lines that gets a seal of its own ends: after whole lines, at least one. */
+/** The end of the next part of a large batch: whole lines, at least one. */
 function partEnd(lines: Buffer, start: number): number {
   if (lines.length - start <= MOST_BATCH) return lines.length;
   const end = lines.lastIndexOf(NEWLINE, start + MOST_BATCH - 1) + 1;
   return end > start ? end : lines.indexOf(NEWLINE, start) + 1;
 }
 
-function linesIn(bytes: Buffer): number {
-  let count = 0;
-  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count += 1;
-  return count;
-}
-
-/** What has the name already is nothing that the chain knows of, so it is kept beside it. */
+/** Creates a segment. An existing file of that name is not part of the chain, so it is set aside. */
 async function createSegment(path: string): Promise<SegmentFile> {
   try {
     return await SegmentFile.create(path);

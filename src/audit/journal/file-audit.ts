@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import type { Audit, AuditExternals, AuditOptions, Waiter } from '../audit.ts';
-import { type AuditKeys, auditKeys } from '../keys.ts';
+import type { Audit, AuditDeps, AuditOptions, RecentRecord, RecentRecords, Waiter } from '../audit.ts';
+import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
 import {
   type AccessFacts,
   type AdminDetails,
@@ -9,26 +9,27 @@ import {
   recordedTarget,
 } from '../record.ts';
 import { formatHead, type Head } from '../seal.ts';
-import type { Retired } from '../segments/archive.ts';
 import type { Recovered } from '../segments/recovery.ts';
-import { Upkeep } from '../segments/retention.ts';
+import { Retention, type Retired } from '../segments/retention.ts';
+import { ReleaseQueue } from './batch-timer.ts';
 import { ChainWriter } from './chain-writer.ts';
-import { Departure } from './departure.ts';
 import { Journal } from './journal.ts';
-import { Pseudonyms } from './pseudonyms.ts';
-import { RecentRecords } from './recent.ts';
 import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */
 const DEADLINE_MS = 1000;
-/** Between two heads in the log, in milliseconds. */
+/** Interval at which heads are logged, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
+/** Records that are kept for the console. */
+const RECENT_KEPT = 500;
+/** Records after which none is kept until the console reads again: strings that live long cost CPU time. */
+const UNREAD_AT_MOST = 5_000;
 
 /**
- * Opens the audit log of this process.
- * @throws Error that says what to do when another process writes there, or the directory cannot be used
+ * Opens the audit log of this process, and recovers it if the previous process was killed.
+ * @throws Error if another process writes to the folder, or the folder cannot be used; it says what to do
  */
-export async function openAudit(options: AuditOptions, externals: AuditExternals): Promise<Audit> {
+export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise<Audit> {
   const { directory, replica, durability } = options;
   const keys = auditKeys(options.key);
   const folder = join(directory, replica);
@@ -38,12 +39,12 @@ export async function openAudit(options: AuditOptions, externals: AuditExternals
     keys,
     sync: durability === 'fsync',
   });
-  const audit = new FileAudit(options, { chain, recovered, folder, keys }, externals);
+  const audit = new FileAudit(options, { ...deps, chain, recovered, folder, keys });
   await audit.recoveryRecorded;
   return audit;
 }
 
-interface Parts {
+interface FileAuditDeps extends AuditDeps {
   readonly chain: ChainWriter;
   readonly recovered: Recovered;
   readonly folder: string;
@@ -52,21 +53,20 @@ interface Parts {
 
 class FileAudit implements Audit {
   readonly #options: AuditOptions;
-  readonly #externals: AuditExternals;
+  readonly #deps: FileAuditDeps;
   readonly #journal: Journal;
-  readonly #chain: ChainWriter;
-  readonly #keys: AuditKeys;
+  /** Names of the parameters that are recorded with their values. */
   #byValue: ReadonlySet<string> = new Set();
   readonly #text: RecordText;
   #pseudonyms: Pseudonyms | undefined;
   /**
-   * Resolves when the log says what its start found, or cannot be written. A process that is killed before that would
-   * leave lines of a stranger beside the log, and nothing sealed that tells of them.
+   * Resolves when the findings of the recovery are written, or cannot be. If the process were killed before that, what
+   * it set aside would be named under no seal.
    */
   readonly recoveryRecorded: Promise<unknown>;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
-  readonly #upkeep: Upkeep;
-  readonly #departure = new Departure();
+  readonly #retention: Retention;
+  readonly #releaseQueue = new ReleaseQueue();
   #closed = false;
   #head: Head | undefined;
   #headLogged = 0;
@@ -74,41 +74,40 @@ class FileAudit implements Audit {
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
   readonly enabled = true;
   readonly counts = { records: 0, failures: 0 };
-  readonly recent = new RecentRecords();
-  readonly damage: string | undefined;
+  readonly recent = new RecordRing();
+  readonly integrityError: string | undefined;
 
-  constructor(options: AuditOptions, { chain, recovered, folder, keys }: Parts, externals: AuditExternals) {
+  constructor(options: AuditOptions, deps: FileAuditDeps) {
+    const { chain, recovered, folder, keys, log } = deps;
     this.#options = options;
-    this.#externals = externals;
-    this.#chain = chain;
+    this.#deps = deps;
     this.#text = new RecordText(options.replica);
-    this.#keys = keys;
     this.configure(options);
     this.#journal = new Journal(
-      chain,
-      recovered.nextSeq,
-      { deadlineMs: DEADLINE_MS, segment: options.segment },
+      { nextSeq: recovered.nextSeq, deadlineMs: DEADLINE_MS, segment: options.segment },
       {
+        chain,
         onState: (reason) => this.#onState(reason),
         onSeal: (head) => this.#onSeal(head),
         onRecord: (seq, at, record) => this.recent.add(seq, at, record),
         onUnrecorded: (count) => this.#countUnrecorded(count),
-        onClosed: () => this.#upkeep.begin(),
+        onClosed: () => this.#retention.start(),
       },
     );
-    this.#upkeep = new Upkeep({
-      archive: { folder, replica: options.replica, keys },
-      keep: options.segment.keep,
-      log: externals.log,
-      retired: () => chain.retired,
-      onRetire: (retired) => this.#retire(retired),
-      onFailure: () => {
-        this.counts.failures += 1;
+    this.#retention = new Retention(
+      { folder, replica: options.replica, keys, keep: options.segment.keep },
+      {
+        log,
+        retired: () => chain.retired,
+        onRetire: (retired) => this.#retire(retired),
+        onFailure: () => {
+          this.counts.failures += 1;
+        },
       },
-    });
-    this.damage = damageOf(recovered);
+    );
+    this.integrityError = integrityErrorOf(recovered);
     this.recoveryRecorded = this.#recordRecovery(recovered);
-    this.#upkeep.begin();
+    this.#retention.start();
   }
 
   get failing(): string | undefined {
@@ -116,7 +115,7 @@ class FileAudit implements Audit {
   }
 
   get sink() {
-    return this.#externals.sink;
+    return this.#deps.sink;
   }
 
   get refusing(): boolean {
@@ -127,7 +126,7 @@ class FileAudit implements Audit {
     const { durability, onFailure } = this.#options;
     const text = (): string => this.#accessText(facts);
     if (durability === 'async') {
-      this.#departure.add(waiter);
+      this.#releaseQueue.add(waiter);
       return this.#append(text);
     }
     return this.#append(text, onFailure === 'refuse' ? waiter : lenient(waiter));
@@ -150,18 +149,18 @@ class FileAudit implements Audit {
   admin(event: string, details: AdminDetails): void {
     const record = this.#text.admin(event, details);
     this.#append(() => record);
-    this.#journal.hurry();
+    this.#journal.writeSoon();
   }
 
   async close(event?: 'stop'): Promise<void> {
-    this.#upkeep.stop();
+    this.#retention.stop();
     this.#refusals.flush();
-    await this.#upkeep.idle;
+    await this.#retention.idle;
     if (event !== undefined) this.admin(event, {});
     this.#closed = true;
     await this.#journal.close();
-    await this.#externals.sink?.close();
-    await this.#upkeep.idle;
+    await this.#deps.sink?.close();
+    await this.#retention.idle;
     this.#logHead();
   }
 
@@ -169,7 +168,7 @@ class FileAudit implements Audit {
     if (options === undefined) return;
     this.#byValue = new Set(options.parameters);
     if (!options.pseudonymise.includes('address')) this.#pseudonyms = undefined;
-    else this.#pseudonyms ??= new Pseudonyms(this.#keys);
+    else this.#pseudonyms ??= new Pseudonyms(this.#deps.keys);
   }
 
   #accessText(facts: AccessFacts): string {
@@ -198,7 +197,7 @@ class FileAudit implements Audit {
   }
 
   #onState(reason: string | undefined): void {
-    const { log } = this.#externals;
+    const { log } = this.#deps;
     if (reason === undefined) {
       if (this.#outage !== undefined) this.#resumed(this.#outage);
       this.#outage = undefined;
@@ -216,32 +215,32 @@ class FileAudit implements Audit {
   #resumed({ reason, since }: { readonly reason: string; readonly since: number }): void {
     const details = { reason, milliseconds: Math.round(performance.now() - since), ...this.#missing };
     Object.assign(this.#missing, { refused: 0, unrecorded: 0, lost: 0 });
-    this.#externals.log.info(details, 'the audit log can be written again');
+    this.#deps.log.info(details, 'the audit log can be written again');
     this.admin('audit-resumed', details);
   }
 
   #onSeal(head: Head): void {
     this.#head = head;
-    this.#externals.sink?.sealed(head);
+    this.#deps.sink?.sealed(head);
     const now = performance.now();
     if (this.#headLogged !== 0 && now - this.#headLogged < HEAD_EVERY_MS) return;
     this.#headLogged = now;
     this.#logHead();
   }
 
-  /** Kept with the log, it shows later that the end of the audit log was cut off. */
+  /** Logs the head: kept elsewhere, it later shows that the end of the audit log was cut off. */
   #logHead(): void {
-    if (this.#head !== undefined) this.#externals.log.info({ head: formatHead(this.#head) }, 'audit log');
+    if (this.#head !== undefined) this.#deps.log.info({ head: formatHead(this.#head) }, 'audit log');
   }
 
   #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {
-    const { log } = this.#externals;
+    const { log } = this.#deps;
     const written: Promise<boolean>[] = [];
     if (damaged !== undefined) {
-      const { segment, fault } = damaged;
-      const details = { segment, line: fault.line, fault: fault.message };
+      const { segment, error } = damaged;
+      const details = { segment, line: error.line, fault: error.message };
       written.push(this.#adminWritten('segment-damaged', details));
-      log.error({ segment, ...fault }, 'the audit log was changed: run audit verify');
+      log.error({ segment, ...error }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
       log.info(
@@ -257,7 +256,7 @@ class FileAudit implements Audit {
     return Promise.all(written);
   }
 
-  /** Resolves to whether the record is in the file. */
+  /** Resolves to true when the record is in the file, to false when it cannot be written now. */
   #adminWritten(event: string, details: AdminDetails, onRecorded?: () => void): Promise<boolean> {
     return new Promise((resolve) => {
       const recorded = (): void => {
@@ -272,20 +271,45 @@ class FileAudit implements Audit {
   #retire(retired: Retired): Promise<boolean> {
     const { last, hmac } = retired;
     return this.#adminWritten('segment-retired', { ...retired }, () => {
-      this.#chain.retired = { last, hmac };
+      this.#deps.chain.retired = { last, hmac };
     });
   }
 }
 
-/** Goes on whether there is a record or not. */
+/** A waiter that goes on with or without a record. */
 function lenient(waiter: Waiter): Waiter {
   const goOn = (): void => waiter.recorded();
   return { recorded: goOn, unrecorded: goOn };
 }
 
-function damageOf({ damaged, setAside }: Recovered): string | undefined {
+function integrityErrorOf({ damaged, setAside }: Recovered): string | undefined {
   if (damaged !== undefined)
-    return `${damaged.segment}, line ${damaged.fault.line}: ${damaged.fault.message}`;
+    return `${damaged.segment}, line ${damaged.error.line}: ${damaged.error.message}`;
   const foreign = setAside.find(({ afterStop }) => afterStop);
   return foreign && `${foreign.segment}, line ${foreign.line}: was written after the process had stopped`;
+}
+
+/** The last records in memory that does not grow, kept as long as they are read now and then. */
+export class RecordRing implements RecentRecords {
+  readonly #kept: RecentRecord[] = [];
+  #count = 0;
+  #unread = 0;
+
+  add(seq: number, at: number, record: string): void {
+    if (this.#unread >= UNREAD_AT_MOST) return;
+    this.#unread += 1;
+    if (this.#unread === UNREAD_AT_MOST) this.#kept.length = 0;
+    else this.#kept[this.#count % RECENT_KEPT] = { seq, at, record };
+    this.#count += 1;
+  }
+
+  since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number } {
+    this.#unread = 0;
+    const records: RecentRecord[] = [];
+    for (let at = Math.max(position, this.#count - RECENT_KEPT); at < this.#count; at += 1) {
+      const record = this.#kept[at % RECENT_KEPT];
+      if (record !== undefined) records.push(record);
+    }
+    return { records, position: this.#count };
+  }
 }

@@ -1,70 +1,76 @@
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
 import type { Head } from '../seal.ts';
-import { PendingRecords, tellRecorded, tellUnrecorded } from './batch.ts';
-import { Gathering } from './batch-timer.ts';
-import type { Batch, ChainWriter } from './chain-writer.ts';
+import { type Batch, PendingRecords, tellRecorded, tellUnrecorded } from './batch.ts';
+import { BatchTimer } from './batch-timer.ts';
+import type { ChainWriter } from './chain-writer.ts';
 
-/** How often the journal looks after itself, in milliseconds: deadlines, what became of its file, late records. */
+/** Interval of the checks for deadlines, the state of the file, and records that nobody waits for, in milliseconds. */
 const TICK_MS = 100;
-/** Bytes of a batch that is written although nobody waits for it. */
+/** Bytes of pending records that are written although nobody waits for them. */
 const LARGE = 32 * 1024;
-/** What is kept while nothing can be written, in bytes. */
+/** Bytes that are kept while nothing can be written. */
 const BACKLOG = 16 * 1024 * 1024;
 
 export interface JournalOptions {
+  /** Number of the first record to come. */
+  readonly nextSeq: number;
   /** How long a record may take to be written, in milliseconds. */
   readonly deadlineMs: number;
-  /** Bytes and milliseconds after which a new file is begun. */
+  /** Bytes and milliseconds after which a new segment is begun. */
   readonly segment: { readonly size: number; readonly age: number };
 }
 
-export interface JournalEvents {
-  /** Nothing can be written, for this reason; undefined: it can again. */
+export interface JournalDeps {
+  readonly chain: ChainWriter;
+  /** Called with the reason when nothing can be written; with undefined when it can be again. */
   readonly onState: (reason: string | undefined) => void;
-  /** A batch is in the file. */
+  /** Called when a batch is in the file. */
   readonly onSeal: (head: Head) => void;
-  /** A record got its text; `at`: Unix milliseconds. */
+  /** Called when a record got its text; `at`: Unix milliseconds. */
   readonly onRecord: (seq: number, at: number, record: string) => void;
-  /** So many were told that their records are not written. */
+  /** Called with the number of waiters that were told that their records are not written. */
   readonly onUnrecorded: (count: number) => void;
-  /** A segment was closed. */
+  /** Called when a segment was closed. */
   readonly onClosed: () => void;
 }
 
-interface Flight {
+/** A batch that is being written, or that is to be written again. */
+interface InFlight {
   readonly batch: Batch;
-  /** When the first of its waiters came. */
+  /** When its first waiter came. */
   readonly since: number;
   waiters: readonly Waiter[];
 }
 
 /**
- * One process's records on their way into its files. What comes together, or while a batch is being written, is one
- * batch with one seal. A batch that could not be written is written again until it is.
+ * The records of one process on their way into its files. Records that come together, or while a batch is being
+ * written, form one batch with one seal. A batch that could not be written is written again until it is.
  */
 export class Journal {
-  readonly #chain: ChainWriter;
   readonly #options: JournalOptions;
-  readonly #events: JournalEvents;
+  readonly #deps: JournalDeps;
+  readonly #chain: ChainWriter;
   readonly #timer: NodeJS.Timeout;
   readonly #pending: PendingRecords;
+  readonly #batchTimer: BatchTimer;
   #since = 0;
-  readonly #gathering: Gathering;
-  #flight: Flight | undefined;
+  #inFlight: InFlight | undefined;
   #state: string | undefined;
-  /** A segment is being begun. */
+  /** Settles when the segment that is being begun is there, or could not be begun. */
   #opening: Promise<void> | undefined;
   #checking = false;
   #closing: (() => void) | undefined;
 
-  /** `nextSeq`: number of the first record to come. */
-  constructor(chain: ChainWriter, nextSeq: number, options: JournalOptions, events: JournalEvents) {
-    this.#chain = chain;
-    this.#pending = new PendingRecords(nextSeq, events.onRecord, (waiter) => this.#tellUnrecorded([waiter]));
+  constructor(options: JournalOptions, deps: JournalDeps) {
     this.#options = options;
-    this.#events = events;
-    this.#gathering = new Gathering(
+    this.#deps = deps;
+    this.#chain = deps.chain;
+    this.#pending = new PendingRecords(options.nextSeq, {
+      onRecord: deps.onRecord,
+      onFailed: (waiter) => this.#tellUnrecorded([waiter]),
+    });
+    this.#batchTimer = new BatchTimer(
       () => this.#pending.waiting,
       () => this.#flush(),
     );
@@ -76,12 +82,12 @@ export class Journal {
     return this.#state;
   }
 
-  /** Whether so much waits to be written that no more should be kept. */
+  /** True if the backlog is full: no more records are to be added. */
   get full(): boolean {
-    return this.#pending.size + (this.#flight?.batch.lines.size ?? 0) >= BACKLOG;
+    return this.#pending.size + (this.#inFlight?.batch.lines.size ?? 0) >= BACKLOG;
   }
 
-  /** Adds a record, whose text may be asked for later; gives its number. Without a waiter it is in no hurry. */
+  /** Adds a record, whose text is made later; returns its number. A record without a waiter may be written late. */
   append(text: () => string, waiter?: Waiter): number {
     if (waiter !== undefined && this.#pending.waiting === 0) this.#since = performance.now();
     const seq = this.#pending.add(text, waiter);
@@ -94,45 +100,45 @@ export class Journal {
     return seq;
   }
 
-  /** What was added is to be written now and not with the next batch. */
-  hurry(): void {
+  /** Writes pending records without waiting for the next tick. */
+  writeSoon(): void {
     if (!this.#pending.isEmpty) this.#schedule();
   }
 
-  /** Writes what is left, if it can be, and lets go of the folder. */
+  /** Writes the records that are left, if that is possible, and releases the folder. */
   async close(): Promise<void> {
     await this.#opening;
-    if (!this.#pending.isEmpty || this.#flight !== undefined) {
+    if (!this.#pending.isEmpty || this.#inFlight !== undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
-        if (this.#flight === undefined && this.#state !== undefined) resolve();
+        if (this.#inFlight === undefined && this.#state !== undefined) resolve();
         else this.#flush();
       });
     }
     clearInterval(this.#timer);
     await this.#opening;
-    // A write that hangs would hold the end of the process, too.
-    if (this.#flight === undefined) await this.#chain.close();
+    // A write that hangs would block the end of the process, too.
+    if (this.#inFlight === undefined) await this.#chain.close();
   }
 
   #schedule(): void {
-    if (this.#flight === undefined) this.#gathering.begin();
+    if (this.#inFlight === undefined) this.#batchTimer.start();
   }
 
   #flush(): void {
-    const busy = this.#flight !== undefined || this.#opening !== undefined;
+    const busy = this.#inFlight !== undefined || this.#opening !== undefined;
     if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
     const since = this.#pending.waiting > 0 ? this.#since : performance.now();
     const batch = this.#pending.take();
-    this.#flight = { batch, since, waiters: this.#pending.takeWaiters() };
-    this.#write(this.#flight);
+    this.#inFlight = { batch, since, waiters: this.#pending.takeWaiters() };
+    this.#write(this.#inFlight);
   }
 
-  #write(flight: Flight): void {
+  #write(inFlight: InFlight): void {
     try {
-      this.#chain.write(flight.batch, (error, head) => {
+      this.#chain.write(inFlight.batch, (error, head) => {
         if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
-        else this.#written(flight, head);
+        else this.#written(inFlight, head);
       });
     } catch (error) {
       // Nothing of the batch is in the file: it is written again, to another one.
@@ -142,26 +148,26 @@ export class Journal {
     }
   }
 
-  #written(flight: Flight, head: Head): void {
-    this.#flight = undefined;
-    this.#pending.giveBack(flight.batch.lines);
+  #written(inFlight: InFlight, head: Head): void {
+    this.#inFlight = undefined;
+    this.#pending.giveBack(inFlight.batch.lines);
     this.#enter(undefined);
-    callEach(flight.waiters, tellRecorded);
-    isolate(() => this.#events.onSeal(head));
+    callEach(inFlight.waiters, tellRecorded);
+    isolate(() => this.#deps.onSeal(head));
     const { size, age } = this.#chain.extent;
     const { segment } = this.#options;
-    if (size >= segment.size || age >= segment.age) void this.#turnOver();
+    if (size >= segment.size || age >= segment.age) void this.#nextSegment();
     else if (this.#closing !== undefined) this.#flush();
     else if (this.#pending.waiting > 0) this.#schedule();
     this.#settle();
   }
 
-  async #turnOver(): Promise<void> {
-    await this.#open(() => this.#chain.turnOver(this.#pending.first));
-    if (this.#chain.writable) isolate(() => this.#events.onClosed());
+  async #nextSegment(): Promise<void> {
+    await this.#open(() => this.#chain.nextSegment(this.#pending.first));
+    if (this.#chain.writable) isolate(() => this.#deps.onClosed());
   }
 
-  /** Runs what begins a segment, and then writes what waits for it. */
+  /** Begins a segment by `begin`, then writes the batch or records that wait for it. */
   async #open(begin: () => Promise<void>): Promise<void> {
     if (this.#opening !== undefined) return;
     this.#opening = begin().then(
@@ -171,7 +177,7 @@ export class Journal {
     await this.#opening;
     this.#opening = undefined;
     if (!this.#chain.writable) return;
-    if (this.#flight !== undefined) this.#write(this.#flight);
+    if (this.#inFlight !== undefined) this.#write(this.#inFlight);
     else if (!this.#pending.isEmpty) this.#flush();
     else this.#enter(undefined);
   }
@@ -185,30 +191,30 @@ export class Journal {
   #enter(state: string | undefined): void {
     if (state === this.#state) return;
     this.#state = state;
-    isolate(() => this.#events.onState(state));
+    isolate(() => this.#deps.onState(state));
   }
 
-  /** Tells everybody who waits that it was in vain. The records stay, to be written later. */
+  /** Tells all waiters that their records are not written. The records stay, to be written later. */
   #giveUp(): void {
-    const waiters = [...(this.#flight?.waiters ?? []), ...this.#pending.takeWaiters()];
-    if (this.#flight !== undefined) this.#flight.waiters = [];
+    const waiters = [...(this.#inFlight?.waiters ?? []), ...this.#pending.takeWaiters()];
+    if (this.#inFlight !== undefined) this.#inFlight.waiters = [];
     this.#tellUnrecorded(waiters);
   }
 
   #tellUnrecorded(waiters: readonly Waiter[]): void {
     if (waiters.length === 0) return;
-    isolate(() => this.#events.onUnrecorded(waiters.length));
+    isolate(() => this.#deps.onUnrecorded(waiters.length));
     callEach(waiters, tellUnrecorded);
   }
 
   /** Lets `close` go on when everything is written, or nothing can be. */
   #settle(): void {
-    const done = this.#pending.isEmpty && this.#flight === undefined;
+    const done = this.#pending.isEmpty && this.#inFlight === undefined;
     if (done || this.#state !== undefined) this.#closing?.();
   }
 
   #tick(): void {
-    const waiting = this.#flight ?? (this.#pending.waiting > 0 ? { since: this.#since } : undefined);
+    const waiting = this.#inFlight ?? (this.#pending.waiting > 0 ? { since: this.#since } : undefined);
     const { deadlineMs } = this.#options;
     if (
       waiting !== undefined &&
@@ -217,11 +223,11 @@ export class Journal {
     ) {
       this.#fail(`the disk did not answer within ${deadlineMs} ms`);
     }
-    // The new file can be written to a little before that is done; the flight must not be written twice.
+    // A new segment is writable shortly before `#opening` settles; the batch must not be written twice.
     if (this.#opening !== undefined) return;
     if (!this.#chain.writable)
-      void this.#open(() => this.#chain.reopen(this.#flight?.batch.first ?? this.#pending.first));
-    else if (this.#flight === undefined) {
+      void this.#open(() => this.#chain.reopen(this.#inFlight?.batch.first ?? this.#pending.first));
+    else if (this.#inFlight === undefined) {
       this.#flush();
       void this.#check();
     }
@@ -230,10 +236,10 @@ export class Journal {
   async #check(): Promise<void> {
     if (this.#checking) return;
     this.#checking = true;
-    const objection = await this.#chain.objection().catch((error: Error) => error.message);
+    const integrityError = await this.#chain.integrityError().catch((error: Error) => error.message);
     this.#checking = false;
-    if (objection === undefined || this.#flight !== undefined || !this.#chain.writable) return;
+    if (integrityError === undefined || this.#inFlight !== undefined || !this.#chain.writable) return;
     this.#chain.abandon();
-    this.#fail(objection);
+    this.#fail(integrityError);
   }
 }

@@ -1,7 +1,8 @@
 import { type FileHandle, lstat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { errorCode } from '../../base/error-code.ts';
 import { NEWLINE } from '../line.ts';
-import { errorCode, type Segment, segmentsIn } from '../segments/segment.ts';
+import { type Segment, segmentsIn } from '../segments/segment.ts';
 import { LONGEST_LINE, openRegular, readBlocks } from '../segments/segment-reader.ts';
 
 const CHUNK_BYTES = 256 * 1024;

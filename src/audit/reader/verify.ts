@@ -3,46 +3,51 @@ import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditKeys } from '../keys.ts';
 import { GENESIS, type Head } from '../seal.ts';
-import { parseRetirement, type Retirement } from '../segments/admin-records.ts';
-import { type ChainState, ChainWalk } from '../segments/chain-walk.ts';
-import { digestOf, parseSetAside, type SetAside } from '../segments/recovery.ts';
+import {
+  parseRetirement,
+  parseSetAside,
+  type RetiredEnd,
+  type Retirement,
+  type SetAside,
+} from '../segments/admin-records.ts';
+import { type ChainState, ChainWalk, type IntegrityError, walkFile } from '../segments/chain-walk.ts';
+import { digestOf } from '../segments/recovery.ts';
 import { isSetAside, isStray, replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
-import { readBlocks } from '../segments/segment-reader.ts';
 
-/** Something that cannot be as the gateway wrote it. */
-export interface Alteration {
+/** An integrity error and its place. */
+export interface Alteration extends IntegrityError {
   readonly replica: string;
-  /** Name of the file; empty: it is about the replica's log as a whole. */
+  /** Name of the file; empty: the error is about the replica's log as a whole. */
   readonly segment: string;
-  /** From 1; 0: it is about the file as a whole. */
+  /** From 1; 0: the error is about the file as a whole. */
   readonly line: number;
-  readonly message: string;
 }
 
 export interface Verified {
   readonly alterations: readonly Alteration[];
-  /** What is no fault and should be known. */
+  /** Findings that are no integrity errors. */
   readonly notes: readonly string[];
   readonly segments: number;
   readonly records: number;
   readonly seals: number;
-  /** The ends of the chains: what to give as `heads` next time. */
+  /** The ends of the chains, to be given as `heads` next time. */
   readonly heads: readonly Head[];
 }
 
 export interface VerifyOptions {
   readonly directory: string;
-  /** Every key that sealed something. */
+  /** Every key that sealed a part of the log. */
   readonly keys: readonly AuditKeys[];
-  /** Ends of chains that were kept elsewhere: a log that stops before one of them was cut. */
+  /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
-  /** Told of the bytes that were looked at, uncompressed. */
+  /** Called with the number of bytes of each block that was read, uncompressed. */
   readonly onBytes: (count: number) => void;
 }
 
 /**
- * Follows the chain of every replica from end to end. Memory stays flat however large the log is.
- * @throws Error when a file cannot be read
+ * Follows the chain of every replica from end to end. Memory use does not depend on the size of the log. A segment that
+ * cannot be read is an alteration.
+ * @throws Error if a directory cannot be read
  */
 export async function verify(options: VerifyOptions): Promise<Verified> {
   const { directory, heads } = options;
@@ -68,12 +73,6 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
   };
 }
 
-/** Where the records that are left may begin, as a seal says; `last` 0: with the first one. */
-interface Start {
-  readonly last: number;
-  readonly hmac: string;
-}
-
 class ReplicaCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
@@ -81,8 +80,9 @@ class ReplicaCheck {
   readonly #notes: string[] = [];
   readonly #heads: Head[];
   readonly #seen = new Set<string>();
-  readonly #starts: Start[] = [{ last: 0, hmac: GENESIS }];
-  /** What was set aside, by the name of its file, as a seal says. */
+  /** Ends of retired segments, from records under a seal: the log may begin after any of them. */
+  readonly #starts: RetiredEnd[] = [{ last: 0, hmac: GENESIS }];
+  /** From records under a seal, by the name of the file. */
   readonly #aside = new Map<string, SetAside>();
   #state: ChainState | undefined;
   #stopped = false;
@@ -116,8 +116,13 @@ class ReplicaCheck {
 
   async #check(folder: string, segment: Segment, newest: boolean): Promise<void> {
     const { name, first } = segment;
-    const walk = new ChainWalk(this.#options.keys, { replica: this.#replica, first }, this.#state, {
-      onFault: ({ line, message }) => this.#alter(name, line, message),
+    const { keys, onBytes } = this.#options;
+    const walk = new ChainWalk({
+      keys,
+      replica: this.#replica,
+      first,
+      before: this.#state,
+      onError: ({ line, message }) => this.#alter(name, line, message),
       onSeal: ({ last, hmac }) => {
         this.#end = { replica: this.#replica, seq: last, hmac };
         if (this.#heads.some(({ seq }) => seq === last)) this.#seen.add(`${last}:${hmac}`);
@@ -126,11 +131,7 @@ class ReplicaCheck {
     });
     let torn = 0;
     try {
-      for await (const { bytes, whole } of readBlocks(join(folder, name))) {
-        this.#options.onBytes(bytes.length);
-        if (!whole) torn = bytes.length;
-        else if (!walk.walk(bytes)) break;
-      }
+      torn = await walkFile(walk, join(folder, name), onBytes);
     } catch (error) {
       const reason = isNativeError(error) ? error.message : String(error);
       this.#alter(name, walk.lines + 1, `cannot be read from here on: ${reason}`);
@@ -147,7 +148,7 @@ class ReplicaCheck {
     if (walk.seals > 0) this.#stopped = walk.stopped;
   }
 
-  /** Of a gateway that is running, or was killed, the newest segment may end anywhere; of one that stopped it may not. */
+  /** The newest segment may end anywhere while the gateway runs, or if it was killed, but not if it stopped. */
   #checkEnd(name: string, walk: ChainWalk, torn: number, newest: boolean): void {
     const { unsealed, unsealedLine } = walk;
     const stopped = walk.seals > 0 ? walk.stopped : this.#stopped;
@@ -208,7 +209,7 @@ class ReplicaCheck {
     }
   }
 
-  /** Whether it is sealed that nothing is missing before the oldest record but what was retired. */
+  /** True if every record before the oldest one was retired, as a seal says. */
   #checkStart(first: Segment | undefined): boolean {
     if (first === undefined || this.#start === undefined) return true;
     const { previous, nextSeq } = this.#start;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Where the records that are left begin: the last one that was removed for its age, and the seal that it had. */
+/** The last record that retention removed, and the `hmac` of its seal: the records that are left begin after it. */
 export interface RetiredEnd {
   readonly last: number;
   readonly hmac: string;
@@ -11,32 +11,70 @@ const retirement = z.object({
   /** Number of its own record. */
   seq: z.int(),
   segment: z.string(),
-  /** Numbers of its first and last record, and `hmac` of the seals before its first and at its end. */
+  /** Numbers of the first and last record of the segment, and `hmac` of the seals before its first and at its end. */
   first: z.int().optional(),
   previous: z.string().optional(),
   last: z.int(),
   hmac: z.string(),
-  /** What was wrong with it when it was removed. */
+  /** The integrity error that the segment had when it was removed. */
   altered: z.string().optional(),
-  /** Id of a key that the gateway had no more, so that it could not check the segment. */
+  /** Id of a key that the gateway no longer had, so that it could not check the segment. */
   unchecked: z.string().optional(),
-  /** Numbers of records before it that had gone without having been retired. */
+  /** Numbers of records before the segment that were missing without having been retired. */
   missingFrom: z.int().optional(),
   missingTo: z.int().optional(),
 });
 
 /**
  * The admin record `segment-retired`, written before a segment is removed for its age. It counts under a seal only.
- * Earlier versions wrote `segment`, `last` and `hmac` alone: such a one vouches for where the log begins, and for
- * everything since the one before it.
+ * Earlier versions wrote `segment`, `last` and `hmac` alone: such a record vouches for where the log begins, and for
+ * everything since the previous one.
  */
 export type Retirement = z.infer<typeof retirement>;
 
-/** Undefined: the line is no such record. */
+const setAside = z.object({
+  event: z.literal('recovered'),
+  segment: z.string(),
+  /** Number of its first line in the segment. */
+  line: z.int(),
+  /** Whole lines; and all bytes. */
+  lines: z.int(),
+  bytes: z.int(),
+  /** Name of the file beside the segment, and the SHA-256 of its content, base64url; empty: it was not read. */
+  file: z.string(),
+  sha256: z.string(),
+  /** True: the previous process had stopped before these lines, so no gateway wrote them. */
+  afterStop: z.boolean(),
+});
+
+/** What a start found under no seal: it is in a file of its own, and no part of the log. */
+export type SetAside = Omit<z.infer<typeof setAside>, 'event'>;
+
+const stop = z.object({ event: z.literal('stop') });
+
+/** The record as `segment-retired`; undefined: it is none. */
 export function parseRetirement(line: string): Retirement | undefined {
-  if (!line.includes('"event":"segment-retired"')) return undefined;
+  return parse('segment-retired', retirement, line);
+}
+
+/** The record as `recovered`; undefined: it is none, or one of an earlier version. */
+export function parseSetAside(line: string): SetAside | undefined {
+  const record = parse('recovered', setAside, line);
+  if (record === undefined) return undefined;
+  const { event: _event, ...aside } = record;
+  return aside;
+}
+
+/** True if the record says that the process stopped. */
+export function isStop(line: string): boolean {
+  return parse('stop', stop, line) !== undefined;
+}
+
+function parse<T>(event: string, schema: z.ZodType<T>, line: string): T | undefined {
+  // Parsing every line as JSON would take most of the time of a verification.
+  if (!line.includes(`"event":"${event}"`)) return undefined;
   try {
-    return retirement.safeParse(JSON.parse(line)).data;
+    return schema.safeParse(JSON.parse(line)).data;
   } catch {
     return undefined;
   }

@@ -1,63 +1,31 @@
 import { createHash } from 'node:crypto';
 import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
-import { z } from 'zod';
 import type { AuditKeys } from '../keys.ts';
+import { countLines } from '../line.ts';
 import { GENESIS, LARGEST_BATCH } from '../seal.ts';
-import { parseRetirement, type RetiredEnd } from './admin-records.ts';
-import { type ChainState, ChainWalk, type Fault } from './chain-walk.ts';
+import { parseRetirement, type RetiredEnd, type SetAside } from './admin-records.ts';
+import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
-import { NotRegularError, openRegular, readBlocks } from './segment-reader.ts';
+import { NotRegularError, openRegular } from './segment-reader.ts';
 
-const NEWLINE = 10;
 const COPY_BYTES = 64 * 1024;
-/** Files without any seal of the key that are set aside at one start. A crash leaves one. */
+/** Files without any seal of the key that one start sets aside at most. A crash leaves one. */
 const MOST_SET_ASIDE = 20;
-/** Numbers that a segment of another key, which cannot be checked, may not reach. */
+/** Record numbers that must be left after a segment of another key, which cannot be checked. */
 const RESERVE = 1_000_000_000_000;
 
-const setAside = z.object({
-  segment: z.string(),
-  /** Number of its first line in the segment. */
-  line: z.int(),
-  /** Whole lines; and all bytes. */
-  lines: z.int(),
-  bytes: z.int(),
-  /** Name of the file beside the segment, and the SHA-256 of its content, base64url; empty: it was not read. */
-  file: z.string(),
-  sha256: z.string(),
-  /** The process before had stopped: no gateway wrote it. */
-  afterStop: z.boolean(),
-});
-
-/**
- * What was found under no seal at a start: it lies in a file of its own, and is no part of the log. The admin record
- * `recovered` tells it.
- */
-export type SetAside = z.infer<typeof setAside>;
-
-/** An admin line as what it says was set aside; undefined: it is no `recovered`, or one of an earlier version. */
-export function parseSetAside(line: string): SetAside | undefined {
-  if (!line.includes('"event":"recovered"')) return undefined;
-  try {
-    const record = JSON.parse(line) as { event?: unknown };
-    return record.event === 'recovered' ? setAside.safeParse(record).data : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Where the writer before ended, by what a seal covers, and what it left. */
+/** Where the chain ends, as far as a seal covers it, and what else was found. */
 export interface Recovered extends ChainState {
-  /** The file to go on with; undefined: begin a new one. */
+  /** The file to continue; undefined: a new one is to be begun. */
   readonly file: { readonly path: string; readonly size: number } | undefined;
   readonly setAside: readonly SetAside[];
-  /** A segment that was changed since it was written; it stays as it is. */
-  readonly damaged: { readonly segment: string; readonly fault: Fault } | undefined;
-  /** Id of the key that sealed the log so far, if it is another one: what it sealed could not be checked. */
+  /** The newest segment, if it has an integrity error; it stays as it is. */
+  readonly damaged: { readonly segment: string; readonly error: IntegrityError } | undefined;
+  /** Id of the key that sealed the log so far, if it is another one, so that the log could not be checked. */
   readonly otherKey: string | undefined;
-  /** Undefined: nothing was removed for its age yet, as far as the newest segment says. */
+  /** The last record that retention removed; undefined: none, as far as the newest segment says. */
   readonly retired: RetiredEnd | undefined;
 }
 
@@ -78,9 +46,9 @@ export interface RecoveryOptions {
 }
 
 /**
- * Finds the end of the chain in a replica's folder. Only what a seal of the key covers is believed; what follows it is
- * set aside. Memory stays flat however large the files are.
- * @throws Error when the folder cannot be read or written
+ * Finds the end of the chain in a replica's folder. Only lines under a seal of the key are believed; lines after them
+ * are set aside. Memory use does not depend on the size of the files.
+ * @throws Error if the folder cannot be read or written
  */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const found: SetAside[] = [];
@@ -98,13 +66,13 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
   return { ...FRESH, setAside: found };
 }
 
-/** Where the chain ends if it ends in that segment; else the segment, which was set aside whole, unless it was empty. */
+/** The end of the chain, if it is in that segment; otherwise the segment, set aside as a whole; undefined: it was empty. */
 async function recoverFrom(
   options: RecoveryOptions,
   segment: Segment,
 ): Promise<Recovered | SetAside | undefined> {
   const path = join(options.folder, segment.name);
-  const { walk, faults, retired } = await walkThrough(options, segment);
+  const { walk, errors, retired } = await walkThrough(options, segment);
   const { header, sealed } = walk;
   const otherKey = header !== undefined && !walk.keyKnown && header.key !== options.keys.id;
   const { nextSeq } = walk.state;
@@ -114,46 +82,50 @@ async function recoverFrom(
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
-  const [fault = await tailFault(path, segment, walk)] = faults;
-  if (fault !== undefined) {
+  const [error = await tailError(path, segment, walk)] = errors;
+  if (error !== undefined) {
     // The next segment must not have the name of this one.
     return {
       ...state,
       nextSeq: Math.max(sealed.nextSeq, segment.first + 1),
-      damaged: { segment: segment.name, fault },
+      damaged: { segment: segment.name, error },
     };
   }
   if (segment.compressed) return state;
   return { ...state, file: { path, size: sealed.bytes }, setAside: await cutTail(path, sealed.bytes, walk) };
 }
 
-async function walkThrough({ folder, replica, keys }: RecoveryOptions, segment: Segment) {
-  const faults: Fault[] = [];
+async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, first }: Segment) {
+  const errors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
-  const walk = new ChainWalk([keys], { replica, first: segment.first }, undefined, {
-    onFault: (fault) => faults.push(fault),
+  const walk = new ChainWalk({
+    keys: [keys],
+    replica,
+    first,
+    onError: (error) => errors.push(error),
     onAdmin: (line) => {
       const { last, hmac } = parseRetirement(line) ?? {};
       if (last !== undefined && hmac !== undefined) retired = { last, hmac };
     },
   });
   try {
-    for await (const { bytes, whole } of readBlocks(join(folder, segment.name))) {
-      if (!whole) break;
-      if (!walk.walk(bytes)) break;
-    }
+    await walkFile(walk, join(folder, name));
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
-    // What is no segment is set aside; what cannot be read now may be one.
+    // A file that is no segment is set aside; one that cannot be read now may be a segment.
     const broken = error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
     if (!broken) throw error;
-    faults.push({ line: walk.lines + 1, message: 'cannot be read from here on' });
+    errors.push({ line: walk.lines + 1, message: 'cannot be read from here on' });
   }
-  return { walk, faults, retired: retired ?? walk.header?.retired };
+  return { walk, errors, retired: retired ?? walk.header?.retired };
 }
 
-/** Of a file that ends with more than a process that died can have left. */
-async function tailFault(path: string, { compressed }: Segment, walk: ChainWalk): Promise<Fault | undefined> {
+/** The integrity error of a file that has more bytes after its last seal than a killed process can have left. */
+async function tailError(
+  path: string,
+  { compressed }: Segment,
+  walk: ChainWalk,
+): Promise<IntegrityError | undefined> {
   const { bytes = 0, lines = 0 } = walk.sealed ?? {};
   if (compressed || (await lstat(path)).size - bytes <= LARGEST_BATCH) return undefined;
   return { line: lines + 1, message: 'and what follows have no seal, and are more than one seal covers' };
@@ -172,7 +144,7 @@ async function setAsideWhole(path: string, { name }: Segment, lines: number): Pr
   return { ...aside, sha256: readable ? await digestOf(join(path, '..', file)) : '' };
 }
 
-/** Moves what follows byte `from` into a file beside it, there for good before it is cut off; none: nothing follows. */
+/** Moves the bytes from `from` on into a file of their own, which is durable before they are cut off. */
 async function cutTail(path: string, from: number, walk: ChainWalk): Promise<SetAside[]> {
   const { size } = await lstat(path);
   if (size <= from || path.endsWith('.zst')) return [];
@@ -197,7 +169,7 @@ async function copyFrom(path: string, from: number, to: string) {
       const { bytesRead } = await source.read(chunk, 0, COPY_BYTES, from + bytes);
       if (bytesRead === 0) break;
       const piece = chunk.subarray(0, bytesRead);
-      for (let at = piece.indexOf(NEWLINE); at !== -1; at = piece.indexOf(NEWLINE, at + 1)) lines += 1;
+      lines += countLines(piece);
       digest.update(piece);
       await target.writeFile(piece);
       bytes += bytesRead;

@@ -1,16 +1,18 @@
-import { constants } from 'node:fs';
+import { chmodSync, constants, lstatSync } from 'node:fs';
 import { access, mkdir, stat, statfs } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { isNativeError } from 'node:util/types';
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { errorCode } from '../../base/error-code.ts';
 
-/** Of file systems in which nobody can make a folder, whatever its permissions say: proc, sysfs. */
+/** File systems in which no user can create a folder, whatever its permissions say: proc, sysfs. */
 const PSEUDO = new Set([0x9fa0, 0x62656572]);
+const SQLITE_BUSY = 5;
 
 /**
- * Why a folder cannot be made, or be written to, by this user; undefined: it can. Leaves nothing behind.
+ * Why this user cannot create a folder, or write to it; undefined: it can. Leaves nothing behind.
  * @returns the end of a sentence about the folder, and what to do
  */
-export async function objectionToFolder(folder: string): Promise<string | undefined> {
+export async function folderIssue(folder: string): Promise<string | undefined> {
   for (let path = folder; ; path = dirname(path)) {
     try {
       if (!(await stat(path)).isDirectory())
@@ -19,14 +21,14 @@ export async function objectionToFolder(folder: string): Promise<string | undefi
       const { type } = await statfs(path);
       return PSEUDO.has(type) ? `cannot be made: ${path} belongs to the kernel; name another one` : undefined;
     } catch (error) {
-      if (codeOf(error) === 'ENOENT' && path !== dirname(path)) continue;
+      if (errorCode(error) === 'ENOENT' && path !== dirname(path)) continue;
       return `cannot be written to: ${path} ${reasonOf(error)}`;
     }
   }
 }
 
 function reasonOf(error: unknown): string {
-  switch (codeOf(error)) {
+  switch (errorCode(error)) {
     case 'EACCES':
     case 'EPERM':
       return 'may not be written by this user; give it write permission, or name another folder';
@@ -35,24 +37,63 @@ function reasonOf(error: unknown): string {
     case 'ENOTDIR':
       return 'is not a folder, or leads through a file; name another folder';
     default:
-      return `fails with ${codeOf(error)}; name another folder`;
+      return `fails with ${errorCode(error) || 'an unknown error'}; name another folder`;
   }
 }
 
-function codeOf(error: unknown): string {
-  return isNativeError(error) && 'code' in error ? String(error.code) : 'an unknown error';
-}
-
-/** Makes a folder for this user alone, and those above it. Not `recursive`: on some file systems that never ends. */
+/**
+ * Creates a folder for this user alone, with its parents.
+ * @throws Error of the file system
+ */
 export async function makeFolder(folder: string): Promise<void> {
+  // On some file systems `recursive` never ends.
   try {
     await mkdir(folder, { mode: 0o700 });
   } catch (error) {
-    if (codeOf(error) === 'EEXIST') return;
-    if (codeOf(error) !== 'ENOENT' || folder === dirname(folder)) throw error;
+    if (errorCode(error) === 'EEXIST') return;
+    if (errorCode(error) !== 'ENOENT' || folder === dirname(folder)) throw error;
     await makeFolder(dirname(folder));
     await mkdir(folder, { mode: 0o700 }).catch((again) => {
-      if (codeOf(again) !== 'EEXIST') throw again;
+      if (errorCode(again) !== 'EEXIST') throw again;
     });
   }
+}
+
+/** Keeps other processes from writing to a folder. */
+export interface Lock {
+  release(): void;
+}
+
+/**
+ * Takes the lock of a folder: the kernel's lock on an SQLite file. It ends with the process, however the process ends,
+ * and unlike a process number it cannot be mistaken, not even between containers.
+ * @throws Error if another process has it; it says what to do
+ */
+export function lockFolder(folder: string): Lock {
+  const file = join(folder, 'lock');
+  // SQLite would follow a link and change the file that it leads to.
+  if (lstatSync(file, { throwIfNoEntry: false })?.isFile() === false) {
+    throw new Error(`${file} is no regular file: remove it`);
+  }
+  const database = new DatabaseSync(file, { timeout: 0 });
+  try {
+    database.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE');
+    chmodSync(file, 0o600);
+  } catch (error) {
+    database.close();
+    if (!isBusy(error)) throw error;
+    throw new Error(
+      `${folder} belongs to another gateway that is running: stop that one, or give each its own audit.replica`,
+      { cause: error },
+    );
+  }
+  return {
+    release: () => {
+      if (database.isOpen) database.close();
+    },
+  };
+}
+
+function isBusy(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && 'errcode' in error && error.errcode === SQLITE_BUSY;
 }

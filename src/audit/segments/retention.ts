@@ -1,39 +1,71 @@
+import { createHash } from 'node:crypto';
+import { open, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { createZstdCompress } from 'node:zlib';
 import type { Log } from '../../base/log.ts';
-import type { RetiredEnd } from './admin-records.ts';
-import { type Archive, compressClosed, nextToRetire, type Retired, remove } from './archive.ts';
+import type { AuditKeys } from '../keys.ts';
+import { GENESIS } from '../seal.ts';
+import { parseRetirement, type RetiredEnd, type Retirement } from './admin-records.ts';
+import { ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
+import {
+  compressedName,
+  indexName,
+  isSetAside,
+  type Segment,
+  type SegmentHeader,
+  segmentName,
+  segmentsIn,
+} from './segment.ts';
+import { syncDirectory } from './segment-file.ts';
+import { openRegular, readBlocks } from './segment-reader.ts';
 import { indexClosed } from './time-index.ts';
 
-/** Between two looks at what is old enough to go, in milliseconds. */
+/** Interval at which segments are checked for their age, in milliseconds. */
 const EVERY_MS = 3_600_000;
+const TEMPORARY = '.tmp';
 
-export interface UpkeepOptions {
-  readonly archive: Archive;
-  /** How long closed segments stay, in milliseconds. */
+export interface RetentionOptions {
+  readonly folder: string;
+  readonly replica: string;
+  readonly keys: AuditKeys;
+  /** How long closed segments are kept, in milliseconds. */
   readonly keep: number;
+}
+
+export interface RetentionDeps {
   readonly log: Log;
-  /** Up to where records were removed so far. */
+  /** The last record that was removed so far. */
   readonly retired: () => RetiredEnd | undefined;
-  /** Records that a segment is about to be removed; resolves to whether that is written. */
+  /** Records that a segment is about to be removed; resolves to false if that cannot be written. */
   readonly onRetire: (retired: Retired) => Promise<boolean>;
   readonly onFailure: () => void;
 }
 
-/** Compresses and indexes closed segments and removes old ones, one at a time, and never in the way of anything. */
-export class Upkeep {
-  readonly #options: UpkeepOptions;
+/** The content of the record `segment-retired` for a segment that is about to be removed. */
+export type Retired = Omit<Retirement, 'event' | 'seq' | 'first' | 'previous'> & {
+  readonly first: number;
+  readonly previous: string;
+};
+
+/** Compresses and indexes closed segments and removes old ones, one at a time, in the background. */
+export class Retention {
+  readonly #options: RetentionOptions;
+  readonly #deps: RetentionDeps;
   readonly #timer: NodeJS.Timeout;
-  /** Segments that were told to be changed. */
-  readonly #told = new Set<string>();
+  /** Changed segments that were logged. */
+  readonly #logged = new Set<string>();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: UpkeepOptions) {
+  constructor(options: RetentionOptions, deps: RetentionDeps) {
     this.#options = options;
-    this.#timer = setInterval(() => this.begin(), EVERY_MS).unref();
+    this.#deps = deps;
+    this.#timer = setInterval(() => this.start(), EVERY_MS).unref();
   }
 
-  /** Looks now, or once it is done with what it does. */
-  begin(): void {
-    const { log, onFailure } = this.#options;
+  /** Starts a run, after the one that is under way. */
+  start(): void {
+    const { log, onFailure } = this.#deps;
     this.#work = this.#work
       .then(() => this.#run())
       .catch((error: Error) => {
@@ -42,7 +74,7 @@ export class Upkeep {
       });
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when no run is under way. */
   get idle(): Promise<void> {
     return this.#work;
   }
@@ -52,18 +84,193 @@ export class Upkeep {
   }
 
   async #run(): Promise<void> {
-    const { archive, keep, retired: end, log, onRetire } = this.#options;
-    for (const segment of await compressClosed(archive)) {
-      if (this.#told.has(segment)) continue;
-      this.#told.add(segment);
+    const { folder, keys, keep } = this.#options;
+    const { log, onRetire, retired } = this.#deps;
+    for (const segment of await compressClosed(this.#options)) {
+      if (this.#logged.has(segment)) continue;
+      this.#logged.add(segment);
       log.error({ segment }, 'a closed segment of the audit log was changed: run audit verify');
     }
     for (;;) {
-      const due = await nextToRetire(archive, Date.now() - keep, end());
-      // Where the chain begins afterwards has to be in the log before: otherwise it looks like tampering.
+      const due = await nextToRetire(this.#options, Date.now() - keep, retired());
+      // The log must say where the chain begins before it begins there: otherwise it looks tampered with.
       if (due === undefined || !(due.recorded || (await onRetire(due.retired)))) break;
-      await remove(archive.folder, due.retired);
+      await remove(folder, due.retired);
     }
-    await indexClosed(archive.folder, archive.keys);
+    await indexClosed(folder, keys);
   }
+}
+
+/** The folder of a replica and what made it. */
+type Archive = Pick<RetentionOptions, 'folder' | 'replica' | 'keys'>;
+
+/**
+ * Compresses every closed segment; the newest one is open. A segment with an integrity error stays as it is.
+ * @returns the names of the segments with integrity errors
+ */
+async function compressClosed(archive: Archive): Promise<string[]> {
+  const changed: string[] = [];
+  for (const segment of (await segmentsIn(archive.folder)).slice(0, -1)) {
+    if (segment.compressed) continue;
+    const { header, errors } = await check(archive, segment);
+    const unknownKey = header !== undefined && header.key !== archive.keys.id;
+    if (errors.length === 0 || unknownKey) await compress(archive.folder, segment.name);
+    else changed.push(segment.name);
+  }
+  return changed;
+}
+
+/** Replaces a plain file, which is removed only after the compressed one was read back and has the same content. */
+async function compress(folder: string, name: string): Promise<void> {
+  const plain = join(folder, name);
+  const final = join(folder, compressedName(name));
+  const temporary = `${final}${TEMPORARY}`;
+  const source = await openRegular(plain);
+  const { atime, mtime } = await source.stat();
+  await rm(temporary, { force: true });
+  const handle = await open(temporary, 'wx', 0o600);
+  try {
+    await pipeline(source.createReadStream(), createZstdCompress(), async (compressed) => {
+      for await (const chunk of compressed as AsyncIterable<Buffer>) await handle.writeFile(chunk);
+    });
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  // The reader decides by the name whether to decompress, so the file is renamed before it is compared.
+  await utimes(temporary, atime, mtime);
+  await rename(temporary, final);
+  if ((await contentDigest(plain)) !== (await contentDigest(final))) {
+    await rm(final);
+    throw new Error(`${final} could not be read back as it was written`);
+  }
+  await syncDirectory(folder);
+  await unlink(plain);
+  await syncDirectory(folder);
+}
+
+async function contentDigest(file: string): Promise<string> {
+  const digest = createHash('sha256');
+  for await (const { bytes } of readBlocks(file)) digest.update(bytes);
+  return digest.digest('hex');
+}
+
+interface Due {
+  readonly retired: Retired;
+  /** True: it was recorded before, and the process ended before the segment was removed. */
+  readonly recorded: boolean;
+}
+
+/**
+ * The oldest segment, if all its records are older than `before` (Unix milliseconds). That is decided by a later header
+ * under a seal, since anybody can set the time of a file. `end`: the last record that was removed before, from a record
+ * under a seal.
+ */
+async function nextToRetire(
+  archive: Archive,
+  before: number,
+  end: RetiredEnd | undefined,
+): Promise<Due | undefined> {
+  const [oldest, ...later] = await segmentsIn(archive.folder);
+  if (oldest === undefined) return undefined;
+  let next: SegmentHeader | undefined;
+  for (const segment of later) {
+    const header = await sealedHeader(archive, segment);
+    if (segment === later[0]) next = header;
+    if (header === undefined) continue;
+    if (Date.parse(header.opened) >= before) return undefined;
+    const retired = await describe(archive, oldest, next, end);
+    return { retired, recorded: retired.last === end?.last && retired.hmac === end.hmac };
+  }
+  return undefined;
+}
+
+async function describe(
+  archive: Archive,
+  segment: Segment,
+  next: SegmentHeader | undefined,
+  end: RetiredEnd | undefined,
+): Promise<Retired> {
+  const { header, state, errors } = await check(archive, segment);
+  const { first = segment.first, previous = '' } = header ?? {};
+  // The next segment says under its own seal where it continues.
+  const last = next === undefined ? state.nextSeq - 1 : next.first - 1;
+  const hmac = next?.previous ?? state.previous;
+  const unchecked = header !== undefined && header.key !== archive.keys.id;
+  const [error] = unchecked ? [] : errors;
+  const cut = hmac === state.previous ? undefined : 'its end is not what the next segment continues';
+  const altered = error === undefined ? cut : `line ${error.line} ${error.message}`;
+  const known = await isKnownStart(archive, { first, previous }, end);
+  return {
+    segment: segment.name,
+    first,
+    previous,
+    last,
+    hmac,
+    ...(altered !== undefined && { altered }),
+    ...(unchecked && { unchecked: header.key }),
+    ...(!known && { missingFrom: (end?.last ?? 0) + 1, missingTo: first - 1 }),
+  };
+}
+
+/** True if every record before that one was retired, as the newest header or a record says. */
+async function isKnownStart(
+  archive: Archive,
+  { first, previous }: { readonly first: number; readonly previous: string },
+  end: RetiredEnd | undefined,
+): Promise<boolean> {
+  const fits = ({ last, hmac }: RetiredEnd): boolean => last === first - 1 && hmac === previous;
+  if ((previous === GENESIS && first === 1) || (end !== undefined && fits(end))) return true;
+  // Headers of earlier versions do not say it.
+  for (const segment of await segmentsIn(archive.folder)) {
+    const { retirements } = await check(archive, segment);
+    if (retirements.some(fits)) return true;
+  }
+  return false;
+}
+
+/** Removes a retired segment with its index and the files that were set aside from it. */
+async function remove(folder: string, { segment, first }: Retired): Promise<void> {
+  await rm(join(folder, segment), { recursive: true });
+  await rm(join(folder, indexName(first)), { force: true });
+  for (const name of await readdir(folder)) {
+    if (isSetAside(name) && name.startsWith(segmentName(first))) await rm(join(folder, name));
+  }
+  await syncDirectory(folder);
+}
+
+/** The header of a segment, if a seal of the key covers it. */
+async function sealedHeader(
+  { folder, replica, keys }: Archive,
+  { name, first }: Segment,
+): Promise<SegmentHeader | undefined> {
+  const walk = new ChainWalk({ keys: [keys], replica, first });
+  try {
+    for await (const { bytes, whole } of readBlocks(join(folder, name))) {
+      if (!whole || !walk.walk(bytes)) break;
+      if (walk.seals > 0) return walk.header;
+    }
+  } catch {
+    // A segment that cannot be read has no header to trust.
+  }
+  return walk.seals > 0 ? walk.header : undefined;
+}
+
+async function check({ folder, replica, keys }: Archive, { name, first }: Segment) {
+  const errors: IntegrityError[] = [];
+  const retirements: RetiredEnd[] = [];
+  const onError = (error: IntegrityError): void => void errors.push(error);
+  const onAdmin = (line: string): void => {
+    const retirement = parseRetirement(line);
+    if (retirement !== undefined) retirements.push(retirement);
+  };
+  const walk = new ChainWalk({ keys: [keys], replica, first, onError, onAdmin });
+  try {
+    const torn = await walkFile(walk, join(folder, name));
+    if (torn > 0) onError({ line: walk.lines + 1, message: 'ends in the middle of a line' });
+  } catch (error) {
+    onError({ line: walk.lines + 1, message: `cannot be read from here on: ${(error as Error).message}` });
+  }
+  if (walk.unsealed > 0) onError({ line: walk.unsealedLine, message: 'and what follows have no seal' });
+  return { header: walk.header, state: walk.state, errors, retirements };
 }

@@ -9,19 +9,19 @@ import {
 import { lstat, open, truncate, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
-import { errorCode } from './segment.ts';
+import { errorCode } from '../../base/error-code.ts';
 
 const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 const openFile = promisify(openCallback);
 const closeFile = promisify(closeCallback);
 const syncFile = promisify(fsyncCallback);
 
-/** The file that is written to. Everything goes through the thread pool: a disk that hangs holds nobody else. */
+/** The file that is written to. All calls use the thread pool, so a disk that hangs blocks nothing else. */
 export class SegmentFile {
   readonly path: string;
   readonly #fd: number;
   readonly #inode: number;
-  /** Bytes that were written whole, and not taken back. */
+  /** Bytes of the writes that succeeded. */
   #size: number;
   #foreign = false;
 
@@ -32,12 +32,15 @@ export class SegmentFile {
     this.#size = size;
   }
 
-  /** A new file, there for good before it is used. Rejects when one of that name exists. */
+  /**
+   * Creates a file, durably.
+   * @throws Error with code EEXIST if the name is taken
+   */
   static create(path: string): Promise<SegmentFile> {
     return SegmentFile.#open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0);
   }
 
-  /** Goes on with a file of that size. */
+  /** Opens an existing file; `size`: its size in bytes. */
   static continue(path: string, size: number): Promise<SegmentFile> {
     return SegmentFile.#open(path, O_WRONLY | O_APPEND | O_NOFOLLOW, size);
   }
@@ -58,7 +61,7 @@ export class SegmentFile {
     return this.#size;
   }
 
-  /** Appends the bytes, and with `sync` makes them durable; `done` gets an error if that did not succeed whole. */
+  /** Appends the bytes, and with `sync` makes them durable; `done` gets an error unless all of it succeeded. */
   append(bytes: Buffer, sync: boolean, done: (error: Error | null) => void): void {
     this.#append(bytes, (error) => {
       if (error !== null) {
@@ -77,16 +80,16 @@ export class SegmentFile {
   #append(bytes: Buffer, done: (error: Error | null) => void): void {
     write(this.#fd, bytes, 0, bytes.length, null, (error, written) => {
       if (error !== null || written === bytes.length) done(error);
-      // A disk that fills up takes a part; trying the rest tells the reason.
+      // A full disk takes a part of the bytes; writing the rest fails with the reason.
       else this.#append(bytes.subarray(written), done);
     });
   }
 
   /**
-   * Why what was written is no longer what the path leads to; undefined: it is. Means nothing if anything was
-   * appended meanwhile.
+   * Whether the path still leads to the file as it was written: what is wrong, or undefined. Meaningless if anything
+   * was appended during the call.
    */
-  async objection(): Promise<string | undefined> {
+  async integrityError(): Promise<string | undefined> {
     const expected = this.#size;
     try {
       const { ino, size } = await lstat(this.path);
@@ -99,12 +102,15 @@ export class SegmentFile {
     }
   }
 
-  /** Somebody else changed the file: what they did is evidence, and stays. */
+  /** Makes `takeBack` do nothing: somebody else changed the file, and the change is evidence. */
   leaveAsItIs(): void {
     this.#foreign = true;
   }
 
-  /** Takes back what was written in part: that batch is written again elsewhere. Rejects when it cannot. */
+  /**
+   * Removes a batch that was written in part, since it is written again elsewhere.
+   * @throws Error if the disk does not allow it
+   */
   async takeBack(): Promise<void> {
     if (this.#foreign) return;
     try {
@@ -117,7 +123,7 @@ export class SegmentFile {
     }
   }
 
-  /** The same for all that was written: removes the file. */
+  /** Removes the file. */
   takeBackWhole(): Promise<void> {
     this.#size = 0;
     return this.takeBack();
@@ -133,7 +139,7 @@ export class SegmentFile {
   }
 }
 
-/** Makes durable which files a directory has. */
+/** Makes the entries of a directory durable. */
 export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, constants.O_RDONLY);
   try {

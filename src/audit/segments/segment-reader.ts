@@ -2,29 +2,28 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { pipeline } from 'node:stream';
 import { createZstdDecompress, constants as zlib } from 'node:zlib';
-import { errorCode } from './segment.ts';
+import { errorCode } from '../../base/error-code.ts';
+import { NEWLINE } from '../line.ts';
 
 const COMPRESSED = '.zst';
-
-const NEWLINE = 10;
 const CHUNK_BYTES = 64 * 1024;
-/** A record has a few KiB: a longer line is none, and must not fill the memory. */
+/** A record has a few KiB. A longer line is no record, and must not fill the memory. */
 export const LONGEST_LINE = 1024 * 1024;
-/** Memory that a compressed segment may ask for, as a power of two; the gateway's own ask for 2 MiB. */
+/** Memory that decompression may take, as a power of two. The gateway's own segments take 2 MiB. */
 const WINDOW_LOG = 23;
 const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
-/** Whole lines of a segment, or, once and last, what follows the last line end. */
+/** Whole lines of a segment; the last block may be an incomplete line. */
 export interface Block {
   readonly bytes: Buffer;
   readonly whole: boolean;
 }
 
 /**
- * A segment's bytes in pieces that end where a line does, each good until the next is asked for: all use the same
- * memory. A line beyond 1 MiB comes as a last piece that is not whole, and nothing after it. `from`: bytes to leave out, of a
- * file that is not compressed.
- * @throws Error when the file cannot be read or decompressed
+ * Reads a segment in blocks that end with a line. All blocks use the same memory: each is valid until the next is
+ * requested. A line longer than 1 MiB ends the reading, as a last block that is not whole. `from`: bytes to skip, in a
+ * plain file.
+ * @throws Error if the file cannot be read or decompressed
  */
 export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
   const held = Buffer.allocUnsafeSlow(LONGEST_LINE + CHUNK_BYTES);
@@ -45,9 +44,9 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
 }
 
 /**
- * Opens a file of the audit folder for reading, whoever put it there: a link is not followed, and a pipe is not waited
- * for.
- * @throws Error when there is none, or something else than a regular file
+ * Opens a file of the audit folder, which anybody may have put there, for reading: does not follow a link, and does not
+ * wait for a pipe.
+ * @throws NotRegularError if it is no regular file; Error if there is none or it cannot be read
  */
 export async function openRegular(path: string): Promise<FileHandle> {
   const handle = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK).catch((error) => {
@@ -75,7 +74,7 @@ async function openSegment(file: string, start: number): Promise<AsyncIterable<B
     const handle = await openRegular(file);
     return compressed ? decompressed(handle) : chunksOf(handle, start);
   } catch (error) {
-    // A gateway that is running may have compressed it since its folder was read.
+    // A running gateway may have compressed it since the folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
     return openSegment(`${file}${COMPRESSED}`, start);
   }
@@ -101,6 +100,6 @@ function decompressed(handle: FileHandle): AsyncIterable<Buffer> {
     chunkSize: CHUNK_BYTES,
     params: { [zlib.ZSTD_d_windowLogMax]: WINDOW_LOG },
   });
-  // Whichever ends early, also because nobody reads on, ends the other; who reads is told of the error.
+  // If one of them ends early, the pipeline ends the other; the consumer of `stream` gets the error.
   return pipeline(plain, stream, () => undefined);
 }

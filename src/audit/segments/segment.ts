@@ -1,7 +1,7 @@
 import type { Dirent } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { isNativeError } from 'node:util/types';
 import { z } from 'zod';
+import { errorCode } from '../../base/error-code.ts';
 
 /** The highest number of a record: as many digits as names and seals have room for. */
 export const MOST_SEQ = 999_999_999_999_999;
@@ -11,22 +11,22 @@ const seq = z.int().min(1).max(MOST_SEQ);
 
 const header = z.object({
   replica: z.string().max(64),
-  /** Number of the first record; the file has it as its name. */
+  /** Number of the first record, also in the name of the file. */
   first: seq,
-  /** `hmac` of the seal before, in the segment before; empty: there was none. */
+  /** `hmac` of the last seal of the previous segment; empty: there is none. */
   previous: z.union([hmac, z.literal('')]),
-  /** Id of the key that seals it. */
+  /** Id of the key that seals the segment. */
   key: z.string().regex(/^[0-9a-f]{16}$/),
-  /** When it was begun, RFC 3339. */
+  /** When the segment was begun, RFC 3339. */
   opened: z.iso.datetime(),
-  /** Up to where records were removed for their age when it was begun; left out: none, or by an earlier version. */
+  /** The last record that retention had removed; absent: none, or the segment is of an earlier version. */
   retired: z.object({ last: seq, hmac }).optional(),
 });
 
-/** The first line of each file, which says where the chain comes from. It counts once a seal covers it. */
+/** The first line of each segment. It counts once a seal covers it. */
 export type SegmentHeader = z.infer<typeof header>;
 
-/** A file of the log: the records of one replica from `first` on. */
+/** A file of the log, with the records of one replica from `first` on. */
 export interface Segment {
   readonly name: string;
   readonly first: number;
@@ -38,7 +38,7 @@ const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';
 const SET_ASIDE = '.unsealed';
-/** As earlier versions called it. */
+/** The suffix in earlier versions. */
 const SET_ASIDE_BEFORE = '.torn';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
@@ -50,7 +50,7 @@ export function compressedName(plainName: string): string {
   return `${plainName.slice(0, -PLAIN.length)}${COMPRESSED}`;
 }
 
-/** The file beside a closed segment that tells when its records are from. */
+/** The file with the time range of a closed segment. */
 export function indexName(first: number): string {
   return segmentName(first).replace(PLAIN, INDEX);
 }
@@ -59,7 +59,7 @@ export function headerLine(segment: SegmentHeader): string {
   return `${JSON.stringify({ segment })}\n`;
 }
 
-/** Undefined: the line is no header. */
+/** A line as a header; undefined: it is none. */
 export function parseHeader(line: string): SegmentHeader | undefined {
   if (!line.startsWith(SEGMENT_START)) return undefined;
   try {
@@ -70,8 +70,8 @@ export function parseHeader(line: string): SegmentHeader | undefined {
 }
 
 /**
- * The segments in a replica's folder in their order. Where both forms of one are there, the plain one counts. A number
- * has one spelling: another file cannot stand in for a segment.
+ * The segments in a replica's folder in their order. If a segment is there plain and compressed, the plain file counts.
+ * A number has one spelling, so another file cannot take the place of a segment.
  */
 export async function segmentsIn(folder: string): Promise<Segment[]> {
   const names = (await readdir(folder)).sort();
@@ -80,29 +80,29 @@ export async function segmentsIn(folder: string): Promise<Segment[]> {
     const match = NAME.exec(name);
     if (match === null || isStray(name)) continue;
     const first = Number(match[1]);
-    // Sorted, the plain name comes first: compression was cut off before the plain file was removed.
+    // The plain name sorts first. Both are there if compression was interrupted before the plain file was removed.
     if (!found.has(first)) found.set(first, { name, first, compressed: match[2] !== undefined });
   }
   return [...found.values()].sort((a, b) => a.first - b.first);
 }
 
-/** Whether a file in a replica's folder was set aside by the start of a process. */
+/** True for a file with lines that a start set aside. */
 export function isSetAside(name: string): boolean {
   return name.endsWith(SET_ASIDE) || name.endsWith(SET_ASIDE_BEFORE);
 }
 
-/** Whether a file has the form of a segment's name, and is none. */
+/** True for a name that looks like a segment's and is not spelled as the gateway spells it. */
 export function isStray(name: string): boolean {
   const match = NAME.exec(name);
   return match !== null && !name.startsWith(segmentName(Number(match[1])));
 }
 
-/** The name under which what follows byte `from` of a segment is set aside. */
+/** A name for the file with the bytes of a segment from `from` on that are set aside. */
 export function setAsideName(segment: string, from: number): string {
   return `${segment}.${from}.${Date.now()}${SET_ASIDE}`;
 }
 
-/** The folders of replicas in the audit directory; none when there is no directory. */
+/** The names of the replicas' folders in the audit directory; none if there is no directory. */
 export async function replicasIn(directory: string): Promise<string[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch((error): Dirent[] => {
     if (errorCode(error) === 'ENOENT') return [];
@@ -112,9 +112,4 @@ export async function replicasIn(directory: string): Promise<string[]> {
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
     .sort();
-}
-
-/** Code of an error of the system, such as ENOENT; empty when it has none. */
-export function errorCode(error: unknown): string {
-  return isNativeError(error) && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

@@ -7,9 +7,10 @@ import { headOf, linesOf } from '../line.ts';
 import { indexName, type Segment, segmentsIn } from './segment.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
 
+/** Bytes of an index file that are read. */
 const MOST_BYTES = 4096;
 
-/** From when to when there are records; RFC 3339 in UTC. Both empty: there are none. */
+/** Times of the earliest and the latest record, RFC 3339 in UTC. Both empty: there are no records. */
 export interface TimeRange {
   readonly from: string;
   readonly to: string;
@@ -27,9 +28,9 @@ const stored = z.object({
 type Indexed = Omit<z.infer<typeof stored>, 'hmac'>;
 
 /**
- * The range of a closed segment: from the file beside it, or found out and kept there if the folder can be written
- * to. That file is authentic: whoever could forge it would make the search pass over a segment.
- * @throws Error when the segment cannot be read
+ * The time range of a closed segment, from its index file, or from the segment. In that case the index file is written
+ * if the folder allows it. An HMAC protects it, since a forged range would make a search skip the segment.
+ * @throws Error if the segment cannot be read
  */
 export async function timeRangeOf(
   folder: string,
@@ -43,12 +44,15 @@ export async function timeRangeOf(
   const range = await rangeIn(join(folder, name));
   const indexed = { segment: name, size, mtimeMs, ...range };
   const text = JSON.stringify({ ...indexed, hmac: hmacOf(indexed, folder, keys) });
-  // Without it the next search looks again.
+  // If it cannot be written, the next search reads the segment again.
   await replaceFile(file, `${text}\n`).catch(() => undefined);
   return range;
 }
 
-/** Makes the index of every closed segment that has none. */
+/**
+ * Writes the index of every closed segment that has none.
+ * @throws Error if a segment cannot be read
+ */
 export async function indexClosed(folder: string, keys: AuditKeys): Promise<void> {
   for (const segment of (await segmentsIn(folder)).slice(0, -1)) await timeRangeOf(folder, segment, keys);
 }
@@ -63,7 +67,6 @@ async function readIndex(file: string, folder: string, keys: AuditKeys): Promise
   }
 }
 
-/** As much of a file as an index has. */
 async function readStart(file: string): Promise<string> {
   const handle = await openRegular(file);
   try {
@@ -79,7 +82,7 @@ function hmacOf({ segment, size, mtimeMs, from, to }: Indexed, folder: string, {
   return createHmac('sha256', index).update(text).digest('base64url');
 }
 
-/** Of all records, since a clock may have been set back. */
+/** Reads all records, since a clock may have been set back. */
 async function rangeIn(file: string): Promise<TimeRange> {
   let from = '';
   let to = '';

@@ -1,16 +1,16 @@
 import { expect, test } from '@jest/globals';
-import { RecentRecords } from '../../src/audit/journal/recent.ts';
+import { RecordRing } from '../../src/audit/journal/file-audit.ts';
 
-function filled(count: number): RecentRecords {
-  const recent = new RecentRecords();
+function filled(count: number): RecordRing {
+  const recent = new RecordRing();
   for (let seq = 1; seq <= count; seq += 1) recent.add(seq, 0, `record ${seq}`);
   return recent;
 }
 
-const numbers = (recent: RecentRecords, position = 0): number[] =>
+const numbers = (recent: RecordRing, position = 0): number[] =>
   recent.since(position).records.map(({ seq }) => seq);
 
-test('the last 500 records are kept, and who looked goes on where he was', () => {
+test('keeps the last 500 records, and reads on from a position', () => {
   const recent = filled(700);
   expect(numbers(recent)).toEqual(Array.from({ length: 500 }, (_, at) => 201 + at));
   const { position } = recent.since(0);
@@ -21,7 +21,7 @@ test('the last 500 records are kept, and who looked goes on where he was', () =>
   });
 });
 
-test('none is kept while nobody looks at thousands, and those that come after a look are', () => {
+test('keeps no records while thousands are not read, and keeps them again after a read', () => {
   const recent = filled(6_000);
   expect(numbers(recent)).toEqual([]);
   recent.add(6_001, 0, 'record 6001');
