@@ -240,7 +240,7 @@ export class App {
     this.#audit.admin('reload', { result: 'success', changed });
     log.info({ deployments: deployments.map(({ name }) => name), changed }, 'configuration reloaded');
     if (needsRestart(this.#setup.config, setup.config)) {
-      log.warn('listen, control, redis and audit cannot change while running: restart for that');
+      log.warn('listen, control, redis and audit change with a restart only');
     }
     this.#retire(before, deployments);
   }

@@ -30,7 +30,7 @@ export async function readiness(
   const store = {
     name: 'store',
     ok: storeUp,
-    detail: storeUp ? '' : 'Redis is not there: nonces are not shared with other replicas',
+    detail: storeUp ? '' : 'Redis is unreachable: nonces are not shared with other replicas',
   };
   const recorder = {
     name: 'audit',
@@ -46,7 +46,7 @@ export async function readiness(
 
 function sinkChecks({ sink }: Audit): Check[] {
   if (sink === undefined) return [];
-  const detail = sink.failing === undefined ? '' : `the audit log does not reach its stream: ${sink.failing}`;
+  const detail = sink.failing === undefined ? '' : `the audit stream is unreachable: ${sink.failing}`;
   return [{ name: 'audit-stream', ok: sink.failing === undefined, detail }];
 }
 

@@ -20,8 +20,8 @@ export function* buildIdentification(
   const tokens = new Tokens(jwt?.issuers ?? [], {
     clock,
     onReachable: (issuer, reachable, reason) => {
-      if (reachable) log.info({ issuer }, 'the keys of a token issuer are there again');
-      else log.warn({ issuer, reason }, 'the keys of a token issuer cannot be fetched: check jwksUrl');
+      if (reachable) log.info({ issuer }, 'keys of a token issuer fetched again');
+      else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');
     },
   });
   void tokens.prefetch();

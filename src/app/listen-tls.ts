@@ -22,11 +22,11 @@ export function followListenTls(section: Listen['tls'], { log, uid, renew }: Lis
       // Certificate and key are two files, so between their changes they do not fit: the next look sees.
       log.warn(
         { reason: findings.map(({ message }) => message).join('; ') },
-        'the files of listen.tls changed and cannot be used: the certificate in force stays',
+        'changed files of listen.tls cannot be used; keeping the current certificate',
       );
       return;
     }
     renew(tls);
-    log.info({ expires: new Date(tls.expires * 1000) }, 'the certificate of the data plane was replaced');
+    log.info({ expires: new Date(tls.expires * 1000) }, 'certificate of the data plane replaced');
   });
 }

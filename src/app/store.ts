@@ -19,8 +19,8 @@ export function openStore(
     onUp: (up, reason) => {
       storeUp.set(up ? 1 : 0);
       onUp(up);
-      if (up) log.info('Redis is there: nonces are shared');
-      else log.warn({ reason }, 'Redis is not there: nonces are not shared, and everything else goes on');
+      if (up) log.info('Redis reachable; nonces are shared');
+      else log.warn({ reason }, 'Redis unreachable; nonces are not shared, requests are served');
     },
     onError: (operation) => storeErrors.inc({ operation }),
     onRejected: tellRejections(metrics, log),
@@ -38,9 +38,6 @@ export function tellRejections(
     const which = `${kind} ${reason}`;
     if (logged.has(which)) return;
     logged.add(which);
-    log.warn(
-      { kind, reason },
-      'a value in Redis was rejected and removed: no gateway with these keys wrote it',
-    );
+    log.warn({ kind, reason }, 'value in Redis rejected and removed; no gateway with these keys wrote it');
   };
 }

@@ -26,7 +26,7 @@ export function uncaughtErrors(log: Log, clock: Clock, metrics: Metrics): (error
       }
       if (told.size >= REMEMBERED) told.clear();
       told.set(cause, { at: now, suppressed: 0 });
-      log.error({ suppressed: last?.suppressed ?? 0, cause }, 'internal error: the gateway goes on');
+      log.error({ suppressed: last?.suppressed ?? 0, cause }, 'internal error; the gateway continues');
     } catch {
       // An error here would end the process.
     }

@@ -19,7 +19,7 @@ export async function placeOf(file: string, more: readonly string[] = []): Promi
   const { config, faultAt } = await loadLocated(file);
   const fault = (message: string, path: readonly string[]): Fault => faultAt({ path, message });
   if (config.audit === undefined) {
-    throw new ConfigError([fault('is missing: there is no audit log to look at', ['audit'])]);
+    throw new ConfigError([fault('is missing: the configuration has no audit log', ['audit'])]);
   }
   const { keyFile, ...section } = config.audit;
   const reader = new SourceReader(surroundings(), config.sealed);

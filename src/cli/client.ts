@@ -42,12 +42,12 @@ function addClient(id: string, addresses: readonly string[]): AddedClient {
 
 function described({ apiKey, client }: AddedClient): string {
   return [
-    `The API key of ${client.id}, which is shown this once and kept nowhere:`,
+    `The API key of ${client.id}. It is shown once and stored nowhere:`,
     '',
     `    ${apiKey}`,
     '',
     `The client sends it as X-Api-Key, or as the password of Basic with the user name ${client.id}.`,
-    'Into the configuration, with what the client may do:',
+    'Add this to the configuration, with rules under allow:',
     '',
     `${stringify({ clients: [client] })}    allow: [] # such as [{ deployment: NAME, sites: [NAME], methods: [GET] }]\n`,
   ].join('\n');

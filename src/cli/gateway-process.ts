@@ -65,7 +65,7 @@ async function auditFor(
   log: Log,
 ): Promise<Audit> {
   if (options === undefined) {
-    log.warn('nothing is recorded: the configuration has no audit section');
+    log.warn('no audit section in the configuration; nothing is recorded');
     return noAudit;
   }
   const sink =

@@ -51,7 +51,7 @@ async function serve(file: string): Promise<void> {
         });
       },
       onError: ({ message }) => {
-        log.error({ reason: message }, 'credentials changed and cannot be used; those in force stay');
+        log.error({ reason: message }, 'changed credentials cannot be used; keeping the current ones');
       },
     });
   let watch = watchOver(setup);
@@ -65,7 +65,7 @@ async function serve(file: string): Promise<void> {
   });
 
   const signal = await stopping;
-  log.info({ signal }, 'draining: not ready any more; one more signal skips drain.delay');
+  log.info({ signal }, 'draining; another signal skips drain.delay');
   void shutdownSignal().then(() => app.close());
   await watch.close();
   // Ctrl-C: no balancer has to find out.

@@ -45,13 +45,11 @@ const scalar = () => {
 const jwt = () =>
   z.strictObject(
     {
-      issuer: text('the issuer of tokens, as it stands under jwt.issuers').describe(
-        'The issuer (`iss`) of the tokens.',
-      ),
-      audience: text('what tokens for this gateway have in aud').describe(
+      issuer: text('the issuer of tokens, one of jwt.issuers').describe('The issuer (`iss`) of the tokens.'),
+      audience: text('the audience (aud) of tokens for this gateway').describe(
         'The audience (`aud`) of the tokens.',
       ),
-      subject: text('what the tokens of this client have in sub')
+      subject: text('the subject (sub) of tokens of this client')
         .exactOptional()
         .describe('The subject (`sub`) of the tokens. Without it any.'),
       claims: record(scalar())

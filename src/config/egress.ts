@@ -63,14 +63,13 @@ export function* egressFits(
   if (url !== undefined && /^https?:\/\/.*@/.test(url)) {
     yield {
       path: [...proxy, 'url'],
-      message:
-        'holds a user or a password, in the open: describe them under credentials, and name that in credential',
+      message: 'contains a user or a password: describe them under credentials, and name that in credential',
     };
   }
   if (url?.startsWith('http://') && given.includes('caFile')) {
     yield {
       path: [...proxy, 'caFile'],
-      message: 'stands beside a url without TLS: write https:// there, or leave caFile out',
+      message: 'needs a url with TLS: write https:// there, or leave caFile out',
     };
   }
   if (given.includes('allowBasic') && !given.includes('credential')) {

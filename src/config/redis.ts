@@ -89,13 +89,13 @@ export function* redisFits(tree: unknown): Generator<Complaint> {
   if (url !== undefined && /^rediss?:\/\/.*@/.test(url)) {
     yield {
       path: ['redis', 'url'],
-      message: 'holds a user or a password, in the open: write them under username and password instead',
+      message: 'contains a user or a password: write them under username and password instead',
     };
   }
   if (url?.startsWith('redis://') && given.includes('tls')) {
     yield {
       path: ['redis', 'tls'],
-      message: 'stands beside a url without TLS: write rediss:// there, or leave tls out',
+      message: 'needs a url with TLS: write rediss:// there, or leave tls out',
     };
   }
   if (given.includes('sentinels') && !given.includes('name')) {

@@ -141,7 +141,7 @@ function* credentialFits(tree: unknown, deployment: string): Generator<Complaint
     };
   }
   if (own !== undefined && sites !== undefined) {
-    yield { path: [...path, 'sites'], message: 'stands beside credential: keep one of the two' };
+    yield { path: [...path, 'sites'], message: 'cannot be combined with credential: keep one of the two' };
   }
   if (sites !== undefined && valueAt(tree, [...path, 'siteParameter']) === undefined) {
     yield {

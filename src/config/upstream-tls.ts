@@ -67,7 +67,7 @@ export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<C
   for (const key of WITH_TLS_ONLY.filter((name) => given.includes(name))) {
     yield {
       path: [...path, key],
-      message: 'stands beside a baseUrl without TLS: write https:// there, or leave it out',
+      message: 'needs a baseUrl with TLS: write https:// there, or leave it out',
     };
   }
 }

@@ -35,7 +35,7 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
   ];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
-  if (requests === 0) return { state: 'ok', reasons: ['Nothing is wrong, and nobody asks for anything.'] };
+  if (requests === 0) return { state: 'ok', reasons: ['No errors and no requests.'] };
   const refusals = refused === 0 ? '' : `, ${refused} refused to clients`;
   const served = `${countOf(requests, 'request')} in the last ${span(seconds)}: none failed${refusals}.`;
   return { state: 'ok', reasons: [served] };
@@ -93,7 +93,7 @@ function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
   if (policy === 'single-use' || requests < ENOUGH || challenges * 2 < requests) return;
   yield {
     state: 'degraded',
-    reason: `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces do not last.`,
+    reason: `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces expire early.`,
   };
 }
 

@@ -42,25 +42,25 @@ export class Metrics {
 
   readonly requests = this.#counter(
     'requests_total',
-    'Requests answered, by what the client saw; code is an error of the gateway itself, empty when the upstream answered',
+    'Client requests by response; code is an error of the gateway, empty for a response of the upstream',
     ['deployment', 'operation', 'client', 'status', 'code'],
   );
   readonly requestDuration: Histogram<'deployment' | 'operation' | 'trace_id'>;
   readonly upstreamDuration = this.#histogram(
     'upstream_duration_seconds',
-    'From the first byte to the upstream to the end of its answer, every attempt included',
+    'From the first byte to the upstream to the end of its response, with every attempt',
     ['deployment'],
   );
-  readonly requestsInFlight = this.#gauge('requests_in_flight', 'Requests under way', ['deployment']);
+  readonly requestsInFlight = this.#gauge('requests_in_flight', 'Requests in flight', ['deployment']);
   readonly requestBytes = this.#counter('request_bytes_total', 'Body bytes received from clients', [
     'deployment',
   ]);
-  readonly responseBytes = this.#counter('response_bytes_total', 'Body bytes of answers passed to clients', [
+  readonly responseBytes = this.#counter('response_bytes_total', 'Body bytes of responses sent to clients', [
     'deployment',
   ]);
   readonly upstreamAttempts = this.#counter(
     'upstream_attempts_total',
-    'Requests sent to the upstream, by how they ended',
+    'Requests sent to the upstream, by result',
     ['deployment', 'result'],
   );
   readonly challenges = this.#counter('challenges_total', 'Challenges obtained from the upstream', [
@@ -73,10 +73,13 @@ export class Metrics {
     'The youngest age at which the upstream refused a nonce for its age',
     ['deployment'],
   );
-  readonly noncePolicy = this.#gauge('nonce_policy', '1 for the policy in force', ['deployment', 'policy']);
+  readonly noncePolicy = this.#gauge('nonce_policy', '1 for the nonce reuse policy in use', [
+    'deployment',
+    'policy',
+  ]);
   readonly noncePolicySteps = this.#counter(
     'nonce_policy_steps_total',
-    'Steps of the nonce policy, stricter or freer, that this process learned; policy is the new one',
+    'Changes of the nonce reuse policy that this process learned, stricter or freer; policy is the new one',
     ['deployment', 'policy'],
   );
   readonly credentialState = this.#gauge(
@@ -86,7 +89,7 @@ export class Metrics {
   );
   readonly credentialRotations = this.#counter(
     'credential_rotations_total',
-    'New versions of credentials that were tried: promoted, or refused',
+    'New credential versions that were tried: promoted or refused',
     ['deployment', 'credential', 'result'],
   );
   readonly circuitState = this.#gauge(
@@ -96,12 +99,12 @@ export class Metrics {
   );
   readonly upstreamConnections = this.#gauge(
     'upstream_connections',
-    'Connections that stand (connected), of them idle (free); requests on them (running), or waiting for one (pending)',
+    'Open connections (connected), idle ones among them (free); requests on them (running) or waiting for one (pending)',
     ['deployment', 'state'],
   );
   readonly upstreamCertificateExpiry = this.#gauge(
     'upstream_certificate_expiry_timestamp_seconds',
-    'When the certificate expires that the upstream showed last, in Unix time',
+    'Expiry of the latest certificate of the upstream, in Unix time',
     ['deployment'],
   );
   readonly egressAddressPresent = this.#gauge(
@@ -109,7 +112,7 @@ export class Metrics {
     'Whether this host has the address of egress.localAddress',
     ['deployment'],
   );
-  readonly storeUp = this.#gauge('store_up', 'Whether the store that replicas share answers', []);
+  readonly storeUp = this.#gauge('store_up', 'Whether the shared store (Redis) is reachable', []);
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly storeRejections = this.#counter(
     'store_rejected_total',
@@ -118,24 +121,24 @@ export class Metrics {
   );
   readonly identificationRefusals = this.#counter(
     'identification_refusals_total',
-    'Requests of no known client, by what they tried to prove themselves with',
+    'Requests that identify no configured client, by the kind of proof that they sent',
     ['proof'],
   );
   readonly connectionsRefused = this.#counter(
     'connections_refused_total',
-    'Connections of clients closed at once, by the limit that they were over',
+    'Client connections refused by a limit, by limit',
     ['limit'],
   );
   readonly listenCertificateExpiry = this.#gauge(
     'listen_certificate_expiry_timestamp_seconds',
-    'When the certificate of the data plane expires, in Unix time; 0 without TLS',
+    'Expiry of the certificate of the data plane, in Unix time; 0 without TLS',
     [],
   );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
-  readonly auditRecords = this.#counter('audit_records_total', 'Records taken for the audit log', []);
+  readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);
   readonly auditFailures = this.#counter(
     'audit_failures_total',
-    'Records that were not written in time, or at all, and failures of what they are written to',
+    'Audit records not written or late, and failures of the sink',
     ['sink'],
   );
   readonly internalErrors = this.#counter(
@@ -146,7 +149,7 @@ export class Metrics {
   readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',
-    'When the running configuration was loaded, in Unix time',
+    'Time when the running configuration was loaded, in Unix time',
     [],
   );
 
@@ -156,7 +159,7 @@ export class Metrics {
     if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
     this.requestDuration = this.#histogram(
       'request_duration_seconds',
-      'From the head of the request to the end of its answer',
+      'From the head of the request to the end of its response',
       ['deployment', 'operation'],
       exemplars,
     );

@@ -65,7 +65,7 @@ test('audit verify fails where there is no log, and where the configuration name
   await writeFile(config, served(`${CREDENTIALS}\n${DEPLOYMENTS}`));
   expect(await gateway(['audit', 'verify', '--config', config])).toMatchObject({
     status: 2,
-    stderr: expect.stringContaining('audit: is missing: there is no audit log to look at'),
+    stderr: expect.stringContaining('audit: is missing: the configuration has no audit log'),
   });
 });
 

@@ -75,7 +75,7 @@ test('serve takes over a password that changes in its file, keeps it when the fi
   await putPassword('demo-api-key\n');
   await until(async () => (await fetch(`${origin}${authors}`)).status === 200, 15_000);
   await rm(join(folder, 'password'));
-  await until(() => log.some((line) => line.includes('those in force stay')), 15_000);
+  await until(() => log.some((line) => line.includes('keeping the current ones')), 15_000);
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
 
   running.kill('SIGTERM');

@@ -160,7 +160,7 @@ const tokens: Case[] = [
   [
     'a token for no audience',
     withClients([one('{ jwt: { issuer: "https://i.example" } }')], ISSUERS),
-    ['4:26 clients[0].identify.jwt.audience: is missing: give what tokens for this gateway have in aud'],
+    ['4:26 clients[0].identify.jwt.audience: is missing: give the audience (aud) of tokens for this gateway'],
   ],
   ...['http://i.example/keys', 'https://me:hunter2@i.example/keys', 'keys.json'].map(
     (url): Case => [

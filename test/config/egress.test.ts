@@ -52,7 +52,7 @@ const egress: Case[] = [
     'with a password in the url',
     withMore('egress: { proxy: { url: "http://me:hunter2@proxy:3128" } }'),
     [
-      '7:29 deployments.d.egress.proxy.url: holds a user or a password, in the open: describe them under credentials, and name that in credential',
+      '7:29 deployments.d.egress.proxy.url: contains a user or a password: describe them under credentials, and name that in credential',
     ],
   ],
   [
@@ -65,7 +65,7 @@ const egress: Case[] = [
     withMore('egress: { proxy: { url: "http://proxy:3128", allowBasic: true, caFile: x } }'),
     [
       '7:62 deployments.d.egress.proxy.allowBasic: is for a credential, and there is none: name one, or leave allowBasic out',
-      '7:76 deployments.d.egress.proxy.caFile: stands beside a url without TLS: write https:// there, or leave caFile out',
+      '7:76 deployments.d.egress.proxy.caFile: needs a url with TLS: write https:// there, or leave caFile out',
     ],
   ],
 ];
@@ -109,7 +109,7 @@ const tls: Case[] = [
     ),
     ['pinSha256:45', 'serverName:107', 'certFile:120', 'keyFile:132'].map((place) => {
       const [key, column] = place.split(':');
-      return `7:${column} deployments.d.tls.${key}: stands beside a baseUrl without TLS: write https:// there, or leave it out`;
+      return `7:${column} deployments.d.tls.${key}: needs a baseUrl with TLS: write https:// there, or leave it out`;
     }),
   ],
 ];

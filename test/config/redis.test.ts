@@ -81,14 +81,12 @@ const faults: Case[] = [
   [
     'with a password in the url',
     '{ url: "rediss://:p@ss/w@a:6379" }',
-    [
-      '3:15 redis.url: holds a user or a password, in the open: write them under username and password instead',
-    ],
+    ['3:15 redis.url: contains a user or a password: write them under username and password instead'],
   ],
   [
     'with TLS that the url does not have',
     '{ url: "redis://a", tls: {} }',
-    ['3:33 redis.tls: stands beside a url without TLS: write rediss:// there, or leave tls out'],
+    ['3:33 redis.tls: needs a url with TLS: write rediss:// there, or leave tls out'],
   ],
   ['with Sentinels without one', '{ sentinels: [], name: m }', [`3:21 redis.sentinels: ${ADDRESSES}`]],
   [

@@ -85,7 +85,7 @@ const credentials: Case[] = [
   [
     'credential and sites',
     withMore('siteParameter: s', 'sites: { x: { credential: a } }'),
-    ['8:12 deployments.d.sites: stands beside credential: keep one of the two'],
+    ['8:12 deployments.d.sites: cannot be combined with credential: keep one of the two'],
   ],
 ];
 

@@ -34,7 +34,7 @@ const timeouts = [{ code: 'upstream-timeout', count: 3 }];
 
 describe('a deployment is', () => {
   test.each([
-    [{}, {}, ['ok', 'Nothing is wrong, and nobody asks for anything.']],
+    [{}, {}, ['ok', 'No errors and no requests.']],
     [{ requests: 12 }, {}, ['ok', '12 requests in the last minute: none failed.']],
     [{ requests: 1, seconds: 5 }, {}, ['ok', '1 request in the last 5 s: none failed.']],
     [
@@ -54,7 +54,7 @@ describe('a deployment is', () => {
     ],
     [{}, { problem: 'refuses it', serving: false }, ['broken', 'Refuses it.']],
     [{}, { problem: 'refuses the new one', serving: true }, ['degraded', 'Refuses the new one.']],
-    [{}, { certificateExpiresAt: 14 * DAY_MS }, ['ok', 'Nothing is wrong, and nobody asks for anything.']],
+    [{}, { certificateExpiresAt: 14 * DAY_MS }, ['ok', 'No errors and no requests.']],
     [
       {},
       { certificateExpiresAt: 1.5 * DAY_MS },
@@ -66,7 +66,7 @@ describe('a deployment is', () => {
       {},
       [
         'degraded',
-        'The upstream asked for authentication again for 5 of 10 requests: its nonces do not last.',
+        'The upstream asked for authentication again for 5 of 10 requests: its nonces expire early.',
       ],
     ],
     [

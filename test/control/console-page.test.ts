@@ -108,7 +108,7 @@ describe.each([
     expect(await page.getByRole('row', { name: /^archive/ }).innerText()).toMatch(
       /7\s+7\s+client-forbidden 7/,
     );
-    expect(await page.getByRole('region', { name: 'Recent faults' }).innerText()).toContain(fault.advice);
+    expect(await page.getByRole('region', { name: 'Recent errors' }).innerText()).toContain(fault.advice);
     const audit = await page.getByRole('region', { name: 'Audit', exact: true }).innerText();
     expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
     expect(audit).toContain('Records cannot be written: the disk is full.');

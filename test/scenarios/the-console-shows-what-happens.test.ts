@@ -79,7 +79,7 @@ test('an upstream that is gone: broken, why, and what to do', () =>
       .waitFor();
     await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
     await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* a second/).waitFor();
-    const fault = page.getByRole('region', { name: 'Recent faults' }).getByRole('listitem');
+    const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
     await fault.getByText('submissions: Upstream unreachable').waitFor();
     await fault.getByText(/^3 times, /).waitFor();
   }));

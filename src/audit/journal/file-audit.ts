@@ -215,7 +215,7 @@ class FileAudit implements Audit {
   #resumed({ reason, since }: { readonly reason: string; readonly since: number }): void {
     const details = { reason, milliseconds: Math.round(performance.now() - since), ...this.#missing };
     Object.assign(this.#missing, { refused: 0, unrecorded: 0, lost: 0 });
-    this.#deps.log.info(details, 'the audit log can be written again');
+    this.#deps.log.info(details, 'audit log writable again');
     this.admin('audit-resumed', details);
   }
 
@@ -243,14 +243,11 @@ class FileAudit implements Audit {
       log.error({ segment, ...error }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
-      log.info(
-        { before: otherKey },
-        'another key sealed the audit log so far; what it sealed was not checked',
-      );
+      log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');
     }
     for (const details of setAside) {
       written.push(this.#adminWritten('recovered', { ...details }));
-      if (details.afterStop) log.error(details, 'the audit log was written to after its process had stopped');
+      if (details.afterStop) log.error(details, 'audit log was appended to after its process had stopped');
       else log.warn(details, 'the end of the audit log had no seal and was set aside');
     }
     return Promise.all(written);

@@ -70,7 +70,7 @@ export class Retention {
       .then(() => this.#run())
       .catch((error: Error) => {
         onFailure();
-        log.warn({ reason: error.message }, 'closed segments of the audit log stay as they are');
+        log.warn({ reason: error.message }, 'closed audit segments cannot be compressed or removed now');
       });
   }
 

@@ -103,10 +103,7 @@ export class StreamSink implements AuditSink {
     // A call that was given up may still succeed.
     this.#position = undefined;
     if (this.failing === undefined) {
-      this.#options.log.warn(
-        { reason },
-        'the audit log does not reach its stream; it is sent once it can be',
-      );
+      this.#options.log.warn({ reason }, 'audit stream unreachable; records are sent when it is back');
     }
     this.failing = reason;
   }
@@ -114,7 +111,7 @@ export class StreamSink implements AuditSink {
   #recover(): void {
     if (this.failing === undefined) return;
     this.failing = undefined;
-    this.#options.log.info({ seq: this.#after }, 'the audit log reaches its stream again');
+    this.#options.log.info({ seq: this.#after }, 'audit stream reachable again');
   }
 
   /** Finds out what the stream has, and goes on reading after that. */
@@ -136,8 +133,8 @@ export class StreamSink implements AuditSink {
     this.#told = what;
     const message =
       what === 'diverged'
-        ? 'the stream has records of this replica that its audit log has not: it was cut, altered or begun anew'
-        : 'Redis holds a position of this replica that no gateway with this key wrote: it is not believed';
+        ? 'the audit stream has records that the audit log lacks; the log was cut, altered or begun anew'
+        : 'position of this replica in Redis has no valid signature; ignored';
     this.#options.log.error({ replica: this.#options.replica, ...details }, message);
   }
 
@@ -151,7 +148,7 @@ export class StreamSink implements AuditSink {
         onForged: ({ first, last }) =>
           this.#options.log.error(
             { first, last },
-            'records of the audit log are not as they were sealed, and are not sent: run audit verify',
+            'audit records do not match their seal and are not sent; run audit verify',
           ),
       },
       seq,

@@ -2,12 +2,12 @@ import type { ClientView } from '../view.ts';
 import { element, List, type Row, setText } from './dom.ts';
 import { count, rate } from './format.ts';
 
-const COLUMNS = ['Client', 'Requests a second', 'In all', 'Refused in a minute', 'Refusals'];
+const COLUMNS = ['Client', 'Requests per second', 'Total', 'Refused per minute', 'Refusals'];
 
 /** Who asks how much, and what is refused to whom. */
 export class ClientsPanel {
   readonly #list: List<ClientView>;
-  readonly #empty = element('p', { class: 'muted' }, 'Nobody has asked for anything yet.');
+  readonly #empty = element('p', { class: 'muted' }, 'No requests yet.');
   readonly #table: HTMLElement;
 
   constructor(parent: HTMLElement) {

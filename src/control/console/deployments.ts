@@ -6,7 +6,7 @@ import { showCondition } from './state.ts';
 
 const CHARTS: readonly Omit<ChartOptions, 'deployment'>[] = [
   {
-    title: 'Requests a second',
+    title: 'Requests per second',
     lines: [
       { series: 'requests', label: 'all', colour: 'blue' },
       { series: 'errors', label: 'errors', colour: 'red' },
@@ -23,7 +23,7 @@ const CHARTS: readonly Omit<ChartOptions, 'deployment'>[] = [
     format: latency,
   },
   {
-    title: 'Challenges a second',
+    title: 'Challenges per second',
     lines: [{ series: 'challenges', label: 'challenges', colour: 'orange' }],
     format: rate,
   },
@@ -127,10 +127,10 @@ class Facts {
 
 function* factsOf(view: DeploymentView, now: number): Generator<readonly [string, string]> {
   const { perSecond, inFlight, latency: taken, credentials } = view;
-  yield ['Requests', `${rate(perSecond.requests)} a second, ${count(inFlight)} under way`];
+  yield ['Requests', `${rate(perSecond.requests)} per second, ${count(inFlight)} in flight`];
   yield ['Errors', `${rate(perSecond.errors)} a second`];
   yield ['Latency', taken === undefined ? 'none ended in the last seconds' : latencyText(taken)];
-  yield ['Challenges', `${rate(perSecond.challenges)} a second`];
+  yield ['Challenges', `${rate(perSecond.challenges)} per second`];
   yield ['Nonce', nonceText(view.nonce)];
   yield ['Credential', credentials.map((each) => credentialText(each, now)).join('; ')];
   yield ['Circuit', circuitText(credentials)];

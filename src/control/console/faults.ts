@@ -5,7 +5,7 @@ import { ago, counted } from './format.ts';
 /** What went wrong lately, and what to do about it. */
 export class FaultsPanel {
   readonly #list: List<FaultView>;
-  readonly #empty = element('p', { class: 'muted' }, 'Nothing has gone wrong since the start.');
+  readonly #empty = element('p', { class: 'muted' }, 'No errors since the start.');
   #now = 0;
 
   constructor(parent: HTMLElement) {

@@ -38,7 +38,7 @@ function showGateway({ gateway, tokenAsked }: Snapshot): void {
   const title = `${state} · digest-gateway`;
   if (document.title !== title) document.title = title;
   byId('leave').hidden = !tokenAsked;
-  const redis = storeUp === null ? 'without Redis' : storeUp ? 'Redis is there' : 'Redis is not there';
+  const redis = storeUp === null ? 'without Redis' : storeUp ? 'Redis reachable' : 'Redis unreachable';
   setText(
     byId('about'),
     `digest-gateway ${version} on Node.js ${node}; up since ${moment(startedAt)}; configured ${moment(configuredAt)}; ${redis}`,

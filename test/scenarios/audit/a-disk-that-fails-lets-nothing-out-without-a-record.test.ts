@@ -112,7 +112,7 @@ test('with onFailure: serve everything goes on, and what is missing is counted',
       status: 'degraded',
     });
     await end();
-    await until(() => gateway.logged.some(({ msg }) => msg === 'the audit log can be written again'));
+    await until(() => gateway.logged.some(({ msg }) => msg === 'audit log writable again'));
   } finally {
     await gateway.close();
   }

@@ -12,7 +12,7 @@ const folder = useFolders();
 const SEGMENT = join(REPLICA, '000000000001.jsonl');
 
 async function resumed(pair: Pair): Promise<boolean> {
-  return pair.gateway.logged.some(({ msg }) => msg === 'the audit log can be written again');
+  return pair.gateway.logged.some(({ msg }) => msg === 'audit log writable again');
 }
 
 test.each([

@@ -120,7 +120,7 @@ describe('who can write to the folder, and has no key', () => {
     );
     const second = await serve();
     expect(
-      second.logged.some(({ msg }) => msg === 'the audit log was written to after its process had stopped'),
+      second.logged.some(({ msg }) => msg === 'audit log was appended to after its process had stopped'),
     ).toBe(true);
     await second.close();
     expect(JSON.stringify(await recordsIn(scene.directory))).not.toContain('mallory');

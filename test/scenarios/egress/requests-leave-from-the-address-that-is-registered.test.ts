@@ -53,7 +53,7 @@ test('an address that is not on this host: it starts, says so everywhere, and no
   expect(pair.gateway.logged[0]).toMatchObject({
     level: 40,
     deployment: 'submissions',
-    msg: 'egress.localAddress is not on this host: no request leaves until it is',
+    msg: 'egress.localAddress is not an address of this host; requests fail until it is',
   });
   expect(pair.simulator.counts('submissions').connections).toBe(0);
 });

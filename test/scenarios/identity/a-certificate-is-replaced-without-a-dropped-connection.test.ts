@@ -91,8 +91,8 @@ function underLoad(clients: number): Load {
 }
 
 const told = (text: string) => pair.gateway.logged.some(({ msg }) => msg === text);
-const REPLACED = 'the certificate of the data plane was replaced';
-const KEPT = 'the files of listen.tls changed and cannot be used: the certificate in force stays';
+const REPLACED = 'certificate of the data plane replaced';
+const KEPT = 'changed files of listen.tls cannot be used; keeping the current certificate';
 
 test('when its files change', async () => {
   const load = underLoad(8);

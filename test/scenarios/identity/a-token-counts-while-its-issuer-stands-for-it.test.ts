@@ -171,8 +171,8 @@ describe('the keys of an issuer', () => {
     expect(await statusOf(await issuer.token())).toBe(200);
     const told = pair.gateway.logged.filter(({ issuer: of }) => of === issuer.issuer);
     expect(told.map(({ msg }) => msg)).toEqual([
-      'the keys of a token issuer cannot be fetched: check jwksUrl',
-      'the keys of a token issuer are there again',
+      'keys of a token issuer cannot be fetched; check jwksUrl',
+      'keys of a token issuer fetched again',
     ]);
   });
 
