@@ -55,7 +55,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
   watch({}, async (pair, page) => {
     await card(page).getByText('● ok').waitFor();
     for (let count = 0; count < 5; count += 1) expect((await pair.get(authors)).status).toBe(200);
-    await fact(page, 'Requests', /^[0-9.]*[1-9][0-9.]* a second/).waitFor();
+    await fact(page, 'Requests', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     await fact(page, 'Latency', /^p50 [0-9.]+ ms, p95 [0-9.]+ ms, p99 [0-9.]+ ms$/).waitFor();
     await fact(page, 'Nonce', /^\d s old; shared: used by all at once/).waitFor();
     await fact(page, 'Credential', /^submissions version 1, in use/).waitFor();
@@ -78,7 +78,7 @@ test('an upstream that is gone: broken, why, and what to do', () =>
       .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
       .waitFor();
     await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
-    await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* a second/).waitFor();
+    await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
     await fault.getByText('submissions: Upstream unreachable').waitFor();
     await fault.getByText(/^3 times, /).waitFor();
@@ -97,12 +97,12 @@ test('an upstream that never was there: every request failed', () =>
 test('an expired nonce: a challenge, and a young nonce in use', () =>
   watch({}, async (pair, page) => {
     await pair.get(authors);
-    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* a second$/).waitFor();
-    await fact(page, 'Challenges', /^0 a second$/).waitFor();
+    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* per second$/).waitFor();
+    await fact(page, 'Challenges', /^0 per second$/).waitFor();
     await fact(page, 'Nonce', /^[1-9] s old/).waitFor();
     pair.simulator.reset('submissions');
     expect((await pair.get(authors)).status).toBe(200);
-    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* a second$/).waitFor();
+    await fact(page, 'Challenges', /^[0-9.]*[1-9][0-9.]* per second$/).waitFor();
     await fact(page, 'Nonce', /^0 s old/).waitFor();
   }));
 

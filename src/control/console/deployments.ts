@@ -128,7 +128,7 @@ class Facts {
 function* factsOf(view: DeploymentView, now: number): Generator<readonly [string, string]> {
   const { perSecond, inFlight, latency: taken, credentials } = view;
   yield ['Requests', `${rate(perSecond.requests)} per second, ${count(inFlight)} in flight`];
-  yield ['Errors', `${rate(perSecond.errors)} a second`];
+  yield ['Errors', `${rate(perSecond.errors)} per second`];
   yield ['Latency', taken === undefined ? 'none ended in the last seconds' : latencyText(taken)];
   yield ['Challenges', `${rate(perSecond.challenges)} per second`];
   yield ['Nonce', nonceText(view.nonce)];
