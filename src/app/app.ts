@@ -8,7 +8,7 @@ import { reportError } from '../base/report-error.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import { NoncePools } from '../challenges/pools.ts';
-import type { ChallengeStore } from '../challenges/store.ts';
+import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { ListenTls } from '../config/listen-tls.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane, type Readiness } from '../control/control.ts';

@@ -1,5 +1,5 @@
 import type { Audit } from '../audit/audit.ts';
-import { NONCE_POLICIES } from '../challenges/store.ts';
+import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Check, Readiness } from '../control/control.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';

@@ -1,11 +1,11 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
 import type { Config } from '../config/schema.ts';
 import { Limits, type LimitsOptions } from '../limits/limits.ts';
 import { openRedisLimits } from '../limits/redis.ts';
 import type { LimitSettings } from '../limits/settings.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { RedisOptions } from '../redis/connection.ts';
 import { tellRejections } from './store.ts';
 
 export interface LimitsSetup {
@@ -21,15 +21,7 @@ export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics
   return new Limits(limitsOptions(config), {
     clocks: { now: () => clock.now(), epoch: () => Date.now() },
     metrics,
-    openStore:
-      redis &&
-      (() =>
-        openRedisLimits({
-          connect: () => connectCommands(redis),
-          keyPrefix: redis.keyPrefix,
-          timeoutMs: redis.timeoutMs,
-          onRejected,
-        })),
+    openStore: redis && (() => openRedisLimits(redis, onRejected)),
   });
 }
 

@@ -1,13 +1,12 @@
 import type { Log } from '../base/log.ts';
-import { MemoryChallengeStore } from '../challenges/memory.ts';
-import { openRedisStore, type RejectionReason } from '../challenges/redis.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
-import type { ChallengeStore } from '../challenges/store.ts';
+import { MemoryChallengeStore } from '../challenges/store/memory.ts';
+import { openRedisStore, type RedisStoreOptions, type RejectionReason } from '../challenges/store/redis.ts';
+import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
 export function openStore(
-  redis: RedisOptions | undefined,
+  redis: RedisStoreOptions | undefined,
   metrics: Metrics,
   log: Log,
   onUp: (up: boolean) => void,

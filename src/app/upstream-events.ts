@@ -1,6 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
-import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
+import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
 import type { CredentialNews } from '../upstream/credential-version.ts';

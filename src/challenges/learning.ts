@@ -4,7 +4,7 @@ import { Lifetime } from './lifetime.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
 import type { Replicas } from './replicas.ts';
 import { ReusePolicy } from './reuse-policy.ts';
-import type { Learned, NoncePolicy } from './store.ts';
+import type { Learned, NoncePolicy } from './store/store.ts';
 
 export interface LearningOptions {
   readonly replicas: Replicas;

@@ -3,7 +3,7 @@ import type { Credential } from '../digest/authorization.ts';
 import { withNonce } from '../digest/challenge.ts';
 import { Nonce, NonceCounter, type NonceOrigin } from './nonce.ts';
 import { expiryHint } from './nonce-timestamp.ts';
-import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store.ts';
+import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/store.ts';
 
 /** So many nonces are known again when the upstream issues them once more. */
 const REMEMBERED = 1_000;

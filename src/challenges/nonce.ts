@@ -1,6 +1,6 @@
 import { type Credential, type PreparedAnswer, prepareAnswer } from '../digest/authorization.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import type { HeldChallenge, ParkedChallenge } from './store.ts';
+import type { HeldChallenge, ParkedChallenge } from './store/store.ts';
 
 /** RFC 7616 §3.4: nc is eight hex digits. */
 const LAST_COUNT = 0xffffffff;

@@ -8,7 +8,7 @@ import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
 import { Renewal } from './renewal.ts';
 import type { Replicas } from './replicas.ts';
-import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store.ts';
+import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store/store.ts';
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
 const ELSEWHERE_MS = 1_000;

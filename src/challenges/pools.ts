@@ -1,6 +1,6 @@
 import { NoncePool, type PoolOptions } from './pool.ts';
 import { Replicas } from './replicas.ts';
-import type { ChallengeStore } from './store.ts';
+import type { ChallengeStore } from './store/store.ts';
 
 /** What a pool is made from, and how this user of it renews a nonce. */
 export interface PoolUserOptions extends Omit<PoolOptions, 'replicas'> {

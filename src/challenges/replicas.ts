@@ -1,4 +1,10 @@
-import type { AgedChallenge, ChallengeStore, HeldChallenge, Learned, ParkedChallenge } from './store.ts';
+import type {
+  AgedChallenge,
+  ChallengeStore,
+  HeldChallenge,
+  Learned,
+  ParkedChallenge,
+} from './store/store.ts';
 
 /** How long a challenge is kept for others while nobody knows how long it lives, in milliseconds. */
 const KEPT_MS = 15 * 60_000;

@@ -1,4 +1,4 @@
-import { NONCE_POLICIES, type NoncePolicy } from './store.ts';
+import { NONCE_POLICIES, type NoncePolicy } from './store/store.ts';
 import { TrialSchedule } from './trial-schedule.ts';
 
 /** A nonce is young below this age, in milliseconds … */

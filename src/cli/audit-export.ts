@@ -5,13 +5,14 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { Progress, type Reached } from '../audit/stream/collection-progress.ts';
 import { collect } from '../audit/stream/collector.ts';
+import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { spentMemory } from './spent-memory.ts';
-import { openStream, streamRedisOf } from './stream-place.ts';
+import { streamRedisOf } from './stream-place.ts';
 
 interface ExportArguments {
   readonly config: string;
@@ -88,7 +89,7 @@ async function follow({ config, key, output, group: name }: ExportArguments): Pr
   const { keys } = await placeOf(config, key);
   const file = output === undefined ? undefined : await openFile(output);
   const ending = new AbortController();
-  const stream = openStream(redis, keys);
+  const stream = new RedisStream(redis, keys);
   void shutdownSignal().then(() => ending.abort());
   const note = (text: string): void => void process.stderr.write(`${text}\n`);
   try {
@@ -98,7 +99,7 @@ async function follow({ config, key, output, group: name }: ExportArguments): Pr
     const progress = new Progress(file?.reached ?? [], keys, { onNote: note, onRejected });
     await collect({ stream, group: name, progress, write, onState: tell(note) }, ending.signal);
   } finally {
-    stream.close();
+    await stream.close();
     await file?.close();
   }
 }

@@ -4,13 +4,14 @@ import type { AuditKeys } from '../audit/keys.ts';
 import { type Verified, verify } from '../audit/reader/verify.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { replicasIn } from '../audit/segments/segment.ts';
+import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { registerExport } from './audit-export.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { showProgress } from './progress.ts';
 import { spentMemory } from './spent-memory.ts';
-import { openStream, streamRedisOf } from './stream-place.ts';
+import { streamRedisOf } from './stream-place.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -57,7 +58,7 @@ async function headsInStream(
   directory: string,
   keys: readonly [AuditKeys, ...AuditKeys[]],
 ): Promise<Head[]> {
-  const stream = openStream(await streamRedisOf(file), keys);
+  const stream = new RedisStream(await streamRedisOf(file), keys);
   const note = (text: string): void => void process.stderr.write(`${text}\n`);
   try {
     const here = await replicasIn(directory);
@@ -80,7 +81,7 @@ async function headsInStream(
     note(`the stream could not be asked where the log ended: ${reason}`);
     return [];
   } finally {
-    stream.close();
+    await stream.close();
   }
 }
 

@@ -6,15 +6,15 @@ import type { AuditOptions } from '../audit/audit.ts';
 import { type Audit, type AuditSink, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
 import { auditKeys } from '../audit/keys.ts';
+import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { StreamSink } from '../audit/stream/stream-sink.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
+import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { openTracing } from '../tracing/tracing.ts';
 import { CommandError } from './command-error.ts';
 import { spentMemory } from './spent-memory.ts';
-import { openStream } from './stream-place.ts';
 import { surroundings } from './surroundings.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
@@ -86,7 +86,7 @@ function sinkFor(
   log: Log,
 ): AuditSink {
   const keys = auditKeys(key);
-  const stream = openStream(redis, [keys]);
+  const stream = new RedisStream(redis, [keys]);
   return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength, stream, log });
 }
 

@@ -1,9 +1,7 @@
-import type { AuditKeys } from '../audit/keys.ts';
-import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { connectCommands, type RedisOptions } from '../challenges/redis-connection.ts';
 import { ConfigError } from '../config/faults.ts';
 import { loadLocated } from '../config/load.ts';
 import { SourceReader } from '../credentials/sources.ts';
+import type { RedisOptions } from '../redis/connection.ts';
 import { readAuthorities } from '../setup/authorities.ts';
 import { readRedis } from '../setup/redis.ts';
 import { surroundings } from './surroundings.ts';
@@ -24,9 +22,4 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
     throw new ConfigError([...inRedis, ...findings].map(faultAt));
   }
   return options;
-}
-
-/** The stream that the records of all replicas go to. */
-export function openStream(redis: RedisOptions, keys: readonly [AuditKeys, ...AuditKeys[]]): RedisStream {
-  return new RedisStream({ connect: () => connectCommands(redis), keyPrefix: redis.keyPrefix, keys });
 }

@@ -1,4 +1,4 @@
-import type { RedisOptions } from '../challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { examineAudit } from './audit.ts';
 import type { ContactExternals } from './contact.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
@@ -9,7 +9,7 @@ import { examineRedis } from './redis.ts';
 export interface Examined {
   readonly deployments: readonly ExaminedDeployment[];
   /** undefined: without Redis. */
-  readonly redis: RedisOptions | undefined;
+  readonly redis: RedisStoreOptions | undefined;
   /** undefined: without an audit log. */
   readonly auditDirectory: string | undefined;
 }

@@ -1,20 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
-import { RedisLink } from '../challenges/redis-link.ts';
+import type { RedisStoreOptions } from '../challenges/store/redis.ts';
+import { RedisSession } from '../redis/session.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 /** How long Redis may take to be there, in milliseconds; the first attempt to connect may fail. */
 const GRACE_MS = 2_000;
 
 /** Whether Redis is there, takes writes and passes messages on, as the gateway's own pulse finds it, and who is believed. */
-export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<Finding> {
+export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
   const up = Promise.withResolvers<true>();
   let problem = `no reply within ${GRACE_MS} ms`;
-  const link = new RedisLink({
+  const session = new RedisSession({
     redis,
+    scripts: {},
     channel: prefix,
     ownChannel: `${prefix}:echo:${randomUUID()}`,
     pulseKeys: () => [`${prefix}:pulse`],
@@ -30,7 +31,7 @@ export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<F
     const late = pause(GRACE_MS, false, { signal: over.signal }).catch(() => false);
     if (!(await Promise.race([up.promise, late]))) return unusable(problem);
     const begun = clock.now();
-    await link.call((commands) => commands.ping());
+    await session.call((commands) => commands.ping());
     const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
     const saw = `reachable, writable, answers in ${latencyMs} ms`;
     const signed = redis.keys.length > 0;
@@ -40,7 +41,7 @@ export async function examineRedis(redis: RedisOptions, clock: Clock): Promise<F
     return unusable(error instanceof Error ? error.message : problem);
   } finally {
     over.abort();
-    await link.close();
+    await session.close();
   }
 }
 

@@ -1,13 +1,13 @@
 import type { Secret } from '../base/secret.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
-import { type StoreKey, storeKeys } from '../challenges/value-signer.ts';
+import type { RedisStoreOptions } from '../challenges/store/redis.ts';
+import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';
 import type { Finding } from '../config/faults.ts';
 import type { Config } from '../config/schema.ts';
 import { findingOf, type SourceReader } from '../credentials/sources.ts';
 
 export interface RedisSetup {
   /** undefined: without Redis. */
-  readonly options: RedisOptions | undefined;
+  readonly options: RedisStoreOptions | undefined;
   readonly findings: readonly Finding[];
   /** What works, and should not stay as it is. */
   readonly warnings: readonly Finding[];

@@ -1,5 +1,5 @@
 import type { AuditOptions } from '../audit/audit.ts';
-import type { RedisOptions } from '../challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
 import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
@@ -25,7 +25,7 @@ export interface AppSetup {
   /** PEM of the authorities of proxies, by name of the deployment. */
   readonly proxyAuthorities: ReadonlyMap<string, string>;
   /** undefined: without Redis. */
-  readonly redis: RedisOptions | undefined;
+  readonly redis: RedisStoreOptions | undefined;
   /** undefined: the data plane is plain HTTP. */
   readonly listenTls: ListenTls | undefined;
   /** undefined: nothing is recorded. */

@@ -1,5 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import { serializeKey } from '../challenges/store.ts';
+import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from './attempt-budget.ts';
 import { CredentialCircuit } from './credential-circuit.ts';

@@ -5,7 +5,7 @@ import { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { NoncePools, PoolUse } from '../challenges/pools.ts';
-import { type NoncePolicy, serializeKey } from '../challenges/store.ts';
+import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';

@@ -1,6 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store.ts';
+import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';

@@ -1,11 +1,11 @@
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { Opening } from '../../src/challenges/handshake-queue.ts';
-import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
 import type { NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { Replicas } from '../../src/challenges/replicas.ts';
-import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 import { generator, unreliableStore } from '../support/unreliable-store.ts';
 

@@ -3,11 +3,11 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { Opening } from '../../src/challenges/handshake-queue.ts';
-import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { Replicas } from '../../src/challenges/replicas.ts';
-import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 import { attemptWith } from '../support/challenges.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { ReusePolicy, type ReusePolicyOptions } from '../../src/challenges/reuse-policy.ts';
-import type { NoncePolicy } from '../../src/challenges/store.ts';
+import type { NoncePolicy } from '../../src/challenges/store/store.ts';
 
 const MINUTE_MS = 60_000;
 const firstReuse = {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import type { ChallengeStore } from '../../src/challenges/store.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { aged, learned, ornate, parked } from '../support/challenges.ts';
 import { until } from '../support/until.ts';
 

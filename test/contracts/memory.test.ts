@@ -1,4 +1,4 @@
-import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { keepsTheContract } from './challenge-store.ts';
 
 keepsTheContract('memory', async () => {

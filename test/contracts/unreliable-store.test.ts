@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { MemoryChallengeStore } from '../../src/challenges/memory.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { aged } from '../support/challenges.ts';
 import { type Misfortunes, unreliableStore } from '../support/unreliable-store.ts';
 import { keepsTheContract } from './challenge-store.ts';

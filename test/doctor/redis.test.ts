@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
-import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
-import { storeKeys } from '../../src/challenges/value-signer.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
+import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { examineRedis } from '../../src/doctor/redis.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
@@ -19,7 +19,7 @@ async function start(setup: RedisSetup = {}): Promise<RedisServer> {
   return server;
 }
 
-function examine({ port }: { port: number }, more: Partial<RedisOptions> = {}) {
+function examine({ port }: { port: number }, more: Partial<RedisStoreOptions> = {}) {
   return examineRedis(redisOptions(single(port), more), monotonicClock);
 }
 

@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import { connectCommands } from '../../src/challenges/redis-connection.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
 import { end, limit, limitsOf, today, unused } from '../support/limited.ts';
@@ -21,13 +20,9 @@ afterEach(async () => {
 
 /** A process of its own, as far as Redis can tell. */
 function openStore(): LimitStore {
-  const connect = () => connectCommands(redisOptions(single(redis.port)));
-  const store = openRedisLimits({
-    connect,
-    keyPrefix: 'test',
-    timeoutMs: 2_000,
-    onRejected: () => rejections.push(1),
-  });
+  const store = openRedisLimits(redisOptions(single(redis.port), { timeoutMs: 2_000 }), () =>
+    rejections.push(1),
+  );
   closing.push(() => store.close());
   return store;
 }

@@ -1,6 +1,6 @@
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
-import type { AgedChallenge, Learned, ParkedChallenge } from '../../src/challenges/store.ts';
+import type { AgedChallenge, Learned, ParkedChallenge } from '../../src/challenges/store/store.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
 
 /** A challenge without qop that was issued just now. */

@@ -1,4 +1,4 @@
-import type { RedisServers } from '../../src/challenges/redis-connection.ts';
+import type { RedisServers } from '../../src/redis/connection.ts';
 import { type RedisServer, type RedisSetup, startRedis } from './redis.ts';
 import { freePort } from './server-process.ts';
 import { until } from './until.ts';

@@ -1,6 +1,7 @@
-import { openRedisStore } from '../../src/challenges/redis.ts';
-import type { RedisOptions, RedisServers } from '../../src/challenges/redis-connection.ts';
-import type { ChallengeStore } from '../../src/challenges/store.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
+import { openRedisStore } from '../../src/challenges/store/redis.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
+import type { RedisServers } from '../../src/redis/connection.ts';
 import { until } from './until.ts';
 
 /** A store, and all that it said about itself. */
@@ -20,7 +21,7 @@ export interface WatchedStore {
   down(): Promise<number>;
 }
 
-export function openWatched(servers: RedisServers, more: Partial<RedisOptions> = {}): WatchedStore {
+export function openWatched(servers: RedisServers, more: Partial<RedisStoreOptions> = {}): WatchedStore {
   const states: string[] = [];
   const rejections: [kind: string, reason: string][] = [];
   const failures: { operation: string; error: unknown }[] = [];
@@ -44,7 +45,10 @@ export function openWatched(servers: RedisServers, more: Partial<RedisOptions> =
 }
 
 /** What a test says about Redis; the rest is absent, and the prefix that of all tests. */
-export function redisOptions(servers: RedisServers, more: Partial<RedisOptions> = {}): RedisOptions {
+export function redisOptions(
+  servers: RedisServers,
+  more: Partial<RedisStoreOptions> = {},
+): RedisStoreOptions {
   return {
     servers,
     username: undefined,

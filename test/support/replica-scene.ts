@@ -1,5 +1,5 @@
 import { afterEach, expect } from '@jest/globals';
-import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { type RunningGateway, startGateway } from './running-gateway.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
@@ -22,7 +22,7 @@ const RENEWED_MS = 0.7 * LIFETIME_MS;
 export interface ReplicaScene {
   readonly simulator: Pair['simulator'];
   /** Another gateway on this Redis, which need not be there; otherwise it is awaited. */
-  replica(redis: RedisOptions, isThere?: boolean): Promise<RunningGateway>;
+  replica(redis: RedisStoreOptions, isThere?: boolean): Promise<RunningGateway>;
   /** Puts these gateways under load; it ends with the test at the latest. */
   load(gateways: readonly RunningGateway[]): SteadyLoad;
 }
@@ -102,7 +102,7 @@ export function areReady(gateways: readonly RunningGateway[]): Promise<boolean> 
 }
 
 export interface RedisFault {
-  readonly redis: RedisOptions;
+  readonly redis: RedisStoreOptions;
   /** Resolves when Redis is as the fault has it. */
   readonly begin: () => Promise<unknown>;
   /** Resolves when Redis is well. */

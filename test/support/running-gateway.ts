@@ -8,7 +8,7 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { SpentBuffers } from '../../src/base/spent-buffers.ts';
-import type { RedisOptions } from '../../src/challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
@@ -53,7 +53,7 @@ export interface TopLevel {
 
 export interface StartOptions {
   readonly clock?: Clock;
-  readonly redis?: RedisOptions;
+  readonly redis?: RedisStoreOptions;
   readonly audit?: AuditOptions;
   readonly tracing?: Tracing;
   /** Where the built console is; left out: nowhere. */

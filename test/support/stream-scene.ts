@@ -10,7 +10,7 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import { RedisStream } from '../../src/audit/stream/redis-stream.ts';
 import { StreamSink } from '../../src/audit/stream/stream-sink.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { connectCommands, type RedisServers } from '../../src/challenges/redis-connection.ts';
+import type { RedisServers } from '../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
 import { type RedisServer, startRedis } from './redis.ts';
 import { redisOptions, single } from './redis-store.ts';
@@ -104,8 +104,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
 
 /** A connection to the stream of those servers, to be closed. */
 export function streamOn(servers: RedisServers): RedisStream {
-  const options = redisOptions(servers);
-  return new RedisStream({ connect: () => connectCommands(options), keyPrefix: 'test', keys: [KEYS] });
+  return new RedisStream(redisOptions(servers), [KEYS]);
 }
 
 /** Opens the audit log of a replica, with a sink to that stream. */

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ChallengeStore } from '../../src/challenges/store.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 
 /** What happens, each with its probability, 0 to 1; all are 0.2 unless said. */
 export interface Misfortunes {

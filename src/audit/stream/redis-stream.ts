@@ -1,8 +1,9 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ClientContext, Cluster, Redis, Result } from 'ioredis';
+import type { ClientContext, Result } from 'ioredis';
 import { z } from 'zod';
-import { within } from '../../base/deadline.ts';
+import { RedisClient } from '../../redis/client.ts';
+import type { RedisOptions } from '../../redis/connection.ts';
 import type { AuditKeys } from '../keys.ts';
 import type { SealedBatch } from '../reader/sealed-batches.ts';
 import { type Head, LARGEST_BATCH, sealLine } from '../seal.ts';
@@ -15,15 +16,6 @@ const PAUSE_MS = 200;
 /** Entries that are read at once, and bytes of them beyond which the others wait. */
 const READ_COUNT = 250;
 const READ_BYTES = 8 * 1024 * 1024;
-
-export interface StreamOptions {
-  /** Opens a connection that comes back by itself and queues nothing while it is away. */
-  readonly connect: () => Redis | Cluster;
-  /** Before every key. */
-  readonly keyPrefix: string;
-  /** The key in use first; and those that sealed earlier records. */
-  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
-}
 
 /** How far the stream has a replica's log: the last seal in it. */
 export interface StreamPosition {
@@ -133,40 +125,28 @@ const reply = z.array(z.tuple([z.string(), z.array(z.string()), z.enum(['', 'too
  * and set a position back, so that records come again; no more. All calls reject while Redis is away.
  */
 export class RedisStream {
-  readonly #connection: Redis | Cluster;
+  readonly #client: RedisClient;
   readonly #stream: string;
   readonly #positions: string;
-  readonly #keys: StreamOptions['keys'];
-  /** Resolves when it is known whether there is a connection. */
-  readonly #known: Promise<void>;
-  /** The last error of the connection: a command says only that there is none. */
-  #problem = 'there is no connection to Redis';
+  readonly #keys: readonly [AuditKeys, ...AuditKeys[]];
 
-  constructor({ connect, keyPrefix, keys }: StreamOptions) {
+  /** `keys`: the one in use first, and those that sealed earlier records. */
+  constructor(redis: RedisOptions, keys: readonly [AuditKeys, ...AuditKeys[]]) {
     this.#keys = keys;
     // In a Cluster both are on one node. Version 1 had an entry for each record, and no seals.
-    this.#stream = `${keyPrefix}:v2:{audit}:records`;
-    this.#positions = `${keyPrefix}:v2:{audit}:positions`;
-    this.#connection = connect();
-    const known = Promise.withResolvers<void>();
-    this.#known = known.promise;
-    this.#connection.on('ready', known.resolve).on('error', (error: Error) => {
-      known.resolve();
-      // What the library adds about the command may hold AUTH.
-      [this.#problem = ''] = error.message.split(', with args');
-    });
-    this.#connection.defineCommand('appendBatches', appendBatches);
-    this.#connection.defineCommand('readBatches', readBatches);
+    this.#stream = `${redis.keyPrefix}:v2:{audit}:records`;
+    this.#positions = `${redis.keyPrefix}:v2:{audit}:positions`;
+    this.#client = new RedisClient({ ...redis, timeoutMs: CALL_MS }, { appendBatches, readBatches });
   }
 
   async position(replica: string): Promise<FoundPosition> {
-    const text = await this.#call((redis) => redis.hget(this.#positions, replica));
+    const text = await this.#client.call((redis) => redis.hget(this.#positions, replica));
     return { text: text ?? '', position: this.#parsePosition(replica, text ?? '') };
   }
 
   /** The last seals of all replicas; and the replicas whose position no key made. */
   async heads(): Promise<{ readonly heads: readonly Head[]; readonly forged: readonly string[] }> {
-    const all = await this.#call((redis) => redis.hgetall(this.#positions));
+    const all = await this.#client.call((redis) => redis.hgetall(this.#positions));
     const heads: Head[] = [];
     const forged: string[] = [];
     for (const [replica, text] of Object.entries(all)) {
@@ -193,7 +173,7 @@ export class RedisStream {
       anchor && index === last ? '1' : '',
     ]);
     const bytes = batches.reduce((sum, { lines }) => sum + lines.length, 0);
-    const answer = await this.#call(
+    const answer = await this.#client.call(
       (redis) =>
         redis.appendBatches(
           this.#stream,
@@ -212,7 +192,7 @@ export class RedisStream {
   /** Makes the group, which begins with the oldest entry. */
   async openGroup(group: string): Promise<void> {
     try {
-      await this.#call((redis) => redis.xgroup('CREATE', this.#stream, group, '0', 'MKSTREAM'));
+      await this.#client.call((redis) => redis.xgroup('CREATE', this.#stream, group, '0', 'MKSTREAM'));
     } catch (error) {
       if (!String(error).includes('BUSYGROUP')) throw error;
     }
@@ -221,7 +201,7 @@ export class RedisStream {
   /** Entries for one of the group: those it took before and did not acknowledge, or new ones. None after a while. */
   async read(group: string, consumer: string, which: 'taken' | 'new'): Promise<StreamRead> {
     const from = which === 'taken' ? '0' : '>';
-    const answer = await this.#call(
+    const answer = await this.#client.call(
       (redis) =>
         redis.readBatches(this.#stream, group, consumer, from, READ_COUNT, LARGEST_BATCH + 1024, READ_BYTES),
       CALL_MS + LARGEST_BATCH / CALL_MS_FOR,
@@ -236,11 +216,11 @@ export class RedisStream {
   }
 
   async acknowledge(group: string, ids: readonly string[]): Promise<void> {
-    await this.#call((redis) => redis.xack(this.#stream, group, ...ids));
+    await this.#client.call((redis) => redis.xack(this.#stream, group, ...ids));
   }
 
-  close(): void {
-    this.#connection.disconnect();
+  close(): Promise<void> {
+    return this.#client.close();
   }
 
   #parsePosition(replica: string, text: string): StreamPosition | undefined {
@@ -254,25 +234,7 @@ export class RedisStream {
       ? position
       : undefined;
   }
-
-  async #call<T>(work: (redis: Redis | Cluster) => Promise<T>, limitMs = CALL_MS): Promise<T> {
-    try {
-      return await within(limitMs, async (signal) => {
-        await this.#known;
-        signal.throwIfAborted();
-        return await work(this.#connection);
-      });
-    } catch (error) {
-      const [message = ''] = String(
-        error instanceof Object && 'message' in error ? error.message : error,
-      ).split(', with args');
-      throw new Error(UNCONNECTED.test(message) ? this.#problem : message);
-    }
-  }
 }
-
-/** What the client library says of a command that it cannot send. */
-const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
 
 export interface Addition {
   /** The text of the position that is expected; empty: none. */

@@ -74,7 +74,7 @@ export class StreamSink implements AuditSink {
     await Promise.race([this.#running, late]);
     farewell.abort();
     this.#closed = true;
-    this.#options.stream.close();
+    await this.#options.stream.close();
     await this.#running;
     await this.#batches?.close();
   }

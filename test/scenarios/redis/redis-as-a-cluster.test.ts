@@ -1,6 +1,5 @@
 import { hash } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
-import { connectCommands } from '../../../src/challenges/redis-connection.ts';
 import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
@@ -65,10 +64,8 @@ test('all is shared, wherever it lives', async () => {
 
 test('limits are shared, wherever they live', async () => {
   const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
-  const connect = () => connectCommands(redisOptions({ kind: 'cluster', nodes }));
-  const [one, two] = [0, 1].map(() =>
-    openRedisLimits({ connect, keyPrefix: 'test', timeoutMs: 2_000, onRejected: () => {} }),
-  );
+  const options = redisOptions({ kind: 'cluster', nodes }, { timeoutMs: 2_000 });
+  const [one, two] = [0, 1].map(() => openRedisLimits(options, () => {}));
   if (one === undefined || two === undefined) throw new Error('no store');
   for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
     const used = { ...unused(), total: 3 };

@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals';
-import type { ChallengeStore } from '../../../src/challenges/store.ts';
+import type { ChallengeStore } from '../../../src/challenges/store/store.ts';
 import { parked } from '../../support/challenges.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single } from '../../support/redis-store.ts';

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { connectCommands } from '../../../src/challenges/redis-connection.ts';
-import { ended } from '../../../src/challenges/redis-messages.ts';
+import { scripts } from '../../../src/challenges/store/redis-scripts.ts';
+import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
@@ -121,7 +121,7 @@ test('whatever else Redis refuses is a rejection, and no more', async () => {
 });
 
 test('what changes something happens once, and only while somebody waits for it', async () => {
-  const commands = connectCommands(redisOptions(single(redis.port)));
+  const commands = connectCommands(redisOptions(single(redis.port)), scripts);
   await once(commands, 'ready');
   const park = (ticket: string): Promise<unknown> => commands.park(ticket, 'parked', '{}', LONG_MS, 0);
   await expect(park('no ticket')).rejects.toThrow('LATE');

@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { afterEach, expect, test } from '@jest/globals';
 import { Secret } from '../../../src/base/secret.ts';
-import type { RedisOptions } from '../../../src/challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged } from '../../support/challenges.ts';
 import { inTime } from '../../support/in-time.ts';
@@ -17,7 +17,7 @@ afterEach(async () => {
   await redis.close();
 });
 
-async function open(setup: RedisSetup, more: Partial<RedisOptions>): Promise<void> {
+async function open(setup: RedisSetup, more: Partial<RedisStoreOptions>): Promise<void> {
   redis = await startRedis(setup);
   watched = openWatched(single(redis.port), more);
 }

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../../src/base/secret.ts';
-import type { RedisOptions } from '../../../src/challenges/redis-connection.ts';
-import { storeKeys } from '../../../src/challenges/value-signer.ts';
+import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
+import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { type Intruder, openIntruder, sharedText } from '../../support/redis-intruder.ts';
@@ -38,7 +38,7 @@ interface Scene extends Pair {
 }
 
 /** A gateway that allows SHA-256 only, whose challenge is in Redis, before an upstream that offers MD5 as well. */
-async function openScene(more: Partial<RedisOptions> = {}, prefix?: string): Promise<Scene> {
+async function openScene(more: Partial<RedisStoreOptions> = {}, prefix?: string): Promise<Scene> {
   const { redis, intruder } = await openRedis(prefix);
   const pair = await openPair({
     behaviour: { algorithms: ['SHA-256', 'MD5'] },

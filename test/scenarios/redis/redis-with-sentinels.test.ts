@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../../src/base/secret.ts';
-import type { RedisOptions } from '../../../src/challenges/redis-connection.ts';
+import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged } from '../../support/challenges.ts';
 import { type RedisSentinel, startRedisSentinel } from '../../support/redis-sentinel.ts';
@@ -20,7 +20,7 @@ afterEach(async () => {
 });
 
 /** Two processes that look for the master. */
-function openBoth(more: Partial<RedisOptions> = {}): [WatchedStore, WatchedStore] {
+function openBoth(more: Partial<RedisStoreOptions> = {}): [WatchedStore, WatchedStore] {
   const { servers, replica } = redis;
   // The first is none, and does not know the answer; the library prints a warning when it sends one a password.
   const wrong = more.sentinelPassword === undefined ? [{ host: '127.0.0.1', port: replica.port }] : [];

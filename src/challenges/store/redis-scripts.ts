@@ -141,15 +141,6 @@ end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return 1`,
   },
-  /** (pulse; ms, channel, message) → 1: the last pulse is still there. Fails unless this Redis takes writes and passes on messages. */
-  beatPulse: {
-    numberOfKeys: 1,
-    lua: `
-local wasThere = redis.call('EXISTS', KEYS[1])
-redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
-redis.call('PUBLISH', ARGV[2], ARGV[3])
-return wasThere`,
-  },
 } as const;
 
 type Script<Context extends ClientContext> = (...args: (string | number)[]) => Result<unknown, Context>;
@@ -164,6 +155,5 @@ declare module 'ioredis' {
     recallLearned: Script<Context>;
     learnFor: Script<Context>;
     leadFor: Script<Context>;
-    beatPulse: Script<Context>;
   }
 }

@@ -1,12 +1,19 @@
 import { hash, randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import type { Commands, RedisOptions } from '../../redis/connection.ts';
+import { RedisSession } from '../../redis/session.ts';
+import { LONGEST_LIFE_MS } from '../lifetime.ts';
 import { ChangeFeed } from './change-feed.ts';
-import { LONGEST_LIFE_MS } from './lifetime.ts';
-import type { Commands, RedisOptions } from './redis-connection.ts';
-import { RedisLink } from './redis-link.ts';
+import { scripts } from './redis-scripts.ts';
 import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
-import { CLOCK_DIFFERENCE_MS, type SignatureFault, type ValueKind, ValueSigner } from './value-signer.ts';
+import {
+  CLOCK_DIFFERENCE_MS,
+  type SignatureFault,
+  type StoreKey,
+  type ValueKind,
+  ValueSigner,
+} from './value-signer.ts';
 
 /** How long it is remembered what an upstream tolerates, in milliseconds: 30 days after it was last learned. */
 const LEARNED_MS = 30 * 24 * 60 * 60_000;
@@ -14,6 +21,11 @@ const LEARNED_MS = 30 * 24 * 60 * 60_000;
 const PROCESS_LIFE_MS = 10 * 365 * 24 * 60 * 60_000;
 /** So many parked challenges that no gateway wrote are passed over in one call. */
 const TAKEN_AT_MOST = 8;
+
+export interface RedisStoreOptions extends RedisOptions {
+  /** They sign the values that gateways leave for each other, the first one the new ones; empty: nothing is signed. */
+  readonly keys: readonly StoreKey[];
+}
 
 /** Why a stored value is not used. `malformed`: no gateway writes it so. */
 export type RejectionReason = 'malformed' | SignatureFault;
@@ -32,7 +44,7 @@ export interface RedisStoreEvents {
  * go away at any time. Each call ends within `timeoutMs`. Whatever somebody else writes there, a caller gets what a
  * gateway could have written, and with keys only what one wrote.
  */
-export function openRedisStore(options: RedisOptions, events: RedisStoreEvents): ChallengeStore {
+export function openRedisStore(options: RedisStoreOptions, events: RedisStoreEvents): ChallengeStore {
   return new RedisChallengeStore(options, events);
 }
 
@@ -65,12 +77,12 @@ class RedisChallengeStore implements ChallengeStore {
   readonly #timeoutMs: number;
   readonly #events: RedisStoreEvents;
   readonly #signer: ValueSigner;
-  readonly #link: RedisLink;
+  readonly #session: RedisSession;
   readonly #feed: ChangeFeed;
   readonly #asked = new Set<string>();
   readonly #listeners: ((key: string) => void)[] = [];
 
-  constructor(options: RedisOptions, events: RedisStoreEvents) {
+  constructor(options: RedisStoreOptions, events: RedisStoreEvents) {
     this.#signer = new ValueSigner(options.keys);
     // With the version of what is stored: another version, or a gateway without the keys, does not see it.
     this.#prefix = `${options.keyPrefix}:v2${this.#signer.signs ? ':signed' : ''}`;
@@ -84,8 +96,9 @@ class RedisChallengeStore implements ChallengeStore {
       onRejected: (reason) => events.onRejected('change', reason),
     });
     this.#timeoutMs = options.timeoutMs;
-    this.#link = new RedisLink({
+    this.#session = new RedisSession({
       redis: options,
+      scripts,
       channel: this.#channel,
       ownChannel: `${this.#prefix}:echo:${this.#process}`,
       pulseKeys: () => this.#pulseKeys(options),
@@ -212,7 +225,7 @@ class RedisChallengeStore implements ChallengeStore {
 
   close(): Promise<void> {
     this.#feed.close();
-    return this.#link.close();
+    return this.#session.close();
   }
 
   /** undefined: no gateway wrote it so, or it is too old. */
@@ -270,7 +283,7 @@ class RedisChallengeStore implements ChallengeStore {
   ): Promise<T> {
     this.#asked.add(key);
     try {
-      return await this.#link.call((commands, signal) =>
+      return await this.#session.call((commands, signal) =>
         work({ commands, places: this.#places(key) }, signal),
       );
     } catch (error) {

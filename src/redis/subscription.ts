@@ -1,12 +1,10 @@
-import { once } from 'node:events';
-import type { Cluster, Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
+import { ended } from './connection.ts';
 
 /** Milliseconds between two attempts to subscribe. */
 const RETRY_MS = 200;
-/** The longest that the end of a connection is waited for, in milliseconds. */
-const END_MS = 500;
 
-export interface MessagesOptions {
+export interface SubscriptionOptions {
   /** Opens a connection that does not come back by itself. */
   readonly connect: () => Redis;
   readonly channels: readonly string[];
@@ -17,14 +15,14 @@ export interface MessagesOptions {
 }
 
 /** A subscription that is renewed, on a new connection, whenever it ends. */
-export class RedisMessages {
-  readonly #options: MessagesOptions;
+export class RedisSubscription {
+  readonly #options: SubscriptionOptions;
   #connection: Redis;
   #retry: NodeJS.Timeout | undefined;
   #closed = false;
   subscribed = false;
 
-  constructor(options: MessagesOptions) {
+  constructor(options: SubscriptionOptions) {
     this.#options = options;
     this.#connection = this.#connect();
   }
@@ -65,13 +63,4 @@ export class RedisMessages {
     });
     return connection;
   }
-}
-
-/** Closes a connection, or all of a Cluster's; resolves when that is done. */
-export async function ended(connection: Redis | Cluster): Promise<void> {
-  // Between two attempts there is no connection whose end could be told.
-  const open = connection.status !== 'end' && connection.status !== 'reconnecting';
-  const end = open ? once(connection, 'end', { signal: AbortSignal.timeout(END_MS) }) : undefined;
-  connection.disconnect();
-  await end?.catch(() => undefined);
 }

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { findAlgorithm } from '../digest/algorithms.ts';
-import { formatChallenge, parseChallenges } from '../digest/challenge.ts';
-import { cookiePairs } from './cookies.ts';
-import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from './lifetime.ts';
+import { findAlgorithm } from '../../digest/algorithms.ts';
+import { formatChallenge, parseChallenges } from '../../digest/challenge.ts';
+import { cookiePairs } from '../cookies.ts';
+import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from '../lifetime.ts';
 import {
   type AgedChallenge,
   type HeldChallenge,

@@ -1,4 +1,4 @@
-import type { Challenge } from '../digest/challenge.ts';
+import type { Challenge } from '../../digest/challenge.ts';
 
 /** A challenge with what has to go back with its answers. */
 export interface HeldChallenge {

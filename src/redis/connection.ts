@@ -1,7 +1,6 @@
+import { once } from 'node:events';
 import { Cluster, Redis, type RedisOptions as RedisClientOptions } from 'ioredis';
 import type { Secret } from '../base/secret.ts';
-import { scripts } from './redis-scripts.ts';
-import type { StoreKey } from './value-signer.ts';
 
 export interface RedisAddress {
   readonly host: string;
@@ -25,8 +24,6 @@ export interface RedisOptions {
   readonly keyPrefix: string;
   /** The longest that anybody waits for a reply, in milliseconds. */
   readonly timeoutMs: number;
-  /** What signs the values that gateways leave for each other, the first for new ones; empty: nothing does. */
-  readonly keys: readonly StoreKey[];
   /** With TLS, of Sentinels too; `ca` is PEM, undefined: the authorities that Node.js has. undefined: no TLS. */
   readonly tls: { readonly ca: string | undefined } | undefined;
 }
@@ -36,15 +33,23 @@ type ClientOptions = Omit<RedisClientOptions, 'replyMapping'>;
 /** Where commands go. */
 export type Commands = Redis | Cluster;
 
+/** Lua scripts by the names of the commands that call them. */
+export type Scripts = Record<string, { lua: string; numberOfKeys?: number; readOnly?: boolean }>;
+
 /** Milliseconds within which a connection stands, or one with unanswered commands says something. */
 const SILENCE_MS = 1_000;
 /** The longest pause between two attempts to connect, in milliseconds. */
 const RETRY_MS = 500;
+/** The longest that the end of a connection is waited for, in milliseconds. */
+const END_MS = 500;
 /** How often a Redis that reads its data is asked whether it is done, in milliseconds. */
 const LOADING_MS = 200;
 
-/** Opens connections for commands that come back by themselves, as often as it takes. */
-export function connectCommands(options: RedisOptions): Commands {
+/**
+ * Opens connections for commands that come back by themselves, as often as it takes. Nothing is queued while they are
+ * away.
+ */
+export function connectCommands(options: RedisOptions, scripts: Scripts): Commands {
   const { servers } = options;
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
   switch (servers.kind) {
@@ -143,4 +148,13 @@ function anyNode(commands: Commands, seeds: readonly RedisAddress[]): Partial<Re
 
 function pause(attempt: number): number {
   return Math.min(50 * 2 ** Math.min(attempt, 10), RETRY_MS);
+}
+
+/** Closes a connection, or all of a Cluster's; resolves when that is done. */
+export async function ended(connection: Redis | Cluster): Promise<void> {
+  // Between two attempts there is no connection whose end could be told.
+  const open = connection.status !== 'end' && connection.status !== 'reconnecting';
+  const end = open ? once(connection, 'end', { signal: AbortSignal.timeout(END_MS) }) : undefined;
+  connection.disconnect();
+  await end?.catch(() => undefined);
 }

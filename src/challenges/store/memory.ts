@@ -1,4 +1,4 @@
-import { type Clock, monotonicClock } from '../base/clock.ts';
+import { type Clock, monotonicClock } from '../../base/clock.ts';
 import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
 
 /** What stores that have joined hold in common. */

@@ -1,5 +1,5 @@
 import { createHmac, createSecretKey, hkdfSync, type KeyObject, timingSafeEqual } from 'node:crypto';
-import type { Secret } from '../base/secret.ts';
+import type { Secret } from '../../base/secret.ts';
 
 /** One key that gateways share. */
 export interface StoreKey {

@@ -1,0 +1,103 @@
+import { type Commands, connectCommands, ended, type RedisOptions, type Scripts } from './connection.ts';
+
+/** What ioredis says of a command that it cannot send. */
+const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
+
+/** One connection for commands, or one to each node of a Cluster; it comes back by itself. */
+export class RedisClient {
+  readonly commands: Commands;
+  readonly #timeoutMs: number;
+  /** Resolves when it is known whether there is a connection. */
+  readonly #known = Promise.withResolvers<void>();
+  /** The last error of a connection: a command that fails says only that there is no connection. */
+  #problem: string | undefined;
+
+  constructor(options: RedisOptions, scripts: Scripts) {
+    this.#timeoutMs = options.timeoutMs;
+    this.commands = connectCommands(options, scripts);
+    // One node or one Sentinel that cannot be reached is no verdict: others can.
+    this.commands
+      .on('node error', (error: Error) => this.noteError(error))
+      .on('sentinelError', (error: Error) => this.noteError(error));
+    this.commands.on('ready', this.#known.resolve).on('error', (error: Error) => {
+      this.noteError(error);
+      this.#known.resolve();
+    });
+  }
+
+  /** Why there is no connection, as far as is known. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /**
+   * Calls Redis, and gives up after `limitMs` milliseconds (`redis.timeout`), the wait for the first connection
+   * included. Then the signal is aborted, and nothing more may be sent.
+   * @throws Error that holds neither commands nor their arguments
+   */
+  async call<T>(
+    work: (commands: Commands, signal: AbortSignal) => Promise<T>,
+    limitMs = this.#timeoutMs,
+  ): Promise<T> {
+    try {
+      return await within(limitMs, async (signal) => {
+        await this.#known.promise;
+        signal.throwIfAborted();
+        return await work(this.commands, signal);
+      });
+    } catch (error) {
+      throw new Error(this.#describe(error));
+    }
+  }
+
+  noteError(error: Error): void {
+    const message = withoutArguments(error);
+    // 'close' comes after the error that caused it: keep the first message.
+    if (this.#problem === undefined || !UNCONNECTED.test(message)) this.#problem = message;
+  }
+
+  forgetErrors(): void {
+    this.#problem = undefined;
+  }
+
+  /** Resolves when the connections have ended. */
+  async close(): Promise<void> {
+    this.#known.resolve();
+    await ended(this.commands);
+  }
+
+  #describe(error: unknown): string {
+    const message = withoutArguments(error);
+    return UNCONNECTED.test(message) ? (this.#problem ?? 'there is no connection to Redis') : message;
+  }
+}
+
+/** The message only: errors of ioredis carry the command, which may be AUTH, and so may the end of the message. */
+function withoutArguments(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if ('lastNodeError' in error && error.lastNodeError instanceof Error)
+    return withoutArguments(error.lastNodeError);
+  const [message = ''] = error.message.split(', with args');
+  return message === '' && 'code' in error ? String(error.code) : message;
+}
+
+/** @throws Error after `ms` milliseconds; the signal is aborted then */
+async function within<T>(ms: number, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const late = Promise.withResolvers<never>();
+  const giveUp = (): void => {
+    controller.abort();
+    late.reject(new Error(`Redis did not answer within ${ms} ms`));
+  };
+  let turn: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => {
+    // If this process stood still, the reply has arrived and only waits to be read.
+    turn = setImmediate(giveUp);
+  }, ms);
+  try {
+    return await Promise.race([work(controller.signal), late.promise]);
+  } finally {
+    clearTimeout(timer);
+    clearImmediate(turn);
+  }
+}

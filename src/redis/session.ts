@@ -1,0 +1,159 @@
+import type { ClientContext, Result } from 'ioredis';
+import { isolate } from '../base/report-error.ts';
+import { RedisClient } from './client.ts';
+import { type Commands, connectMessages, type RedisOptions, type Scripts } from './connection.ts';
+import { RedisSubscription } from './subscription.ts';
+
+/** How often it is checked whether Redis is there, in milliseconds. */
+const BEAT_MS = 1_000;
+/** How long a pulse stays in Redis, in milliseconds. */
+const PULSE_MS = 10_000;
+
+/** (pulse; ms, channel, message) → 1: the last pulse is still there. Fails unless this Redis takes writes and passes on messages. */
+const beatPulse = {
+  numberOfKeys: 1,
+  lua: `
+local wasThere = redis.call('EXISTS', KEYS[1])
+redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
+redis.call('PUBLISH', ARGV[2], ARGV[3])
+return wasThere`,
+};
+
+declare module 'ioredis' {
+  interface RedisCommander<Context extends ClientContext = { type: 'default' }> {
+    beatPulse: (...args: (string | number)[]) => Result<unknown, Context>;
+  }
+}
+
+export interface SessionOptions {
+  readonly redis: RedisOptions;
+  /** Those of the caller's commands. */
+  readonly scripts: Scripts;
+  /** All processes hear its messages. */
+  readonly channel: string;
+  /** Only this process hears its messages. */
+  readonly ownChannel: string;
+  /** Keys whose nodes have to take writes for Redis to be up, in a Cluster one for each hash tag in use. */
+  readonly pulseKeys: () => readonly string[];
+  /** Called on each change, and once with the first that is known; `reason` says why it is down. */
+  readonly onUp: (up: boolean, reason: string | undefined) => void;
+  readonly onMessage: (message: string) => void;
+  /** Redis is there, and messages may have been missed or its data been lost. */
+  readonly onRejoin: () => void;
+}
+
+/**
+ * A client, a subscription, and a heartbeat through both of them that says whether Redis is there, takes writes and
+ * passes messages on.
+ */
+export class RedisSession {
+  readonly #options: SessionOptions;
+  readonly #client: RedisClient;
+  readonly #subscription: RedisSubscription;
+  readonly #timer: NodeJS.Timeout;
+  readonly #known = Promise.withResolvers<void>();
+  #up: boolean | undefined;
+  #missedMessages = true;
+  /** Keys that have had a pulse. */
+  readonly #beaten = new Set<string>();
+  #beating = false;
+  #beatAgain = false;
+  #echo = Promise.withResolvers<void>();
+  #closed = false;
+
+  constructor(options: SessionOptions) {
+    const { redis, scripts, channel, ownChannel } = options;
+    this.#options = options;
+    this.#client = new RedisClient(redis, { ...scripts, beatPulse });
+    const { commands } = this.#client;
+    commands.on('error', () => {
+      if (this.#up === undefined) this.#set(false);
+      this.#look();
+    });
+    commands.on('ready', () => this.#look()).on('close', () => this.#look());
+    this.#subscription = new RedisSubscription({
+      connect: () => connectMessages(redis, commands),
+      channels: [channel, ownChannel],
+      // The parser of ioredis calls this: an error would leave it between two replies.
+      onMessage: (at, message) =>
+        at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
+      onSubscribed: () => {
+        this.#missedMessages = true;
+        this.#look();
+      },
+      onError: (error) => this.#client.noteError(error),
+    });
+    this.#timer = setInterval(() => void this.#beat(), BEAT_MS);
+  }
+
+  /** As `RedisClient.call`; a failure is followed by a heartbeat, which finds out whether Redis is there. */
+  async call<T>(work: (commands: Commands, signal: AbortSignal) => Promise<T>): Promise<T> {
+    try {
+      return await this.#client.call(async (commands, signal) => {
+        await this.#known.promise;
+        signal.throwIfAborted();
+        return await work(commands, signal);
+      });
+    } catch (error) {
+      if (this.#up === true) void this.#beat();
+      throw error;
+    }
+  }
+
+  /** Resolves when the connections have ended. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#timer);
+    this.#known.resolve();
+    await Promise.all([this.#subscription.close(), this.#client.close()]);
+  }
+
+  /** A connection changed its state. */
+  #look(): void {
+    const complete = this.#client.commands.status === 'ready' && this.#subscription.subscribed;
+    if (complete || this.#up === true) void this.#beat();
+  }
+
+  async #beat(): Promise<void> {
+    this.#beatAgain = this.#beating;
+    if (this.#beating || this.#closed) return;
+    this.#beating = true;
+    try {
+      await this.#client.call((commands) => this.#pulse(commands));
+      this.#client.forgetErrors();
+      this.#set(true);
+    } catch (error) {
+      this.#set(false, error instanceof Error ? error.message : String(error));
+    }
+    this.#beating = false;
+    if (this.#beatAgain) await this.#beat();
+  }
+
+  async #pulse(commands: Commands): Promise<void> {
+    const { pulseKeys, redis } = this.#options;
+    this.#echo = Promise.withResolvers<void>();
+    await Promise.all(pulseKeys().map((key) => this.#beatOn(commands, key)));
+    // A connection whose other end is gone without a word stays subscribed for ever.
+    const deaf = setTimeout(() => this.#subscription.renew(), redis.timeoutMs);
+    await this.#echo.promise.finally(() => clearTimeout(deaf));
+  }
+
+  /** A pulse that is gone before its time was removed with everything else, as by FLUSHALL. */
+  async #beatOn(commands: Commands, key: string): Promise<void> {
+    const wasThere = await commands.beatPulse(key, PULSE_MS, this.#options.ownChannel, '');
+    if (this.#beaten.has(key) && wasThere !== 1) this.#missedMessages = true;
+    this.#beaten.add(key);
+  }
+
+  #set(up: boolean, reason = this.#client.problem): void {
+    if (this.#closed) return;
+    const { onUp, onRejoin } = this.#options;
+    const changed = this.#up !== up;
+    this.#up = up;
+    this.#known.resolve();
+    if (changed) isolate(() => onUp(up, up ? undefined : reason));
+    if (!up || !(changed || this.#missedMessages)) return;
+    this.#missedMessages = false;
+    isolate(onRejoin);
+  }
+}
