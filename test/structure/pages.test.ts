@@ -1,4 +1,4 @@
-import { existsSync, globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
@@ -52,4 +52,16 @@ describe('the README', () => {
     const { deployments } = parseConfig(yaml.replaceAll(new RegExp(`^${indent}`, 'gm'), ''), 'README.md');
     expect(deployments['submissions']?.tls.caFile).toBeDefined();
   });
+});
+
+test('the map in CONTRIBUTING.md has every room, each once', () => {
+  const rooms = readdirSync(join(repository, 'src'), { withFileTypes: true }).filter((each) =>
+    each.isDirectory(),
+  );
+  const [, map = ''] = /## The map\n([\s\S]*?)\n## /.exec(textOf('CONTRIBUTING.md')) ?? [];
+  const named = Array.from(
+    map.matchAll(/^\| \d \| ([^|]+) \|/gm),
+    ([, cell = '']) => cell.match(/\w+(?=\/)/g) ?? [],
+  );
+  expect(named.flat().toSorted()).toEqual(rooms.map(({ name }) => name).toSorted());
 });
