@@ -9,7 +9,7 @@ import { Faults } from './faults.ts';
 import { type Operation, operationOf } from './operations.ts';
 import { Rules } from './rules.ts';
 import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
-import { Visit } from './visit.ts';
+import { type Observer, Visit } from './visit.ts';
 
 /** One deployment of the service: its server, what it remembers and what it counted. */
 export class Deployment {
@@ -18,6 +18,7 @@ export class Deployment {
   readonly #settings: CheckedDeployment;
   readonly #certificates: Certificates;
   readonly #now: () => number;
+  readonly #observer: Observer | undefined;
   readonly #server: Server;
   /** The same server; undefined in plain text. */
   readonly #secure: SecureServer | undefined;
@@ -27,12 +28,18 @@ export class Deployment {
   #tally = createTally();
   #rules: Rules;
 
-  constructor(settings: CheckedDeployment, certificates: Certificates, now: () => number) {
+  constructor(
+    settings: CheckedDeployment,
+    certificates: Certificates,
+    now: () => number,
+    observer: Observer | undefined,
+  ) {
     this.family = settings.family;
     this.scheme = settings.plaintext ? 'http' : 'https';
     this.#settings = settings;
     this.#certificates = certificates;
     this.#now = now;
+    this.#observer = observer;
     this.#operation = operationOf(settings.kind, settings.family);
     this.#authentication = new Authentication(now);
     this.#rules = new Rules(behaviourOf(settings), this.#armed(settings.faults));
@@ -123,6 +130,7 @@ export class Deployment {
       authentication: this.#authentication,
       tally: this.#tally,
       now: this.#now,
+      observer: this.#observer,
     });
     void visit.run();
   }

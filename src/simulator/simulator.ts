@@ -5,6 +5,7 @@ import type { Counts } from './counts.ts';
 import { Deployment } from './deployment.ts';
 import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from './settings.ts';
 import { SidePort } from './side-port.ts';
+import type { Observer } from './visit.ts';
 
 /** Where a deployment is reached. */
 export interface DeploymentAddress {
@@ -34,6 +35,8 @@ export interface Simulator<Name extends string = string> {
 export interface SimulatorExternals {
   /** Wall-clock milliseconds, for nonces and lock-outs. */
   readonly now?: () => number;
+  /** Left out: nobody is told. */
+  readonly observer?: Observer;
 }
 
 /**
@@ -42,14 +45,14 @@ export interface SimulatorExternals {
  */
 export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
-  { now = Date.now }: SimulatorExternals = {},
+  { now = Date.now, observer }: SimulatorExternals = {},
 ): Promise<Simulator<Name>> {
   const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
   const certificates = await createCertificates(serverNames);
   // The gateway refuses an authority that others can write, which umask 002 would make of it.
   if (caFile !== undefined) await writeFile(caFile, certificates.ca, { mode: 0o644 });
   const deployments = new Map(
-    Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now)]),
+    Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now, observer)]),
   );
   const side = new SidePort(deployments, certificates.ca);
   const close = async () => {

@@ -15,6 +15,14 @@ import type { Rules } from './rules.ts';
 import { answerTestPath } from './test-paths.ts';
 import type { Proof } from './verification.ts';
 
+/** Is told of the requests of a deployment. */
+export interface Observer {
+  /** The head of a request is there; what becomes of its connection is open. */
+  arrived(request: IncomingMessage): void;
+  /** The first check of it, Digest, is over. */
+  decided(request: IncomingMessage, decision: Decision): void;
+}
+
 /** A request and all that its answer depends on. */
 export interface Occasion {
   readonly request: IncomingMessage;
@@ -28,6 +36,7 @@ export interface Occasion {
   readonly authentication: Authentication;
   readonly tally: Tally;
   readonly now: () => number;
+  readonly observer: Observer | undefined;
 }
 
 // 33 bytes long, as in the specification.
@@ -91,7 +100,8 @@ export class Visit {
   }
 
   async #decide(): Promise<Decision> {
-    const { request, address, authentication, rules, tally } = this.#occasion;
+    const { request, address, authentication, rules, tally, observer } = this.#occasion;
+    observer?.arrived(request);
     const decision = await authentication.decide(
       {
         method: this.#call.method,
@@ -108,6 +118,7 @@ export class Visit {
     else if (decision.kind === 'asked') tally.unauthenticated += 1;
     else if (decision.kind === 'locked-out') tally.lockedOut += 1;
     else tally.refused[decision.reason] += 1;
+    observer?.decided(request, decision);
     return decision;
   }
 

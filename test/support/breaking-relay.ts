@@ -10,6 +10,8 @@ export interface BreakingRelay {
   readonly connections: number;
   /** Resets each connection that is open now, as soon as a request comes on it. */
   breakOpen(kind: Break): void;
+  /** Resets every connection now, both ends, whatever is under way on it. */
+  resetAll(): void;
   /** Resets the connection on which the next request comes, whichever it is. */
   breakNext(kind: Break): void;
   close(): Promise<void>;
@@ -65,6 +67,12 @@ export async function startBreakingRelay(port: number): Promise<BreakingRelay> {
     },
     breakOpen(kind) {
       for (const way of ways) way.breaks = kind;
+    },
+    resetAll() {
+      for (const { client, upstream } of ways) {
+        client.resetAndDestroy();
+        upstream.resetAndDestroy();
+      }
     },
     breakNext(kind) {
       next = kind;
