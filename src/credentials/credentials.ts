@@ -1,5 +1,6 @@
 import { slices } from '../base/steps.ts';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
+import { filesOf, stateOf } from './file-state.ts';
 import {
   allOf,
   type CredentialSources,
@@ -8,9 +9,13 @@ import {
   nextParts,
   type Parts,
   readParts,
+  sourcesOf,
 } from './parts.ts';
 import { type CredentialFinding, findingOf, type SourceReader } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
+
+/** How often files are read that change meanwhile. */
+const TRIES = 10;
 
 /** What answers an upstream's challenges. */
 export type Credential = DigestCredential & {
@@ -59,10 +64,9 @@ export async function readCredentials(
   const pause = slices();
   for (const [name, given] of Object.entries(sources)) {
     await pause();
-    const report = { faults, warnings };
-    const path = ['credentials', name];
-    const current = await readParts(given, { reader, path, ...report });
-    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], ...report });
+    const { current, following, ...report } = await readTogether(name, given, reader);
+    faults.push(...report.faults);
+    warnings.push(...report.warnings);
     if (current === undefined) continue;
     const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
     const set = { name, current: versioned(current), next: following && versioned(following) };
@@ -73,6 +77,35 @@ export async function readCredentials(
     throw new CredentialError(faults);
   }
   return { byName, warnings };
+}
+
+interface PartsRead {
+  /** Undefined: there are faults. */
+  readonly current: Parts | undefined;
+  readonly following: Parts | undefined;
+  readonly faults: CredentialFinding[];
+  readonly warnings: CredentialFinding[];
+}
+
+/**
+ * Reads all that is said of one credential as it was at one moment: files that are exchanged together, as in a mounted
+ * secret, would else give an old password with a new `next`, and the one in between would be lost.
+ */
+async function readTogether(
+  name: string,
+  given: CredentialSources,
+  reader: SourceReader,
+): Promise<PartsRead> {
+  const files = filesOf(sourcesOf(given));
+  for (let tries = 1; ; tries += 1) {
+    const before = files.length > 1 ? await stateOf(files) : '';
+    const report = { faults: [], warnings: [] };
+    const path = ['credentials', name];
+    const current = await readParts(given, { reader, path, ...report });
+    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], ...report });
+    const isWhole = files.length <= 1 || (await stateOf(files)) === before;
+    if (isWhole || tries === TRIES) return { current, following, ...report };
+  }
 }
 
 function withVersion(name: string, parts: Parts, versions: CredentialVersions): Credential {

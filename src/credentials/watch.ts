@@ -1,6 +1,6 @@
-import { stat } from 'node:fs/promises';
 import { reportError } from '../base/report-error.ts';
 import { CredentialError, type Credentials, readCredentials } from './credentials.ts';
+import { filesOf, stateOf } from './file-state.ts';
 import { type CredentialSources, sourcesOf } from './parts.ts';
 import type { SealedSection } from './sealed-file.ts';
 import { SourceReader, type Surroundings } from './sources.ts';
@@ -56,7 +56,7 @@ class Watch implements CredentialWatch {
 
   constructor(options: WatchOptions) {
     this.#options = options;
-    this.#files = filesOf(options);
+    this.#files = watchedFiles(options);
     this.#known = versionsIn(options.known);
   }
 
@@ -112,26 +112,11 @@ class Watch implements CredentialWatch {
   }
 }
 
-function filesOf({ credentials, sealed }: WatchOptions): string[] {
-  const sources = Object.values(credentials).flatMap(sourcesOf);
-  const files = sources.flatMap((source) => ('file' in source ? source.file : []));
+function watchedFiles({ credentials, sealed }: WatchOptions): string[] {
+  const files = filesOf(Object.values(credentials).flatMap(sourcesOf));
   if (sealed !== undefined)
     files.push(sealed.file, ...('file' in sealed.identity ? [sealed.identity.file] : []));
   return [...new Set(files)];
-}
-
-/** Differs whenever a file is exchanged or written, whatever links lead to it. */
-async function stateOf(files: readonly string[]): Promise<string> {
-  const states = await Promise.all(
-    files.map(async (file) => {
-      const state = await stat(file, { bigint: true }).catch(() => undefined);
-      return (
-        state &&
-        [state.dev, state.ino, state.mode, state.uid, state.size, state.mtimeNs, state.ctimeNs].join()
-      );
-    }),
-  );
-  return states.join(';');
 }
 
 function versionsIn(byName: Credentials['byName']): string {

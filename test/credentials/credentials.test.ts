@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
@@ -174,6 +174,33 @@ describe('the version', () => {
     const { byName } = await read({ a: rotating, b: plain }, { ...environment, P: 'hunter2' });
     expect(byName.get('b')?.current.version).toBe('1');
   });
+});
+
+test('files that are exchanged together are read together', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'credentials-'));
+  /** As Kubernetes does it: a link that is exchanged leads to all files of a secret. */
+  const exchange = async (round: number): Promise<void> => {
+    const version = await mkdtemp(join(folder, 'version-'));
+    await writeFile(join(version, 'password'), `${round}`, { mode: 0o600 });
+    await writeFile(join(version, 'next'), `${round + 1}`, { mode: 0o600 });
+    await symlink(version, join(folder, 'new'));
+    await rename(join(folder, 'new'), join(folder, 'now'));
+  };
+  const file = (name: string) => ({ file: join(folder, 'now', name) });
+  const sources = { a: { username: literal('u'), password: file('password'), next: { password: file('next') } } };
+  const steps: unknown[] = [];
+  await exchange(0);
+  for (let round = 1; round <= 100; round += 1) {
+    const exchanged = exchange(round);
+    for (let reads = 0; reads < 5; reads += 1) {
+      const set = (await read(sources)).byName.get('a');
+      const [current, next] = [contents(set?.current), contents(set?.next)] as { password: string }[];
+      steps.push(Number(next?.password) - Number(current?.password));
+    }
+    await exchanged;
+  }
+  expect(new Set(steps)).toEqual(new Set([1]));
+  await rm(folder, { recursive: true });
 });
 
 test('all that is wrong is told at once, each with its path', async () => {
