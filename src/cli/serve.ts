@@ -19,6 +19,15 @@ export function registerServe(program: Command): void {
 }
 
 async function serve(file: string): Promise<void> {
+  const started = Promise.withResolvers<void>();
+  // One after the other: two at once would each replace the same, and one of them be forgotten.
+  let reloading: Promise<unknown> = started.promise;
+  const inTurn = (reload: () => Promise<void> | undefined): void => {
+    // A rejection that stayed would keep every later reload from being made.
+    reloading = reloading.then(reload).catch(reportError);
+  };
+  // From the beginning: without a listener the signal ends the process.
+  process.on('SIGHUP', () => inTurn(() => reloadFile()));
   const versions = new CredentialVersions();
   const setup = await readSetup(file, surroundings(), versions);
   const { app, log, stopTracing } = await gatewayProcess(setup);
@@ -29,14 +38,8 @@ async function serve(file: string): Promise<void> {
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
   log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
 
-  // One after the other: two at once would each replace the same, and one of them be forgotten.
-  let reloading = Promise.resolve();
-  const reload = (load: () => Promise<AppSetup>): void => {
-    // A rejection that stayed would keep every later reload from being made.
-    reloading = reloading.then(() => app.reload(load)).catch(reportError);
-  };
-  const watchOver = (watched: AppSetup): CredentialWatch =>
-    watchCredentials({
+  const watchOver = (watched: AppSetup): CredentialWatch => {
+    const own = watchCredentials({
       credentials: watched.config.credentials,
       sealed: watched.config.sealed,
       surroundings: surroundings(),
@@ -44,27 +47,34 @@ async function serve(file: string): Promise<void> {
       known: watched.credentials,
       onChange: ({ byName }) => {
         log.info('credentials changed: reloading');
-        reload(async () => {
+        const load = async (): Promise<AppSetup> => {
           // The certificate may have been replaced since this setup was read.
           const { tls } = await readListenTls(watched.config.listen.tls, surroundings().uid);
           return { ...watched, credentials: byName, listenTls: tls };
-        });
+        };
+        // If the file was read again meanwhile, this setup is an old one, and another watch sees what changed.
+        inTurn(() => (watch === own ? app.reload(load) : undefined));
       },
       onError: ({ message }) => {
         log.error({ reason: message }, 'changed credentials cannot be used; keeping the current ones');
       },
     });
+    return own;
+  };
   let watch = watchOver(setup);
-  process.on('SIGHUP', () => {
-    reload(async () => {
+  let isStopping = false;
+  const reloadFile = (): Promise<void> =>
+    app.reload(async () => {
       const next = await readSetupInBackground(file, surroundings(), versions);
       await watch.close();
-      watch = watchOver(next);
+      // A watch that begins after the shutdown would keep the process alive.
+      if (!isStopping) watch = watchOver(next);
       return next;
     });
-  });
+  started.resolve();
 
   const signal = await stopping;
+  isStopping = true;
   log.info({ signal }, 'draining; another signal skips drain.delay');
   void shutdownSignal().then(() => app.close());
   await watch.close();

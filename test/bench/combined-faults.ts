@@ -35,7 +35,9 @@ for (const [name, profile] of Object.entries(PROFILES)) {
     console.log(`  attempts with a wrong password ${report.wrong}`);
     console.log(`  slowest client request        ${slowestMs.toFixed(0)} ms`);
     console.log(`  /readyz other than 200        ${report.unready}`);
-    console.log(`  steady after the last round   ${steadyAfterMs.toFixed(0)} ms`);
+    console.log(
+      `  steady after the last faults  ${steadyAfterMs.faults.toFixed(0)} ms, ${steadyAfterMs.takenOver.toFixed(0)} ms after all processes had taken over what was changed`,
+    );
     for (const error of errors) console.log(`  logged: ${error}`);
 
     function reasons(explained: boolean): string {

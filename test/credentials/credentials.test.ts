@@ -187,7 +187,9 @@ test('files that are exchanged together are read together', async () => {
     await rename(join(folder, 'new'), join(folder, 'now'));
   };
   const file = (name: string) => ({ file: join(folder, 'now', name) });
-  const sources = { a: { username: literal('u'), password: file('password'), next: { password: file('next') } } };
+  const sources = {
+    a: { username: literal('u'), password: file('password'), next: { password: file('next') } },
+  };
   const steps: unknown[] = [];
   await exchange(0);
   for (let round = 1; round <= 100; round += 1) {

@@ -1,5 +1,5 @@
-import type { IncomingMessage } from 'node:http';
 import { mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Pool } from 'undici';
@@ -62,8 +62,11 @@ export interface FaultsReport {
   readonly slowestMs: number;
   /** Answers of `/readyz` other than 200. */
   readonly unready: number;
-  /** From the last round's faults to the last client request that took more than it has to, in milliseconds. */
-  readonly steadyAfterMs: number;
+  /**
+   * From the last round's faults to the last client request that took more than it has to, in milliseconds; and from
+   * the moment when all processes had taken over what was changed.
+   */
+  readonly steadyAfterMs: { readonly faults: number; readonly takenOver: number };
   /** What the processes logged as errors, each text once. */
   readonly errors: readonly string[];
 }
@@ -188,7 +191,8 @@ class Load {
       this.slowestMs = Math.max(this.slowestMs, performance.now() - begun);
       const hits = this.#progress.resets - resets;
       const explained = hits >= (method === 'POST' ? 1 : 2);
-      if (what !== '') this.failures.push({ round: this.#progress.round, what: `${method} ${what}`, explained });
+      if (what !== '')
+        this.failures.push({ round: this.#progress.round, what: `${method} ${what}`, explained });
       this.served[at] = (this.served[at] ?? 0) + 1;
     }
   }
@@ -264,7 +268,8 @@ async function openScene(
   const health = gateways.map((gateway) => watchHealth(gateway, 100));
   const load = new Load(gateways, progress);
   const random = seeded(1);
-  let lastRoundAt = 0;
+  let lastFaultsAt = 0;
+  let lastTakenOverAt = 0;
   let ended: Promise<number> | undefined;
   const end = (): Promise<number> => {
     ended ??= (async () => {
@@ -302,10 +307,13 @@ async function openScene(
       const before = reloaded.map((gateway) => changesOf(gateway, `deployments.${NAME}`));
       const faults = [() => Promise.all(reloaded.map(reload)), rotate, async () => reset()];
       const order = faults.map((fault) => ({ fault, at: random() })).sort((x, y) => x.at - y.at);
-      lastRoundAt = performance.now();
+      lastFaultsAt = performance.now();
       await Promise.all(order.map(({ fault }) => fault()));
-      await until(() => reloaded.every((each, at) => changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0)));
+      await until(() =>
+        reloaded.every((each, at) => changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0)),
+      );
       await until(() => gateways.every((gateway) => changesOf(gateway, 'credentials.demo') >= round));
+      lastTakenOverAt = performance.now();
       // The first one of each client may have been under way before.
       const sent = [...load.served];
       await until(() => sent.every((count, at) => (load.served[at] ?? 0) > count + SERVED_BETWEEN));
@@ -329,7 +337,10 @@ async function openScene(
         wrong: refused['wrong-response'],
         slowestMs: load.slowestMs,
         unready,
-        steadyAfterMs: Math.max(0, arrivals.lastUnsteadyAt - lastRoundAt),
+        steadyAfterMs: {
+          faults: Math.max(0, arrivals.lastUnsteadyAt - lastFaultsAt),
+          takenOver: Math.max(0, arrivals.lastUnsteadyAt - lastTakenOverAt),
+        },
         errors: [...new Set(errors)],
       };
     },
