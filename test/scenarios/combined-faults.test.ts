@@ -1,0 +1,38 @@
+import { afterEach, expect, test } from '@jest/globals';
+import { type FaultScene, PROFILES, startFaultScene } from '../support/combined-faults.ts';
+
+/** Client requests in a row that take no more than they have to. */
+const STEADY = 100;
+const LIMIT_MS = 120_000;
+
+let scene: FaultScene | undefined;
+
+afterEach(async () => {
+  await scene?.close();
+  scene = undefined;
+});
+
+// More rounds, and how long all of it takes: test/bench/combined-faults.ts.
+test.each([
+  ['strict nc', 4],
+  ['one-time nonce', 2],
+  ['no qop', 2],
+  ['never stale', 2],
+])(
+  'a reload, a rotation and a reset at the same time fail nothing that the reset does not explain: %s',
+  async (name, rounds) => {
+    const profile = PROFILES[name];
+    if (profile === undefined) throw new Error(`no profile ${name}`);
+    scene = await startFaultScene(profile);
+    for (let round = 1; round <= rounds; round += 1) await scene.round();
+    await scene.steady(STEADY);
+    const report = await scene.report();
+    const { failures, duplicates, unready, errors } = report;
+    expect(failures.filter(({ explained }) => !explained)).toEqual([]);
+    expect([duplicates, unready]).toEqual([0, 0]);
+    // Each `next` is there before the upstream takes it.
+    expect(errors).toEqual([expect.stringContaining('new credential version rejected by the upstream')]);
+    expect(report.authorizations).toBeGreaterThanOrEqual(report.requests - failures.length);
+  },
+  LIMIT_MS,
+);
