@@ -5,8 +5,13 @@ import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { CredentialState, Upstream } from '../upstream/upstream.ts';
 
-/** The value of `credential_state`. */
-const STATE_VALUES = { refused: 0, 'in-use': 1, candidate: 2, kept: 3 } as const;
+/** The label `state` of `credential_state`. */
+const STATE_LABELS = {
+  'in-use': 'in-use',
+  candidate: 'candidate',
+  kept: 'fallback',
+  refused: 'refused',
+} as const satisfies Record<CredentialState['state'], string>;
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 
@@ -60,16 +65,12 @@ export async function observe(
   const addresses = await Promise.all(
     deployments.map(({ upstream }) => upstream.connections.hasEgressAddress()),
   );
-  const { credentialState, circuitState, egressAddressPresent } = metrics;
+  const { egressAddressPresent } = metrics;
   forgetAll(metrics);
   for (const [index, { name: deployment, upstream }] of deployments.entries()) {
     observeNonces(metrics, deployment, upstream);
     observeConnections(metrics, deployment, upstream);
-    const { credentials } = upstream;
-    for (const { credential, version, state } of credentials) {
-      credentialState.set({ deployment, credential, version }, STATE_VALUES[state]);
-    }
-    circuitState.set({ deployment }, credentials.some(({ serves }) => !serves) ? 1 : 0);
+    observeCredentials(metrics, deployment, upstream);
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
@@ -121,6 +122,17 @@ function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream)
   const { nonceAgeMs, nonceLifetimeMs } = upstream;
   if (nonceAgeMs !== undefined) nonceAge.set({ deployment }, nonceAgeMs / 1000);
   if (nonceLifetimeMs !== undefined) nonceLifetime.set({ deployment }, nonceLifetimeMs / 1000);
+}
+
+function observeCredentials(metrics: Metrics, deployment: string, { credentials }: Upstream): void {
+  const { credentialState, circuitState } = metrics;
+  for (const { credential, version, state } of credentials) {
+    for (const label of Object.values(STATE_LABELS)) {
+      const isState = label === STATE_LABELS[state];
+      credentialState.set({ deployment, credential, version, state: label }, isState ? 1 : 0);
+    }
+  }
+  circuitState.set({ deployment }, credentials.some(({ serves }) => !serves) ? 1 : 0);
 }
 
 function observeConnections(metrics: Metrics, deployment: string, upstream: Upstream): void {

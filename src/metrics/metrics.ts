@@ -84,8 +84,8 @@ export class Metrics {
   );
   readonly credentialState = this.#gauge(
     'credential_state',
-    'Versions of credentials: 0 refused by the upstream, 1 in use, 2 waits to be tried, 3 kept to fall back on',
-    ['deployment', 'credential', 'version'],
+    '1 for the state of a credential version: in-use, candidate (to be tried), fallback or refused (by the upstream)',
+    ['deployment', 'credential', 'version', 'state'],
   );
   readonly credentialRotations = this.#counter(
     'credential_rotations_total',

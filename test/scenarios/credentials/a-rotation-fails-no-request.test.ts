@@ -34,12 +34,17 @@ function load(pair: Pair) {
 const versionOf = async ({ gateway }: Pair, password: string) =>
   (await credentialSet(gateway, NAME, password)).current.version;
 
-const stateOf = async (pair: Pair, password: string) =>
-  pair.gateway.metric('digest_gateway_credential_state', {
-    deployment: NAME,
-    credential: NAME,
-    version: await versionOf(pair, password),
-  });
+const STATES = ['in-use', 'candidate', 'fallback', 'refused'];
+
+/** The one state that a version is in. */
+const stateOf = async (pair: Pair, password: string) => {
+  const labels = { deployment: NAME, credential: NAME, version: await versionOf(pair, password) };
+  const values = await Promise.all(
+    STATES.map((state) => pair.gateway.metric('digest_gateway_credential_state', { ...labels, state })),
+  );
+  const states = STATES.filter((_, index) => values[index] === 1);
+  return states.length === 1 ? states[0] : states;
+};
 
 const rotations = ({ gateway }: Pair, result: string) =>
   gateway.metric('digest_gateway_credential_rotations_total', { result });
@@ -82,7 +87,7 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     await answeredMore(running, 100);
     const report = await running.stop();
     expect(report.outcomes).toEqual({ 200: report.requests });
-    expect([await stateOf(pair, NEW), await rotations(pair, 'refused')]).toEqual([1, 0]);
+    expect([await stateOf(pair, NEW), await rotations(pair, 'refused')]).toEqual(['in-use', 0]);
     expect((await readiness(pair)).status).toBe('ready');
     tell(`both accepted, ${title}`, report);
   });
@@ -92,13 +97,13 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     await offer(pair, OLD, NEW);
     const running = load(pair);
     await until(async () => (await rotations(pair, 'refused')) === 1);
-    expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual([1, 0]);
+    expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'refused']);
     await answeredMore(running, 200);
     accept(pair, NEW);
     await answeredMore(running, 400);
     const report = await running.stop();
     expect(report.outcomes).toEqual({ 200: report.requests });
-    expect([await stateOf(pair, NEW), await rotations(pair, 'promoted')]).toEqual([1, 1]);
+    expect([await stateOf(pair, NEW), await rotations(pair, 'promoted')]).toEqual(['in-use', 1]);
     tell(`unannounced, ${title}`, report);
   });
 });
@@ -161,7 +166,7 @@ test('of a wrong candidate no client notices anything, and the operator does', a
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
-  expect([await stateOf(pair, OLD), await stateOf(pair, 'wrong')]).toEqual([1, 0]);
+  expect([await stateOf(pair, OLD), await stateOf(pair, 'wrong')]).toEqual(['in-use', 'refused']);
   const { status, checks } = await readiness(pair);
   expect([status, checks.map(({ detail }) => detail).join('')]).toEqual([
     'degraded',
@@ -200,7 +205,7 @@ test('a candidate that Digest lets in and the service does not is no better than
     const answer = await pair.get(authors);
     expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('Lindqvist')]);
   }
-  expect([await rotations(pair, 'refused'), await stateOf(pair, OLD)]).toEqual([1, 1]);
+  expect([await rotations(pair, 'refused'), await stateOf(pair, OLD)]).toEqual([1, 'in-use']);
 });
 
 test('a trial that tells nothing is repeated a second later', async () => {
@@ -211,10 +216,12 @@ test('a trial that tells nothing is repeated a second later', async () => {
   pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
   await offer(pair, OLD, NEW);
   const seen = [(await pair.get(authors)).status, (await pair.get(authors)).status];
-  expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 2]);
+  expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 'candidate']);
   now += 1_000;
   expect([(await pair.get(authors)).status, await stateOf(pair, NEW), await stateOf(pair, OLD)]).toEqual([
-    200, 1, 3,
+    200,
+    'in-use',
+    'fallback',
   ]);
 });
 
@@ -224,7 +231,7 @@ test("a connection that breaks during the trial is none of the client's business
   // The question of the trial, and its repetition.
   pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
   await offer(pair, OLD, 'wrong');
-  expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 2]);
+  expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 'candidate']);
 });
 
 test('what cannot be sent twice does not try a candidate', async () => {

@@ -61,7 +61,7 @@ const refusals = ({ logged }: RunningGateway) =>
   logged.filter(({ code }) => code === 'upstream-credential-refused');
 
 const stateOf = (gateway: RunningGateway) =>
-  gateway.metric('digest_gateway_credential_state', { deployment: NAME });
+  gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' });
 
 /** While a crowd is under way, the upstream drops its nonces three times within one round trip. */
 async function flush(simulator: Pair['simulator']): Promise<void> {

@@ -38,7 +38,10 @@ test('each site gets the answers of its own account, and their nonces stay apart
   expect(answers.map(({ status }) => status)).toEqual(Array(40).fill(200));
   const { challenges, refused, refusedBySite, distinctNonces } = pair.simulator.counts('submissions');
   expect([challenges, distinctNonces, refusedBySite, refused['wrong-response']]).toEqual([3, 3, 0, 0]);
-  const inUse = await pair.gateway.metric('digest_gateway_credential_state', { deployment: 'submissions' });
+  const inUse = await pair.gateway.metric('digest_gateway_credential_state', {
+    deployment: 'submissions',
+    state: 'in-use',
+  });
   expect(inUse).toBe(3);
 });
 

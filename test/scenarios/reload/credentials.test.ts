@@ -82,7 +82,9 @@ test('a credential that was accepted before a reload is called refused only afte
   simulator.set(NAME, { faults: [{ kind: 'endless-401', when: 'authenticated', times: 2 }] });
   expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
   expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
-  expect(await gateway.metric('digest_gateway_credential_state', { deployment: NAME })).toBe(1);
+  expect(await gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' })).toBe(
+    1,
+  );
 });
 
 test('requests that come after a reload wait for the probe that began before it', async () => {
