@@ -1,3 +1,4 @@
+import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { Guard } from './guard.ts';
 import type { Pages } from './pages.ts';
@@ -70,7 +71,7 @@ function forHolders(guard: Guard, pages: Pages): Admission {
 }
 
 async function verdictOn(req: Request, guard: Guard) {
-  const session = sessionOf(req.headers.cookie);
+  const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
   if (session !== undefined && guard.isSession(session, Date.now())) return 'right';
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req));
@@ -82,11 +83,6 @@ function refuse(res: Response, verdict: 'wrong' | number): void {
   } else {
     res.set('retry-after', String(verdict)).sendStatus(429);
   }
-}
-
-function sessionOf(cookies: string | undefined): string | undefined {
-  const pairs = (cookies ?? '').split(';').map((pair) => pair.trim());
-  return pairs.find((pair) => pair.startsWith(`${COOKIE}=`))?.slice(COOKIE.length + 1);
 }
 
 function cookieFor(req: Request) {
