@@ -5,6 +5,7 @@ export interface ArrivalsReport {
   readonly outcomes: Record<string, number>;
   readonly seconds: number;
   readonly slowestMs: number;
+  readonly medianMs: number;
 }
 
 export interface Arrivals {
@@ -24,13 +25,13 @@ export function startArrivals(perSecond: number, send: () => Promise<number>): A
   const under: Promise<void>[] = [];
   const outcomes: Record<string, number> = {};
   let answered = 0;
-  let slowestMs = 0;
+  const times: number[] = [];
   const one = async (): Promise<void> => {
     const sent = performance.now();
     const outcome = await send().catch((error: unknown) => String(error));
     outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     answered += 1;
-    slowestMs = Math.max(slowestMs, performance.now() - sent);
+    times.push(performance.now() - sent);
   };
   const timer = setInterval(() => {
     const due = ((performance.now() - begun) / 1000) * perSecond;
@@ -44,7 +45,9 @@ export function startArrivals(perSecond: number, send: () => Promise<number>): A
       clearInterval(timer);
       await Promise.all(under);
       const seconds = (performance.now() - begun) / 1000;
-      return { requests: under.length, outcomes, seconds, slowestMs };
+      times.sort((a, b) => a - b);
+      const [slowestMs = 0, medianMs = 0] = [times.at(-1), times[times.length >> 1]];
+      return { requests: under.length, outcomes, seconds, slowestMs, medianMs };
     },
   };
 }
