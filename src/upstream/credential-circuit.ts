@@ -38,11 +38,6 @@ export class CredentialCircuit {
     this.#attempts = this.#attempts.slice(-perMinute);
   }
 
-  /** True if no attempt was made in the last minute. */
-  get isQuiet(): boolean {
-    return this.#clock.now() - (this.#attempts.at(-1) ?? Number.NEGATIVE_INFINITY) >= MINUTE_MS;
-  }
-
   /** True if this minute may have another attempt. */
   get hasRoom(): boolean {
     const [first = Number.NEGATIVE_INFINITY] = this.#attempts;

@@ -56,7 +56,8 @@ export class CredentialSelectors {
   /** The selector of this credential; if nobody uses it, it is made from what the sources hold. */
   use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): SelectorUse {
     const { deployment, origin, egress, tls } = transport.options;
-    const circuit = this.#useCircuit(JSON.stringify([deployment, set.name]), attemptsWhenRefused);
+    const circuitKey = JSON.stringify([deployment, set.name]);
+    const circuit = this.#useCircuit(circuitKey, attemptsWhenRefused);
     const key = serializeKey({
       deployment,
       origin,
@@ -80,6 +81,7 @@ export class CredentialSelectors {
         });
       }
       circuit.users -= 1;
+      if (circuit.users === 0) this.#circuits.delete(circuitKey);
       entry.users -= 1;
       if (entry.users === 0) this.#selectors.delete(key);
       await selector.detach(transport);
@@ -104,10 +106,6 @@ export class CredentialSelectors {
   }
 
   #useCircuit(key: string, perMinute: number): CircuitEntry {
-    // A deployment that goes and comes back within a minute finds the attempts that were made.
-    for (const [other, { circuit, users }] of this.#circuits) {
-      if (users === 0 && circuit.isQuiet) this.#circuits.delete(other);
-    }
     const { clock } = this.#externals;
     const entry = this.#circuits.get(key) ?? { circuit: new CredentialCircuit(clock, perMinute), users: 0 };
     this.#circuits.set(key, entry);
