@@ -161,7 +161,7 @@ export class App {
     } catch (error) {
       this.#metrics.configReloads.inc({ result: 'failure' });
       this.#audit.admin('reload', { result: 'failure' });
-      log.error({ reason: messageOf(error) }, 'configuration refused; the one in force stays');
+      log.error({ reason: messageOf(error) }, 'configuration refused; keeping the current one');
       return;
     }
     this.#commit(prepared);
@@ -171,7 +171,7 @@ export class App {
       this.uncaught(error);
       log.error(
         { reason: messageOf(error) },
-        'the new configuration is in force, but not every credential and limit was taken over; reload again',
+        'configuration in use, but not every credential and limit was applied; reload again',
       );
     }
   }
@@ -352,7 +352,7 @@ export class App {
       }),
       consoleFolder,
       pace: consolePace,
-      onError: (error) => log.error({ cause: String(error) }, 'the control plane failed to answer'),
+      onError: (error) => log.error({ cause: String(error) }, 'control plane request failed'),
       offer: () => ({
         version: build.version,
         listen: this.#listening,

@@ -77,7 +77,7 @@ const STATES: Readonly<Record<CredentialState['state'], string>> = {
   'in-use': 'in use',
   refused: 'refused',
   candidate: 'waits to be tried',
-  kept: 'kept for the way back',
+  kept: 'kept as fallback',
 };
 
 function credentialView(
@@ -89,7 +89,7 @@ function credentialView(
   return {
     name: credential,
     version,
-    state: rejected ? 'tried in vain' : STATES[state],
+    state: rejected ? 'rejected by the upstream' : STATES[state],
     refused: inUse && state === 'refused',
     ...(known?.changedAt !== undefined && { changedAt: known.changedAt.getTime() }),
   };

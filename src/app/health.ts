@@ -19,7 +19,7 @@ const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 export type Stage = 'starting' | 'serving' | 'draining';
 
 const NOT_SERVING = {
-  starting: 'takes no requests yet: the gateway is starting',
+  starting: 'not ready: the gateway is starting',
   serving: '',
   draining: 'is shutting down: send requests to another gateway',
 } as const satisfies Record<Stage, string>;

@@ -54,7 +54,7 @@ export function registerExport(audit: Command): void {
 async function runExport(options: ExportArguments): Promise<void> {
   if (options.follow !== true) return exportFiles(options);
   if (options.since !== undefined || options.until !== undefined) {
-    throw new CommandError(2, '--follow takes everything as it comes: leave --since and --until out');
+    throw new CommandError(2, '--follow prints everything: leave --since and --until out');
   }
   await follow(options);
 }
@@ -109,7 +109,7 @@ function tell(note: (text: string) => void): (reason: string | undefined) => voi
   let told: string | undefined;
   return (reason) => {
     if (reason !== undefined && told === undefined) note(`waiting for the stream: ${reason}`);
-    if (reason === undefined && told !== undefined) note('the stream is there again');
+    if (reason === undefined && told !== undefined) note('the stream is reachable again');
     told = reason;
   };
 }

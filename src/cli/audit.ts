@@ -65,13 +65,9 @@ async function headsInStream(
     const { heads, forged } = await stream.heads();
     for (const replica of here) {
       if (forged.includes(replica)) {
-        note(
-          `Redis holds a position of ${replica} that no key made: it is not used, and says nothing of the log`,
-        );
+        note(`the position of ${replica} in Redis has no valid signature: it is ignored`);
       } else if (!heads.some((head) => head.replica === replica)) {
-        note(
-          `the stream does not know where the log of ${replica} ended: whether its end is cut off cannot be told`,
-        );
+        note(`the stream has no end of the log of ${replica}: a cut-off end cannot be detected`);
       }
     }
     // Other machines have replicas of their own.

@@ -17,7 +17,7 @@ interface Options {
 export function registerPolicy(program: Command): void {
   program
     .command('policy')
-    .description('what clients may do')
+    .description('work on the rules of clients')
     .command('explain')
     .description('explain what the gateway would do with a request and why, without sending it')
     .argument('<method>', 'the HTTP method, such as GET')

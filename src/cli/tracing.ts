@@ -32,7 +32,7 @@ export async function startTracing(
     const reason = isNativeError(error) ? error.message : String(error);
     log.warn(
       { asked, reason },
-      `no traces: install ${SDK} beside digest-gateway, or unset what asks for them`,
+      `no traces: install ${SDK} beside digest-gateway, or unset the variables that ask for traces`,
     );
     return idle;
   }

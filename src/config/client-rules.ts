@@ -24,7 +24,7 @@ export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complain
     if (covering !== undefined) {
       yield {
         path,
-        message: `is never reached: whoever fits it fits ${nameOf(covering)} before it; put it first, or let it ask for more`,
+        message: `is never reached: every request that fits it also fits ${nameOf(covering)} before it; put it first, or let it require more`,
       };
     }
     earlier.add(client);
@@ -41,7 +41,7 @@ function* somebodyIsServed(tree: unknown, exposed: boolean): Generator<Complaint
   const instead = exposed ? '' : ', or set anonymous to true to serve everyone on this machine';
   yield {
     path: ['clients'],
-    message: `${found}, so nobody would be served: describe who may send requests (digest-gateway client add NAME makes the lines)${instead}`,
+    message: `${found}, so no request would be served: describe a client (digest-gateway client add NAME prints the lines)${instead}`,
   };
 }
 
@@ -61,7 +61,7 @@ function* issuersFit(tree: unknown): Generator<Complaint> {
     if (issuer === undefined || issuers.indexOf(issuer) === index) continue;
     yield {
       path: ['jwt', 'issuers', index, 'issuer'],
-      message: 'stands twice: keep one of the two',
+      message: 'is listed twice: keep one of the two',
     };
   }
 }

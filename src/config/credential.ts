@@ -41,7 +41,7 @@ const next = (folder: string) =>
     )
     .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
     .refine(({ username, password, ha1 }) => username ?? password ?? ha1, {
-      error: 'says nothing: give what differs, username, password or ha1',
+      error: 'is empty: give username, password or ha1, as far as they differ',
     });
 
 /** A user name, with a password or a hash of it, and what is to take their place. */

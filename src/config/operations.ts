@@ -54,7 +54,7 @@ export function* operationsFit(tree: unknown, deployment: string): Generator<Com
   ) {
     yield {
       path: [...path, 'unlistedOperations'],
-      message: 'denies everything: list what may be asked for under operations, or write allow',
+      message: 'denies everything: list the allowed requests under operations, or write allow',
     };
   }
   yield* sameTwice(tree, path);

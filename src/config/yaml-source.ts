@@ -36,7 +36,7 @@ const SYNTAX: Readonly<Record<string, string>> = {
   ALIAS_PROPS: 'an alias can have neither anchor nor tag: leave them out',
   BAD_ALIAS:
     'an anchor or alias has no name, or one that YAML does not allow: put text with & or * in quotes',
-  BAD_COLLECTION_TYPE: 'a tag does not fit what it stands at: leave the tag out',
+  BAD_COLLECTION_TYPE: 'a tag does not fit its value: leave the tag out',
   BAD_DIRECTIVE: 'a line that starts with % is a directive that is not known: leave it out',
   BAD_DQ_ESCAPE: 'a backslash in double quotes starts no known escape: write \\\\, or use single quotes',
   BAD_INDENT:
@@ -48,7 +48,7 @@ const SYNTAX: Readonly<Record<string, string>> = {
   MULTIPLE_DOCS: 'a second document starts here: keep one document in the file',
   NON_STRING_KEY: 'a key is not a text: write a plain word',
   RESOURCE_EXHAUSTION: 'the nesting is too deep',
-  TAB_AS_INDENT: 'a tab stands in the indentation: use spaces',
+  TAB_AS_INDENT: 'the indentation contains a tab: use spaces',
   TAG_RESOLVE_FAILED: 'the tag is not known: leave it out, or put text that starts with ! in quotes',
 };
 
@@ -92,7 +92,7 @@ export function readYaml(text: string, file: string): YamlSource {
     }
   }
   for (const offset of repeatedKeys) {
-    syntaxFaults.push(fault(offset, [], 'the key stands twice in this mapping: keep one of them'));
+    syntaxFaults.push(fault(offset, [], 'the key comes twice in this mapping: keep one of them'));
   }
 
   const places = new Places(document, targets);

@@ -58,7 +58,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
     info: {
       title: 'digest-gateway',
       version,
-      description: 'What internal clients may ask for, without Digest: the gateway adds it.',
+      description: 'The operations for internal clients. The gateway adds Digest.',
     },
     servers: [serverOf(listen.address, listen.port)],
     paths,
@@ -112,7 +112,7 @@ function describeOperation(
         ]),
       ),
       default: {
-        description: 'What the upstream answers, as it is.',
+        description: 'The response of the upstream, unchanged.',
         headers: { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } },
         content: { '*/*': {} },
       },

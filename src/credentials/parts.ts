@@ -137,7 +137,7 @@ async function readPart(
 
 function warnOfValue(part: readonly string[], source: Source, { path, warnings }: PartContext): void {
   if ('value' in source) {
-    const message = 'stands in the configuration itself: use env, file or sealed';
+    const message = 'is written in the configuration itself: use env, file or sealed';
     warnings.push({ path: [...path, ...part], message });
   }
 }

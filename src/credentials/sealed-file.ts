@@ -58,7 +58,7 @@ export async function readIdentities(
   const place = 'env' in source ? `the environment variable ${source.env}` : source.file;
   throw new SealedError(
     'identity',
-    `${place} holds no age identity: put the line there that age-keygen prints, AGE-SECRET-KEY-1 and what follows`,
+    `${place} contains no age identity: write the line of age-keygen that begins with AGE-SECRET-KEY-1`,
   );
 }
 

@@ -71,7 +71,7 @@ export class SourceReader {
   async #readEntry(name: string): Promise<Found> {
     if (this.#section === undefined) {
       throw new Error(
-        'names an entry of the sealed file, and there is none: give file and identity under sealed',
+        'names an entry of the sealed file, but no sealed file is configured: give file and identity under sealed',
       );
     }
     const entry = (await this.sealed()).get(name);

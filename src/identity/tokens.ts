@@ -35,6 +35,6 @@ export class Tokens {
     const name = claimedIssuer(token);
     if (name === undefined) return { fault: 'is no signed JWT' };
     const issuer = this.#issuers.get(name);
-    return issuer?.verify(token) ?? { fault: 'is of an issuer that is not known here' };
+    return issuer?.verify(token) ?? { fault: 'is from an unknown issuer' };
   }
 }

@@ -21,10 +21,7 @@ export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site
   if (value === '') throw required(parameter, 'is empty: name a site');
   const name = decodeExactly(parameter, value);
   if (credentials.has(name)) return { name, injected: false };
-  throw new GatewayError(
-    'site-unknown',
-    `The parameter ${parameter} names a site that is not configured here.`,
-  );
+  throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
 }
 
 /** The target with the site at the end of its query; no other byte changes. */

@@ -33,7 +33,7 @@ export async function readClientCertificates(
     await pause();
     const path = ['deployments', name, 'tls'];
     if (tls.keyPassphrase !== undefined && 'value' in tls.keyPassphrase) {
-      const message = 'stands in the configuration itself: use env, file or sealed';
+      const message = 'is written in the configuration itself: use env, file or sealed';
       warnings.push({ path: [...path, 'keyPassphrase'], message });
     }
     try {

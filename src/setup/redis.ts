@@ -28,7 +28,7 @@ export async function readRedis(
     if (source === undefined) return undefined;
     const path = ['redis', key];
     if ('value' in source) {
-      warnings.push({ path, message: 'stands in the configuration itself: use env, file or sealed' });
+      warnings.push({ path, message: 'is written in the configuration itself: use env, file or sealed' });
     }
     try {
       return (await reader.read(source)).secret;

@@ -10,7 +10,7 @@ export class PinMissing extends GatewayError {
   constructor() {
     super(
       'upstream-tls',
-      'No TLS connection to the upstream that can be trusted: no key in its certificate chain is among tls.pinSha256. Either its key has changed, then ask its operator for the new pin; or somebody answers in its place.',
+      'The TLS connection to the upstream cannot be trusted: no key in its certificate chain is in tls.pinSha256. Ask its operator whether its key has changed and what the new pin is; if not, another server is answering in its place.',
     );
   }
 }

@@ -85,7 +85,7 @@ test('a password of Redis in the configuration is ok with a warning that does no
   const file = await configFile('{ url: "redis://a", password: { value: hunter3 } }');
   expect(await gateway(['check', '--config', file], environment)).toEqual({
     status: 0,
-    stdout: `${file}:3:38 redis.password: stands in the configuration itself: use env, file or sealed (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
+    stdout: `${file}:3:38 redis.password: is written in the configuration itself: use env, file or sealed (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
     stderr: '',
   });
 });

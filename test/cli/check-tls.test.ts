@@ -131,7 +131,7 @@ test('one pin alone, and a passphrase in the configuration, are ok with warnings
     ),
   ).toBe(
     [
-      '11:22 deployments.d.tls.keyPassphrase: stands in the configuration itself: use env, file or sealed (warning)',
+      '11:22 deployments.d.tls.keyPassphrase: is written in the configuration itself: use env, file or sealed (warning)',
       '8:18 deployments.d.tls.pinSha256: has one pin: on the day that the upstream changes its key nothing gets through; add the pin of the next key, or of another authority (warning)',
       ' ok — 1 deployment, 1 credential',
     ].join('\n'),

@@ -80,7 +80,7 @@ test('a password in the configuration is ok with a warning that does not quote i
   );
   expect(await gateway(['check', '--config', file])).toEqual({
     status: 0,
-    stdout: `${file}:2:43 credentials.a.password: stands in the configuration itself: use env, file or sealed (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
+    stdout: `${file}:2:43 credentials.a.password: is written in the configuration itself: use env, file or sealed (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
     stderr: '',
   });
 });

@@ -56,7 +56,7 @@ describe('policy explain', () => {
         deployment: 'submissions',
         status: 403,
         code: 'site-unknown',
-        detail: 'The parameter site_name names a site that is not configured here.',
+        detail: 'The parameter site_name names a site that is not configured.',
       },
     ]);
     const allowed = await explain(...asked, '/status?site_name=journal-a');

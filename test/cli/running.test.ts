@@ -118,7 +118,7 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
 
   await writeFile(file, 'listen: 3\n');
   serve.child.kill('SIGHUP');
-  expect(await told(serve.stderr, /(gateway\.yaml:1:9 .*the one in force stays)/)).toBeTruthy();
+  expect(await told(serve.stderr, /(gateway\.yaml:1:9 .*keeping the current one)/)).toBeTruthy();
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
 
   serve.child.kill('SIGTERM');

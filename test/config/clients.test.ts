@@ -7,7 +7,7 @@ const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const HASH = 'ab'.repeat(32);
 const OTHER = 'cd'.repeat(32);
 const NOBODY =
-  'so nobody would be served: describe who may send requests (digest-gateway client add NAME makes the lines)';
+  'so no request would be served: describe a client (digest-gateway client add NAME prints the lines)';
 
 /** A configuration with these clients, the first in line 4, each on its own line; and more lines after them. */
 function withClients(clients: readonly string[], ...more: string[]): string {
@@ -177,12 +177,12 @@ const tokens: Case[] = [
       [one('{ addresses: [10.0.0.1] }')],
       ISSUERS.replace('[', '[{ issuer: "https://i.example", jwksUrl: "http://127.0.0.1:1/" }, '),
     ),
-    ['5:93 jwt.issuers[1].issuer: stands twice: keep one of the two'],
+    ['5:93 jwt.issuers[1].issuer: is listed twice: keep one of the two'],
   ],
 ];
 
 const never = (id: string) =>
-  `is never reached: whoever fits it fits ${id} before it; put it first, or let it ask for more`;
+  `is never reached: every request that fits it also fits ${id} before it; put it first, or let it require more`;
 
 const order: Case[] = [
   [

@@ -67,7 +67,7 @@ const faults: Case[] = [
   [
     'next that says nothing',
     withCredential(`${P}, next: {}`),
-    ['2:58 credentials.a.next: says nothing: give what differs, username, password or ha1'],
+    ['2:58 credentials.a.next: is empty: give username, password or ha1, as far as they differ'],
   ],
   [
     'readableByOthers without file',

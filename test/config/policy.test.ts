@@ -83,7 +83,7 @@ const operations: Case[] = [
     'nothing listed, and nothing else allowed',
     withMore('unlistedOperations: deny'),
     [
-      '7:25 deployments.d.unlistedOperations: denies everything: list what may be asked for under operations, or write allow',
+      '7:25 deployments.d.unlistedOperations: denies everything: list the allowed requests under operations, or write allow',
     ],
   ],
 ];

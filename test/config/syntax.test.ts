@@ -5,17 +5,17 @@ import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 
 const cases: Case[] = [
-  ['a tab', `${RIGHT}\nlisten:\n\tport: 1`, ['4:1 (file): a tab stands in the indentation: use spaces']],
+  ['a tab', `${RIGHT}\nlisten:\n\tport: 1`, ['4:1 (file): the indentation contains a tab: use spaces']],
   [
     'a key twice',
     `${RIGHT}\nanonymous: false\nanonymous: true`,
-    ['4:1 (file): the key stands twice in this mapping: keep one of them'],
+    ['4:1 (file): the key comes twice in this mapping: keep one of them'],
   ],
   [
     'a key twice, beside other faults',
     withMore('connections: 0', 'connections: 1', 'body: { max: 1KB }'),
     [
-      '8:5 (file): the key stands twice in this mapping: keep one of them',
+      '8:5 (file): the key comes twice in this mapping: keep one of them',
       '9:18 deployments.d.body.max: "1KB" is not a size: write a whole number and its unit, such as 512, 512B, 64KiB, 1MiB or 2GiB',
     ],
   ],

@@ -89,7 +89,7 @@ describe('the description of the API', () => {
     ]);
     expect(item?.['get']?.responses).toMatchObject({
       '403': { $ref: '#/components/responses/Problem403' },
-      default: { description: 'What the upstream answers, as it is.' },
+      default: { description: 'The response of the upstream, unchanged.' },
     });
     expect(components.responses['Problem403']?.description).toBe(
       '`client-forbidden`: Client forbidden; `site-unknown`: Site unknown; `operation-unlisted`: Operation unlisted; `cross-site`: Cross-site request.',

@@ -239,7 +239,7 @@ test('a password in the configuration itself is read with a warning that does no
   expect(credentials.warnings).toEqual([
     {
       path: ['credentials', 'a', 'password'],
-      message: 'stands in the configuration itself: use env, file or sealed',
+      message: 'is written in the configuration itself: use env, file or sealed',
     },
   ]);
   expect(contents(credentials.byName.get('a')?.current)).toMatchObject({ password: 'hunter2' });

@@ -144,7 +144,7 @@ describe('a sealed file that cannot be used', () => {
 
   test('is not configured', async () => {
     expect(await outcome(undefined)).toBe(
-      'here: names an entry of the sealed file, and there is none: give file and identity under sealed',
+      'here: names an entry of the sealed file, but no sealed file is configured: give file and identity under sealed',
     );
   });
 });
@@ -181,7 +181,7 @@ describe('an identity that cannot be used', () => {
     const [key = ''] = /AGE-SECRET-KEY-1\w+/.exec(await readFile(identity.file, 'utf8')) ?? [];
     const ID = text.replace('KEY\n', `${key}\n`);
     expect(await outcome({ file, identity: { env: 'ID' } }, 'a', { ID })).toBe(
-      'sealed.identity: the environment variable ID holds no age identity: put the line there that age-keygen prints, AGE-SECRET-KEY-1 and what follows',
+      'sealed.identity: the environment variable ID contains no age identity: write the line of age-keygen that begins with AGE-SECRET-KEY-1',
     );
     await appendFile(identity.file, 'hunter2\n');
     expect(await outcome({ file, identity })).not.toMatch(/hunter2|SECRET-KEY-1\w/i);

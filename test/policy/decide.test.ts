@@ -130,7 +130,7 @@ describe('a refusal says what to do', () => {
       'GET /api/x',
     ],
     [
-      'The parameter site_name names a site that is not configured here.',
+      'The parameter site_name names a site that is not configured.',
       'anonymous',
       'open',
       'GET /api/x?site_name=x',

@@ -46,7 +46,9 @@ test('a forged position in Redis makes the gateway leave nothing out, and verify
   await scene.redis.command('HSET', POSITIONS, REPLICA, `900000000 ${'x'.repeat(43)} ${'x'.repeat(43)}`);
   const verified = await gateway(['audit', 'verify', '--config', join(scene.directory, 'gateway.yaml')]);
   expect(verified.status).toBe(0);
-  expect(verified.stderr).toContain(`Redis holds a position of ${REPLICA} that no key made: it is not used`);
+  expect(verified.stderr).toContain(
+    `the position of ${REPLICA} in Redis has no valid signature: it is ignored`,
+  );
 
   const second = await scene.open();
   await recordAccess(second.audit);

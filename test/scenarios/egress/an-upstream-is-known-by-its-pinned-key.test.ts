@@ -47,7 +47,7 @@ test('another key: nothing is sent, and the client is told what to do', async ()
   const { ca: other } = await createCertificates();
   const problem = await problemOf(await ask(pair, [BACKUP, pinOf(new X509Certificate(other))]));
   expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
-  expect(problem.detail).toContain('no key in its certificate chain is among tls.pinSha256');
+  expect(problem.detail).toContain('no key in its certificate chain is in tls.pinSha256');
   expect(pair.simulator.counts('submissions').requests).toBe(0);
 });
 

@@ -112,7 +112,7 @@ describe('a token', () => {
       early: 'that is not valid yet',
       endless: 'that has no right claim exp',
       elsewhere: '',
-      ofOthers: 'that is of an issuer that is not known here',
+      ofOthers: 'that is from an unknown issuer',
       changed: 'that has a wrong signature',
       unsigned: 'that is not signed with a public-key algorithm',
       cut: 'that has a wrong signature',

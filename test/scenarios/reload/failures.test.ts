@@ -32,7 +32,7 @@ test('a reload that fails while it is prepared changes nothing, and counts as on
   expect([await reloads('success'), await reloads('failure')]).toEqual([0, 1]);
   expect(gateway.logged.at(-1)).toMatchObject({
     level: 50,
-    msg: 'configuration refused; the one in force stays',
+    msg: 'configuration refused; keeping the current one',
   });
 });
 
@@ -54,6 +54,6 @@ test('a failure after the new configuration is in force is told as that, and cou
   expect([await reloads('success'), await reloads('failure')]).toEqual([1, 0]);
   expect(gateway.logged.at(-1)).toMatchObject({
     level: 50,
-    msg: expect.stringContaining('is in force, but'),
+    msg: expect.stringContaining('configuration in use, but'),
   });
 });
