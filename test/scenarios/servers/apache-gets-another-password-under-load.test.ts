@@ -26,7 +26,8 @@ test.each<[string, ApacheOptions]>([
   const clients = new Pool(gateway.origin, { connections: CONNECTIONS });
   const load = startArrivals(200, async () => {
     const { statusCode, body } = await clients.request({ path: '/api/abstracts', method: 'GET' });
-    await body.dump();
+    const content = await body.text();
+    if (statusCode !== 200) throw new Error(content);
     return statusCode;
   });
   const rotations = (result: string) =>
