@@ -38,7 +38,7 @@ export interface SessionOptions {
   /** Called on each change, and once with the first that is known; `reason` says why it is down. */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
-  /** Redis is there, and messages may have been missed or its data been lost. */
+  /** Redis is there, and messages or calls may have been missed, or its data been lost. */
   readonly onRejoin: () => void;
 }
 
@@ -53,7 +53,7 @@ export class RedisSession {
   readonly #timer: NodeJS.Timeout;
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
-  #missedMessages = true;
+  #mayHaveMissed = true;
   /** Keys that have had a pulse. */
   readonly #beaten = new Set<string>();
   #beating = false;
@@ -78,7 +78,7 @@ export class RedisSession {
       onMessage: (at, message) =>
         at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
       onSubscribed: () => {
-        this.#missedMessages = true;
+        this.#mayHaveMissed = true;
         this.#look();
       },
       onError: (error) => this.#client.noteError(error),
@@ -95,6 +95,8 @@ export class RedisSession {
         return await work(commands, signal);
       });
     } catch (error) {
+      // Others did not hear what the call was to tell them.
+      this.#mayHaveMissed = true;
       if (this.#up === true) void this.#beat();
       throw error;
     }
@@ -141,7 +143,7 @@ export class RedisSession {
   /** A pulse that is gone before its time was removed with everything else, as by FLUSHALL. */
   async #beatOn(commands: Commands, key: string): Promise<void> {
     const wasThere = await commands.beatPulse(key, PULSE_MS, this.#options.ownChannel, '');
-    if (this.#beaten.has(key) && wasThere !== 1) this.#missedMessages = true;
+    if (this.#beaten.has(key) && wasThere !== 1) this.#mayHaveMissed = true;
     this.#beaten.add(key);
   }
 
@@ -152,8 +154,8 @@ export class RedisSession {
     this.#up = up;
     this.#known.resolve();
     if (changed) isolate(() => onUp(up, up ? undefined : reason));
-    if (!up || !(changed || this.#missedMessages)) return;
-    this.#missedMessages = false;
+    if (!up || !(changed || this.#mayHaveMissed)) return;
+    this.#mayHaveMissed = false;
     isolate(onRejoin);
   }
 }

@@ -20,9 +20,7 @@ afterEach(async () => {
 
 /** A process of its own, as far as Redis can tell. */
 function openStore(): LimitStore {
-  const store = openRedisLimits(redisOptions(single(redis.port), { timeoutMs: 2_000 }), () =>
-    rejections.push(1),
-  );
+  const store = openRedisLimits(redisOptions(single(redis.port)), () => rejections.push(1));
   closing.push(() => store.close());
   return store;
 }

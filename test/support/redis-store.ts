@@ -26,8 +26,7 @@ export function openWatched(servers: RedisServers, more: Partial<RedisStoreOptio
   const rejections: [kind: string, reason: string][] = [];
   const failures: { operation: string; error: unknown }[] = [];
   const changes: string[] = [];
-  // A test that is not about the time of a call gives it as much as a busy machine may need.
-  const store = openRedisStore(redisOptions(servers, { timeoutMs: 2_000, ...more }), {
+  const store = openRedisStore(redisOptions(servers, more), {
     onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
     onError: (operation, error) => failures.push({ operation, error }),
     onRejected: (kind, reason) => rejections.push([kind, reason]),
@@ -56,7 +55,8 @@ export function redisOptions(
     sentinelUsername: undefined,
     sentinelPassword: undefined,
     keyPrefix: 'test',
-    timeoutMs: 100,
+    // A test that is not about the time of a call gives it as much as a busy machine may need.
+    timeoutMs: 2_000,
     keys: [],
     tls: undefined,
     ...more,

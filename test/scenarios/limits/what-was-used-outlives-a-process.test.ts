@@ -36,11 +36,7 @@ test("with Redis, a day's quota counts what was used before a restart", async ()
   const { redis, simulator } = await scene();
   const run = async (count: number): Promise<number> => {
     const upstream = upstreamOf(simulator, { daily: 5 });
-    const gateway = await startGateway(
-      upstream,
-      {},
-      { redis: redisOptions(single(redis.port), { timeoutMs: 2_000 }) },
-    );
+    const gateway = await startGateway(upstream, {}, { redis: redisOptions(single(redis.port)) });
     try {
       return await passing(gateway, count);
     } finally {

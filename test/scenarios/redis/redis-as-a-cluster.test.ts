@@ -64,7 +64,7 @@ test('all is shared, wherever it lives', async () => {
 
 test('limits are shared, wherever they live', async () => {
   const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
-  const options = redisOptions({ kind: 'cluster', nodes }, { timeoutMs: 2_000 });
+  const options = redisOptions({ kind: 'cluster', nodes });
   const [one, two] = [0, 1].map(() => openRedisLimits(options, () => {}));
   if (one === undefined || two === undefined) throw new Error('no store');
   for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {

@@ -150,6 +150,15 @@ describe('slow', () => {
   });
 });
 
+test('a call that failed alone is made up for, although Redis is there all the time', async () => {
+  await watched.store.load('k');
+  watched.changes.length = 0;
+  // Longer than a call may take, and over before the heartbeat that follows gives up.
+  await redis.command('CLIENT', 'PAUSE', 150, 'ALL');
+  expect(await inTime(watched.store.learn('k', learned).catch(() => 'failed'))).toBe('failed');
+  await until(() => watched.changes.includes('k'));
+});
+
 test('a nonce is not younger for what Redis did late', async () => {
   await watched.store.replace('k', undefined, aged('1'), LONG_MS);
   await redis.hang();
