@@ -3,8 +3,7 @@ import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
-import { Progress, type Reached } from '../audit/stream/collection-progress.ts';
-import { collect } from '../audit/stream/collector.ts';
+import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { gatherFiles, placeOf } from './audit-place.ts';
 import { CommandError } from './command-error.ts';
@@ -96,7 +95,12 @@ async function follow({ config, key, output, group: name }: ExportArguments): Pr
     const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
       file === undefined ? toStdout(text) : file.append(text, reached);
     const onRejected = tellRejected(note);
-    const progress = new Progress(file?.reached ?? [], keys, { onNote: note, onRejected });
+    const progress = new CollectionProgress({
+      reached: file?.reached ?? [],
+      keys,
+      onNote: note,
+      onRejected,
+    });
     await collect({ stream, group: name, progress, write, onState: tell(note) }, ending.signal);
   } finally {
     await stream.close();

@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
-import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { CollectedFile } from '../../src/audit/stream/collected-file.ts';
-import { Progress } from '../../src/audit/stream/collection-progress.ts';
+import { CollectionProgress } from '../../src/audit/stream/collector.ts';
 import type { StreamEntry } from '../../src/audit/stream/redis-stream.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
@@ -32,7 +32,7 @@ function batch(first: number, last = first, sent: Sent = {}): StreamEntry {
   const { replica = 'r1', late = 0, previous = GENESIS, key = keys } = sent;
   const numbers = Array.from({ length: last - first + 1 }, (_, index) => first + index);
   const lines = numbers.map((seq) => lineOf(seq, seq + late, replica)).join('');
-  const seal = sealLine(sealed(key, { replica, previous }, { first, last }, Buffer.from(lines))).trimEnd();
+  const seal = sealLine(sealFor(key, { replica, previous }, { first, last }, Buffer.from(lines))).trimEnd();
   const id = `${first}-${late}`;
   return { id, replica, lines, seal, previous, anchor: false, tooLarge: false, gone: false };
 }
@@ -40,7 +40,9 @@ function batch(first: number, last = first, sent: Sent = {}): StreamEntry {
 /** For each entry the numbers that were taken from it, and what was said. */
 function taken(...entries: StreamEntry[]) {
   const notes: string[] = [];
-  const progress = new Progress([], [keys], {
+  const progress = new CollectionProgress({
+    reached: [],
+    keys: [keys],
     onNote: (note) => notes.push(note),
     onRejected: (id, reason) => notes.push(`${id}: ${reason}`),
   });

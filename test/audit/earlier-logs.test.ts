@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
-import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine, segmentName } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
@@ -40,7 +40,7 @@ class EarlierWriter {
         this.#seq += 1;
       }
       const chain = { replica: REPLICA, previous: this.#previous };
-      const seal = sealed(keys, chain, { first: from, last: this.#seq - 1 }, Buffer.from(lines));
+      const seal = sealFor(keys, chain, { first: from, last: this.#seq - 1 }, Buffer.from(lines));
       content += `${lines}${sealLine(seal)}`;
       lines = '';
       this.#previous = seal.hmac;

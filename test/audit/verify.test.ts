@@ -87,13 +87,13 @@ describe('it is found, by segment and line', () => {
   });
 
   test('a record and its seal made to fit without the key', async () => {
-    const { sealed, sealLine } = await import('../../src/audit/seal.ts');
+    const { sealFor, sealLine } = await import('../../src/audit/seal.ts');
     const stranger = auditKeys(new Secret('f'.repeat(64)));
     const segment = await rewrite(1, (lines) => {
       const record = at(lines, 2).replace('192.0.2.7', '192.0.2.8');
       const seq = Number(/\d+/.exec(record)?.[0]);
       const batch = Buffer.from(`${record}\n`);
-      const seal = sealed(stranger, { replica: REPLICA, previous: '' }, { first: seq, last: seq }, batch);
+      const seal = sealFor(stranger, { replica: REPLICA, previous: '' }, { first: seq, last: seq }, batch);
       return lines.with(2, record).with(3, sealLine(seal).trimEnd());
     });
     expect((await found())[0]).toMatch(new RegExp(`^${segment}:4 is a seal that was changed`));

@@ -6,7 +6,7 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { search } from '../../src/audit/reader/search.ts';
 import { RecordText, recordedTarget, recordLine } from '../../src/audit/record.ts';
-import { GENESIS, sealed, sealLine } from '../../src/audit/seal.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { compressedName, headerLine, segmentName } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 
@@ -98,7 +98,7 @@ async function writeReplica(directory: string, replica: string): Promise<number>
       batch += lines;
       seq += 2;
       if (request % REQUESTS_A_SEAL !== REQUESTS_A_SEAL - 1 && request !== requestsADay - 1) continue;
-      const seal = sealed(keys, { replica, previous }, { first, last: seq - 1 }, Buffer.from(batch));
+      const seal = sealFor(keys, { replica, previous }, { first, last: seq - 1 }, Buffer.from(batch));
       parts.push(sealLine(seal));
       [previous, batch, first] = [seal.hmac, '', seq];
     }

@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
-import { type Head, MOST_BATCH, type Seal, sealed, sealLine } from '../seal.ts';
+import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
 import { type Recovered, recover } from '../segments/recovery.ts';
 import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
@@ -117,7 +117,7 @@ export class ChainWriter {
 
   #seal(range: { readonly first: number; readonly last: number }, lines: Buffer, previous: string): Seal {
     const { keys, replica } = this.#options;
-    return sealed(keys, { replica, previous }, range, lines);
+    return sealFor(keys, { replica, previous }, range, lines);
   }
 
   /** Closes the segment and begins the next, whose first record is `first`. */

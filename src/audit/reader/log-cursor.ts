@@ -7,32 +7,32 @@ import { LONGEST_LINE, openRegular, readBlocks } from '../segments/segment-reade
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** The lines of one segment, as far as they are there. */
+/** The lines of one segment, as it grows. */
 interface Source {
   readonly segment: Segment;
-  /** Undefined: none for now. */
+  /** The next whole lines; undefined: there are none for now. */
   next(): Promise<Buffer | undefined>;
-  /** Whether the name leads to another file by now, or its end was cut off. */
+  /** True if the path leads to another file by now, or the file became shorter. */
   replaced(): Promise<boolean>;
   close(): Promise<void>;
 }
 
-/** Reads one replica's log on from the segment that holds a record, as it grows and through its rotation. */
+/** Reads one replica's log from the segment that holds a record, as it grows, segment after segment. */
 export class LogCursor {
   readonly #folder: string;
   readonly #seq: number;
   #source: Source | undefined;
 
-  /** `seq`: Infinity for the segment that is written to. */
+  /** `seq`: number of the record; Infinity: the newest segment. */
   constructor(folder: string, seq: number) {
     this.#folder = folder;
     this.#seq = seq;
   }
 
   /**
-   * The next whole lines, header and seals among them, at most about 256 KiB; undefined: there are none yet. After a
-   * failure of the disk the same records come again, in another segment.
-   * @throws Error when a file cannot be read
+   * The next whole lines, with headers and seals, about 256 KiB at most; undefined: there are none yet. After a failure
+   * of the disk the same records come again, in another segment.
+   * @throws Error if a file cannot be read
    */
   async next(): Promise<Buffer | undefined> {
     for (;;) {
@@ -45,7 +45,7 @@ export class LogCursor {
       const replaced = await source.replaced();
       const later = (await segmentsIn(this.#folder)).some((segment) => segment.first > first);
       if (!replaced && !later) return undefined;
-      // Nothing is appended any more; it may have been since the end was seen.
+      // The segment no longer grows, but lines may have been added since its end was read.
       const rest = await source.next();
       if (rest !== undefined) return rest;
       await source.close();
@@ -67,7 +67,7 @@ export class LogCursor {
       try {
         return segment.compressed ? compressedSource(segment, path) : await plainSource(segment, path);
       } catch (error) {
-        // It was compressed, or removed for its age, since the folder was read.
+        // Retention compressed or removed it since the folder was read.
         if (errorCode(error) !== 'ENOENT') throw error;
       }
     }
@@ -106,7 +106,7 @@ async function plainSource(segment: Segment, path: string): Promise<Source> {
       return bytes.length === 0 ? undefined : bytes;
     },
     async replaced() {
-      // That it is gone, or compressed, does not make it another one.
+      // A file that is gone was compressed or removed; the open handle still reads it to its end.
       const now = await lstat(path).catch(() => undefined);
       return now !== undefined && (now.ino !== ino || now.size < offset);
     },
@@ -114,7 +114,7 @@ async function plainSource(segment: Segment, path: string): Promise<Source> {
   };
 }
 
-/** What is there from the offset on, up to the last line end; more than usual for a line that is longer. */
+/** The bytes from the offset up to the last line end; reads more if a line is longer than a chunk. */
 async function wholeLines(handle: FileHandle, offset: number): Promise<Buffer> {
   for (let size = CHUNK_BYTES; ; size *= 2) {
     const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size), 0, size, offset);

@@ -1,16 +1,16 @@
 import type { LineHead } from '../line.ts';
 
-/** What is looked for; left out: any. */
+/** The criteria of a search; an absent one matches every request. */
 export interface Query {
   readonly client?: string;
   readonly deployment?: string;
   readonly site?: string;
   readonly operation?: string;
-  /** One identifier, also inside a list: the value of a parameter, or an item in quotes in it. */
+  /** The value of a parameter, or an item of a list in it. */
   readonly id?: string;
-  /** Of the answer as it ended. */
+  /** Status of the response as it ended. */
   readonly status?: StatusRange;
-  /** RFC 3339 in UTC with milliseconds: from this on, and before that. */
+  /** RFC 3339 in UTC with milliseconds: inclusive, and exclusive. */
   readonly since?: string;
   readonly until?: string;
 }
@@ -20,7 +20,7 @@ export interface StatusRange {
   readonly to: number;
 }
 
-/** The record of an answer, as far as it is searched. */
+/** An access record, as far as it is searched. */
 export interface AccessLine {
   readonly seq: number;
   readonly time: string;
@@ -34,7 +34,7 @@ export interface AccessLine {
   readonly method: string;
   readonly path: string;
   readonly parameters: Readonly<Record<string, string | readonly string[] | null>>;
-  /** Whether something was too long to be recorded whole. */
+  /** True: path or parameters were too long to be recorded whole. */
   readonly cut?: boolean;
   readonly status: number;
   readonly code: string;
@@ -42,7 +42,7 @@ export interface AccessLine {
   readonly credential?: { readonly name: string; readonly version: string };
 }
 
-/** What became of it. */
+/** An outcome record. */
 export interface OutcomeLine {
   readonly time: string;
   readonly status: number;
@@ -51,11 +51,11 @@ export interface OutcomeLine {
   readonly durationMs: number;
 }
 
-/** Fields that a record has one text for, the one that most tells records apart first. */
+/** Fields that are in a record as one JSON string, the most selective one first. */
 const FIELDS = ['client', 'site', 'operation', 'deployment'] as const;
 
-/** Bytes that the line of every record that fits has in it. */
-export function needlesOf(query: Query): Buffer[] {
+/** Byte strings that are in the line of every record that matches. */
+export function patternsOf(query: Query): Buffer[] {
   const { id } = query;
   const fields = FIELDS.flatMap((field) => {
     const value = query[field];
@@ -66,22 +66,22 @@ export function needlesOf(query: Query): Buffer[] {
   );
 }
 
-/** Whether a record of that time is looked for. */
+/** True if the record is in the time range of the query. */
 export function isWithin({ since, until }: Query, { time }: Pick<LineHead, 'time'>): boolean {
   return (since === undefined || time >= since) && (until === undefined || time < until);
 }
 
-/** Whether the record fits in all but its time and status. */
-export function fits(query: Query, access: AccessLine): boolean {
-  return fitsButId(query, access) && (query.id === undefined || holdsId(access, query.id));
+/** True if the record matches, apart from its time and status. */
+export function matches(query: Query, access: AccessLine): boolean {
+  return matchesButId(query, access) && (query.id === undefined || holdsId(access, query.id));
 }
 
-/** Whether it could have held the identifier in what was too long to be recorded. */
+/** True if the identifier may have been in the part that was too long to be recorded. */
 export function mayHold(query: Query, access: AccessLine): boolean {
-  return access.cut === true && fitsButId(query, access);
+  return access.cut === true && matchesButId(query, access);
 }
 
-function fitsButId(query: Query, access: AccessLine): boolean {
+function matchesButId(query: Query, access: AccessLine): boolean {
   return FIELDS.every((field) => query[field] === undefined || query[field] === access[field]);
 }
 
@@ -91,7 +91,7 @@ function holdsId({ parameters }: AccessLine, id: string): boolean {
     .some((value) => value === id || (value !== null && itemsIn(value).includes(id)));
 }
 
-/** The items of a list, quoted or not. What the gateway lets pass need not be well formed, so nothing is refused here. */
+/** The items of a list, quoted or not. The gateway also lets malformed lists pass, so none is rejected here. */
 function itemsIn(value: string): string[] {
   const quoted = Array.from(value.matchAll(/'([^']*)'?/g), ([, item = '']) => item);
   return [...quoted, ...value.split(',').map((item) => item.trim())];

@@ -1,27 +1,25 @@
-import { hash } from 'node:crypto';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from '../seal.ts';
+import { LineBuffer } from '../line-buffer.ts';
+import { isAuthentic, isSealOf, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from '../seal.ts';
 import { parseHeader, SEGMENT_START, type SegmentHeader } from '../segments/segment.ts';
 import { LogCursor } from './log-cursor.ts';
 
-const LEAST_BYTES = 64 * 1024;
-
-/** A record as it stands in the log, without its line end. */
+/** A record as it is in the log, without its line end. */
 export interface NumberedLine {
   readonly seq: number;
   readonly time: string;
   readonly line: string;
 }
 
-/** Lines of one replica's log that a seal covers, as they stand there. */
+/** Lines of one replica's log under one seal. */
 export interface SealedBatch {
-  /** None, if it is what a process wrote when it began. */
+  /** Empty under an opening seal. */
   readonly records: readonly NumberedLine[];
-  /** The lines, each with its end, a header among them; without the seal. */
+  /** The lines as they are in the log, possibly with a header, without the seal. */
   readonly lines: string;
   readonly seal: Seal;
-  /** `hmac` of the seal before. */
+  /** `hmac` of the previous seal. */
   readonly previous: string;
 }
 
@@ -29,34 +27,33 @@ export interface BatchesOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: readonly AuditKeys[];
-  /** Told of a batch that is not as a seal of the key covers it, and left out: which records the seal names. */
+  /** Called with the records that a seal names if it is forged or does not fit its lines; the batch is left out. */
   readonly onForged: (range: { readonly first: number; readonly last: number }) => void;
 }
 
 /**
- * Reads one replica's log batch by batch, as it grows. What has no seal yet is not given; what is sealed with a key that
- * is not given is not checked.
+ * Reads one replica's log batch by batch, as it grows. Lines that have no seal yet are not returned. In a segment that
+ * is sealed with a key other than `keys`, only the digests are checked.
  */
 export class SealedBatches {
   readonly #options: BatchesOptions;
   readonly #cursor: LogCursor;
-  /** The lines since the seal before. */
-  #held = Buffer.allocUnsafeSlow(LEAST_BYTES);
-  #size = 0;
+  /** The lines since the last seal. */
+  readonly #held = new LineBuffer();
   #records: NumberedLine[] = [];
   #previous: string | undefined;
   #key: AuditKeys | 'unknown' | undefined;
   #ready: SealedBatch[] = [];
 
-  /** Begins in the segment that holds record `seq`, with what comes first there; Infinity: in the newest one. */
+  /** Starts at the beginning of the segment that holds record `seq`; Infinity: of the newest one. */
   constructor(options: BatchesOptions, seq: number) {
     this.#options = options;
     this.#cursor = new LogCursor(options.folder, seq);
   }
 
   /**
-   * Undefined: there is none yet.
-   * @throws Error when a file cannot be read
+   * The next batch; undefined: there is none yet.
+   * @throws Error if a file cannot be read
    */
   async next(): Promise<SealedBatch | undefined> {
     while (this.#ready.length === 0) {
@@ -89,7 +86,7 @@ export class SealedBatches {
     }
   }
 
-  /** What has no seal and is followed by a new segment was taken back, and comes again. */
+  /** Lines without a seal before a new segment were taken back by the writer, and come again. */
   #begin({ replica, previous, key }: SegmentHeader): void {
     this.#clear();
     const { keys } = this.#options;
@@ -99,20 +96,14 @@ export class SealedBatches {
   }
 
   #hold(block: Buffer, start: number, end: number): void {
-    // Without its first lines no seal fits what follows.
-    if (this.#size + end - start > LARGEST_BATCH) this.#clear();
-    const needed = this.#size + end - start;
-    if (needed > this.#held.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.max(needed, this.#held.length * 2));
-      this.#held.copy(larger, 0, 0, this.#size);
-      this.#held = larger;
-    }
-    this.#size += block.copy(this.#held, this.#size, start, end);
+    // If the first lines are dropped, no seal fits the rest.
+    if (this.#held.size + end - start > LARGEST_BATCH) this.#clear();
+    this.#held.copy(block, start, end);
   }
 
   #readSeal(line: string): void {
     const seal = parseSeal(line);
-    const lines = this.#held.subarray(0, this.#size);
+    const lines = this.#held.bytes;
     const records = this.#records;
     const previous = this.#previous;
     if (seal !== undefined && previous !== undefined && this.#isSealed(lines, seal, previous)) {
@@ -123,14 +114,13 @@ export class SealedBatches {
   }
 
   #isSealed(lines: Buffer, seal: Seal, previous: string): boolean {
-    if (hash('sha256', lines, 'base64url') !== seal.sha256 || this.#key === undefined) return false;
+    if (!isSealOf(seal, lines) || this.#key === undefined) return false;
     const { replica } = this.#options;
     return this.#key === 'unknown' || isAuthentic(this.#key, { replica, previous }, seal);
   }
 
   #clear(): void {
-    this.#size = 0;
+    this.#held.clear();
     this.#records = [];
-    if (this.#held.length > LEAST_BYTES * 16) this.#held = Buffer.allocUnsafeSlow(LEAST_BYTES);
   }
 }

@@ -1,61 +1,55 @@
-import { hash } from 'node:crypto';
 import type { AuditKeys } from '../keys.ts';
 import { NEWLINE } from '../line.ts';
-import { isAuthentic, LARGEST_BATCH, parseSeal, SEAL_START } from '../seal.ts';
+import { LineBuffer } from '../line-buffer.ts';
+import { isAuthentic, isSealOf, LARGEST_BATCH, parseSeal, SEAL_START } from '../seal.ts';
 import { parseHeader } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
 
 const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
-const LEAST_BYTES = 128 * 1024;
+/** Bytes after the last seal that are kept at most: a batch, and the last block that was read. */
+const MOST_HELD = LARGEST_BATCH + 2 * 1024 * 1024;
 
-export interface BlockEvents {
-  /** The segment is sealed with a key that is not given, of that id: what stands in it is not checked. */
+export interface BlocksOptions {
+  readonly file: string;
+  readonly replica: string;
+  readonly keys: readonly AuditKeys[];
+  /** Called if the segment is sealed with another key, of that id: its batches are not checked. */
   readonly onUnknownKey: (id: string) => void;
-  /** So many bytes at its end are under no seal; they are not given. */
+  /** Called with the number of bytes at the end that are under no seal; they are left out. */
   readonly onUnsealed: (bytes: number) => void;
 }
 
-/** Whole batches of a segment, each with its seal; good until the next is asked for. */
+/** Whole batches of a segment, each with its seal; valid until the next block is requested. */
 export interface SealedBlock {
   readonly bytes: Buffer;
-  /** Whether a seal of the key covers the line that begins there, as it is. Asked for it only, a batch is checked. */
+  /** True if a seal of the key covers the line at that index as it is. The batch is checked only if this is called. */
   readonly covers: (at: number) => boolean;
 }
 
 /**
- * Reads a segment batch by batch. A search looks at gigabytes and prints some lines: only the batches of those are
- * checked.
- * @throws Error when the file cannot be read or decompressed
+ * Reads a segment in blocks of whole batches. A search reads gigabytes and prints some lines, so only the batches of
+ * these lines are checked.
+ * @throws Error if the file cannot be read or decompressed
  */
-export async function* readSealed(
-  file: string,
-  replica: string,
-  keys: readonly AuditKeys[],
-  events: BlockEvents,
-): AsyncGenerator<SealedBlock, void> {
-  const check = new SealCheck(replica, keys, events.onUnknownKey);
-  let held = Buffer.allocUnsafeSlow(LEAST_BYTES);
-  let size = 0;
-  for await (const { bytes, whole } of readBlocks(file)) {
-    if (!whole || size + bytes.length > LARGEST_BATCH + LEAST_BYTES * 16) {
-      events.onUnsealed(size + bytes.length);
+export async function* readSealed(options: BlocksOptions): AsyncGenerator<SealedBlock, void> {
+  const check = new SealCheck(options);
+  const held = new LineBuffer();
+  for await (const { bytes, whole } of readBlocks(options.file)) {
+    if (!whole || held.size + bytes.length > MOST_HELD) {
+      options.onUnsealed(held.size + bytes.length);
       return;
     }
-    held = withRoom(held, size, bytes.length);
-    bytes.copy(held, size);
-    const lines = held.subarray(size, size + bytes.length);
-    const seal = lastSeal(lines, lines.length);
-    const end = seal === -1 ? 0 : size + lines.indexOf(NEWLINE, seal) + 1;
-    size += bytes.length;
+    const seal = lastSeal(bytes, bytes.length);
+    const end = seal === -1 ? 0 : held.size + bytes.indexOf(NEWLINE, seal) + 1;
+    held.copy(bytes);
     if (end === 0) continue;
-    yield check.next(held.subarray(0, end));
-    held.copyWithin(0, end, size);
-    size -= end;
+    yield check.next(held.bytes.subarray(0, end));
+    held.drop(end);
   }
-  if (size > 0) events.onUnsealed(size);
+  if (held.size > 0) options.onUnsealed(held.size);
 }
 
-/** Where the last line before `end` that is a seal begins; -1: there is none. */
+/** The index of the last seal before `end`; -1: there is none. */
 function lastSeal(lines: Buffer, end: number): number {
   // A negative offset would count from the end.
   const before = end === 0 ? -1 : lines.lastIndexOf(SEAL_LINE, end - 1);
@@ -63,27 +57,16 @@ function lastSeal(lines: Buffer, end: number): number {
   return end > 0 && lines.toString('latin1', 0, SEAL_START.length) === SEAL_START ? 0 : -1;
 }
 
-function withRoom(held: Buffer<ArrayBuffer>, size: number, more: number): Buffer<ArrayBuffer> {
-  if (size + more <= held.length) return held;
-  const larger = Buffer.allocUnsafeSlow(Math.max(size + more, held.length * 2));
-  held.copy(larger, 0, 0, size);
-  return larger;
-}
-
-/** Checks single batches of one segment's blocks, which come in their order. */
+/** Checks single batches of one segment, whose blocks it gets in order. */
 class SealCheck {
-  readonly #replica: string;
-  readonly #keys: readonly AuditKeys[];
-  readonly #onUnknownKey: (id: string) => void;
+  readonly #options: BlocksOptions;
   #key: AuditKeys | 'unknown' | undefined;
-  /** `hmac` of the seal before the block. */
+  /** `hmac` of the last seal before the block. */
   #previous = '';
   #begun = false;
 
-  constructor(replica: string, keys: readonly AuditKeys[], onUnknownKey: (id: string) => void) {
-    this.#replica = replica;
-    this.#keys = keys;
-    this.#onUnknownKey = onUnknownKey;
+  constructor(options: BlocksOptions) {
+    this.#options = options;
   }
 
   next(bytes: Buffer): SealedBlock {
@@ -103,13 +86,13 @@ class SealCheck {
   #begin(line: string): void {
     this.#begun = true;
     const header = parseHeader(line);
-    if (header?.replica !== this.#replica) return;
+    if (header?.replica !== this.#options.replica) return;
     this.#previous = header.previous;
-    this.#key = this.#keys.find(({ id }) => id === header.key) ?? 'unknown';
-    if (this.#key === 'unknown') this.#onUnknownKey(header.key);
+    this.#key = this.#options.keys.find(({ id }) => id === header.key) ?? 'unknown';
+    if (this.#key === 'unknown') this.#options.onUnknownKey(header.key);
   }
 
-  /** Where the batch of that line begins and ends, and whether it is as it was sealed. */
+  /** Where the batch of that line begins and ends, and whether its seal covers it. */
   #checkAt(bytes: Buffer, at: number, beforeBlock: string): [from: number, to: number, good: boolean] {
     const before = lastSeal(bytes, at);
     const from = before === -1 ? 0 : bytes.indexOf(NEWLINE, before) + 1;
@@ -120,7 +103,11 @@ class SealCheck {
     const previous =
       before === -1 ? beforeBlock : parseSeal(bytes.toString('latin1', before, from - 1))?.hmac;
     if (seal === undefined || previous === undefined || this.#key === undefined) return [from, end, false];
-    const asSealed = hash('sha256', bytes.subarray(from, start), 'base64url') === seal.sha256;
-    return [from, end, asSealed && isAuthentic(this.#key, { replica: this.#replica, previous }, seal)];
+    const asSealed = isSealOf(seal, bytes.subarray(from, start));
+    return [
+      from,
+      end,
+      asSealed && isAuthentic(this.#key, { replica: this.#options.replica, previous }, seal),
+    ];
   }
 }

@@ -1,30 +1,32 @@
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
-import { Needles } from './needles.ts';
 import {
   type AccessLine,
-  fits,
   isWithin,
+  matches,
   mayHold,
-  needlesOf,
   type OutcomeLine,
+  patternsOf,
   type Query,
 } from './query.ts';
 import type { SealedBlock } from './sealed-blocks.ts';
 
-/** How long after its answer began it is waited for what became of it, in the log's own time. */
+/** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;
-/** Requests that wait for it; beyond that the oldest is given without. */
+/** Requests that wait for their outcome at most; the oldest is returned without one. */
 const MOST_OPEN = 10_000;
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
 
-/** A request that fits, and what became of it; undefined: the log does not say. */
+/** A request that matches. */
 export interface Found {
   readonly access: AccessLine;
+  /** Undefined: the log does not have it. */
   readonly outcome: OutcomeLine | undefined;
 }
 
-export interface MatchEvents {
+export interface SearchJoinOptions {
+  readonly query: Query;
+  /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
   readonly onUnreadable: (message: string) => void;
 }
@@ -33,47 +35,49 @@ interface Open {
   readonly access: AccessLine;
   readonly giveUpAt: string;
   outcome: OutcomeLine | undefined;
+  /** The outcome was read. */
   settled: boolean;
 }
 
-/** Finds the requests that fit in one replica's log, block by block, and joins each with its outcome. */
-export class AccessMatches {
+/** Finds the requests that match in one replica's log, block by block, and joins each with its outcome. */
+export class SearchJoin {
+  readonly #options: SearchJoinOptions;
   readonly #query: Query;
-  readonly #events: MatchEvents;
-  readonly #needles: Needles;
-  /** Those that a line must have all of, or all but the identifier. */
+  readonly #matcher: ByteMatcher;
+  /** Bytes that are in every matching line; and without those of the identifier. */
   readonly #all: readonly Buffer[];
   readonly #allButId: readonly Buffer[];
-  /** Records that fit and stand under no seal. */
+  /** Matching records that no seal covers. */
   #unsealed = 0;
-  /** By number, in their order. */
+  /** Requests that wait for their outcome, by record number in ascending order. */
   readonly #open = new Map<number, Open>();
 
-  constructor(query: Query, events: MatchEvents) {
+  constructor(options: SearchJoinOptions) {
+    const { query } = options;
+    this.#options = options;
     this.#query = query;
-    this.#events = events;
-    this.#all = needlesOf(query);
+    this.#all = patternsOf(query);
     const { id, ...rest } = query;
-    this.#allButId = needlesOf(rest);
-    this.#needles = new Needles([...this.#all.slice(0, 1), ...(id === undefined ? [] : [CUT])]);
+    this.#allButId = patternsOf(rest);
+    this.#matcher = new ByteMatcher([...this.#all.slice(0, 1), ...(id === undefined ? [] : [CUT])]);
   }
 
-  /** Whether nothing found so far waits for what became of it. */
+  /** True if no request waits for its outcome. */
   get complete(): boolean {
     return this.#open.size === 0;
   }
 
-  /** How many records were left out since the last time, since no seal covers them as they are. */
+  /** How many matching records were left out since the last call, because no seal covers them as they are. */
   takeUnsealed(): number {
     const count = this.#unsealed;
     this.#unsealed = 0;
     return count;
   }
 
-  /** The next whole lines; gives what is settled with them. */
+  /** Reads the next block; yields the requests that are complete with it. */
   *take({ bytes: block, covers }: SealedBlock): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
-      if (this.complete) start = this.#needles.lineFrom(block, start);
+      if (this.complete) start = this.#matcher.lineFrom(block, start);
       if (start === -1) return;
       const end = block.indexOf(NEWLINE, start);
       const head = headOf(block, start);
@@ -87,7 +91,7 @@ export class AccessMatches {
     }
   }
 
-  /** What is left when there are no more lines. */
+  /** The requests that are left at the end of the log. */
   *rest(): Generator<Found, void> {
     for (const { access, outcome } of this.#open.values()) {
       if (this.#hasStatus(access, outcome)) yield { access, outcome };
@@ -97,7 +101,7 @@ export class AccessMatches {
 
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!isWithin(this.#query, head)) return;
-    const whole = this.#all.every((needle) => line.includes(needle));
+    const whole = this.#all.every((pattern) => line.includes(pattern));
     if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
     const access = this.#parse<AccessLine>(head.seq, line);
     if (access === undefined) return;
@@ -106,14 +110,14 @@ export class AccessMatches {
       this.#changed(head.seq);
       return;
     }
-    const found = fits(this.#query, access);
+    const found = matches(this.#query, access);
     if (found && sealed()) this.#add(head.seq, begun, access);
     else if (found) this.#unsealed += 1;
-    else if (this.#query.id !== undefined && mayHold(this.#query, access)) this.#events.onCut();
+    else if (this.#query.id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
   }
 
   #isCut(line: Buffer): boolean {
-    return line.includes(CUT) && this.#allButId.every((needle) => line.includes(needle));
+    return line.includes(CUT) && this.#allButId.every((pattern) => line.includes(pattern));
   }
 
   #add(seq: number, begun: number, access: AccessLine): void {
@@ -131,7 +135,7 @@ export class AccessMatches {
     if (!this.#hasStatus(open.access, open.outcome)) this.#open.delete(seq);
   }
 
-  /** Those at the front that have their outcome, or will not get one. */
+  /** The requests at the front that have their outcome, or will not get one. */
   *#settled(time: string): Generator<Found, void> {
     for (const [seq, { access, outcome, settled, giveUpAt }] of this.#open) {
       if (!settled && time < giveUpAt && this.#open.size <= MOST_OPEN) return;
@@ -157,6 +161,39 @@ export class AccessMatches {
   }
 
   #changed(seq: number): void {
-    this.#events.onUnreadable(`record ${seq} was changed: run audit verify`);
+    this.#options.onUnreadable(`record ${seq} was changed: run audit verify`);
+  }
+}
+
+/** Finds the lines of a block that contain one of several patterns, without reading the other lines. */
+class ByteMatcher {
+  readonly #patterns: readonly Buffer[];
+  #block: Buffer = Buffer.alloc(0);
+  /** The next index of each pattern; the block's length if there is none. */
+  #next: number[] = [];
+
+  /** Without patterns, every line matches. */
+  constructor(patterns: readonly Buffer[]) {
+    this.#patterns = patterns;
+  }
+
+  /** The index of the next line that matches, from the line that begins at `start`; -1: there is none. */
+  lineFrom(block: Buffer, start: number): number {
+    if (this.#patterns.length === 0) return start;
+    if (block !== this.#block) {
+      this.#block = block;
+      this.#next = this.#patterns.map(() => start - 1);
+    }
+    let nearest = block.length;
+    for (const [index, pattern] of this.#patterns.entries()) {
+      let at = this.#next[index] ?? start;
+      if (at < start) {
+        at = block.indexOf(pattern, start);
+        if (at === -1) at = block.length;
+        this.#next[index] = at;
+      }
+      nearest = Math.min(nearest, at);
+    }
+    return nearest === block.length ? -1 : block.lastIndexOf(NEWLINE, nearest) + 1;
   }
 }

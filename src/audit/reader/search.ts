@@ -4,42 +4,48 @@ import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
 import { replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
 import { type TimeRange, timeRangeOf } from '../segments/time-index.ts';
-import { inOrderOfTime } from './merge.ts';
 import { isWithin, type Query } from './query.ts';
 import { readSealed, type SealedBlock } from './sealed-blocks.ts';
-import { AccessMatches, type Found } from './search-join.ts';
+import { type Found, SearchJoin } from './search-join.ts';
 
 export type { Found } from './search-join.ts';
 
 export interface SearchOptions {
   readonly directory: string;
-  /** The key in use first; and those that sealed earlier segments. */
+  /** The current key first, then those that sealed earlier segments. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   readonly query: Query;
-  /** Told of the bytes that were looked at, uncompressed. */
+  /** Called with the number of bytes of each block that was read, uncompressed. */
   readonly onBytes: (count: number) => void;
-  /** Of something that could not be read; the search goes on with what can. */
+  /** Called for a part of the log that cannot be read or trusted; the search goes on with the rest. */
   readonly onUnreadable: (message: string) => void;
-  /** Of something that was left out and is no fault: the end of a log that is being written. */
+  /** Called for lines that are left out without being an error: the end of a log that is being written. */
   readonly onNote: (message: string) => void;
-  /** Of a record whose list was too long to be recorded whole: the identifier may have been in the rest. */
+  /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
 }
 
-/** The requests that fit and stand under a seal, of all replicas, in order of time. Memory stays flat however large the log is. */
+/**
+ * The requests of all replicas that match and are under a seal, in order of time. Memory use does not depend on the size
+ * of the log.
+ * @throws Error if a directory cannot be read
+ */
 export async function* search(options: SearchOptions): AsyncGenerator<Found, void> {
   const replicas = await replicasIn(options.directory);
   const found = replicas.map((replica) => searchReplica(options, replica));
   yield* inOrderOfTime(found, ({ access }) => access.time);
 }
 
-/** A line of the log as it stands there, without its end. */
+/** A line of the log as it is there, without its line end. */
 export interface RawRecord {
   readonly time: string;
   readonly line: string;
 }
 
-/** Every record of all replicas that stands under a seal, of any kind, in order of time. */
+/**
+ * All records of all replicas in the time range of the query that are under a seal, in order of time.
+ * @throws Error if a directory cannot be read
+ */
 export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncGenerator<RawRecord, void> {
   const replicas = await replicasIn(options.directory);
   const records = replicas.map((replica) => recordsOf(options, replica));
@@ -49,22 +55,23 @@ export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncG
 async function* searchReplica(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
   const { query, onBytes, onUnreadable, onCut } = options;
   const folder = join(options.directory, replica);
-  const matches = new AccessMatches(query, {
+  const joined = new SearchJoin({
+    query,
     onCut,
     onUnreadable: (message) => onUnreadable(`${folder}: ${message}`),
   });
   for await (const each of segmentsFor(folder, options)) {
     const { overlapping } = each;
-    // What became of a request may stand in a segment in which no other is looked for.
-    if (!overlapping && matches.complete) continue;
+    // The outcome of a request may be in a segment outside of the time range.
+    if (!overlapping && joined.complete) continue;
     for await (const block of sealedBlocks(options, replica, each)) {
-      if (!overlapping && matches.complete) break;
+      if (!overlapping && joined.complete) break;
       onBytes(block.bytes.length);
-      yield* matches.take(block);
+      yield* joined.take(block);
     }
-    tellUnsealed(options, folder, each, matches.takeUnsealed());
+    reportUnsealed(options, folder, each, joined.takeUnsealed());
   }
-  yield* matches.rest();
+  yield* joined.rest();
 }
 
 async function* recordsOf(
@@ -80,7 +87,7 @@ async function* recordsOf(
       onBytes(block.bytes.length);
       yield* recordsWithin(query, block, counts);
     }
-    tellUnsealed(options, folder, each, counts.unsealed);
+    reportUnsealed(options, folder, each, counts.unsealed);
   }
 }
 
@@ -97,7 +104,7 @@ function* recordsWithin(
   }
 }
 
-function tellUnsealed(
+function reportUnsealed(
   { onUnreadable }: Pick<SearchOptions, 'onUnreadable'>,
   folder: string,
   { segment }: SearchedSegment,
@@ -115,7 +122,10 @@ async function* sealedBlocks(
 ): AsyncGenerator<SealedBlock, void> {
   const path = join(directory, replica, segment.name);
   try {
-    yield* readSealed(path, replica, keys, {
+    yield* readSealed({
+      file: path,
+      replica,
+      keys,
       onUnknownKey: (id) =>
         onUnreadable(`${path}: is sealed with key ${id}, and not checked: give it as --key`),
       onUnsealed: (bytes) => {
@@ -130,9 +140,9 @@ async function* sealedBlocks(
 
 interface SearchedSegment {
   readonly segment: Segment;
-  /** Whether any record in it may be of the time that is looked for. */
+  /** True if it may have records in the time range of the query. */
   readonly overlapping: boolean;
-  /** Whether it may be written to now. */
+  /** True if a gateway may be writing to it. */
   readonly growing: boolean;
 }
 
@@ -144,15 +154,42 @@ async function* segmentsFor(
   const anyTime = query.since === undefined && query.until === undefined;
   for (const segment of segments) {
     const growing = segment === segments.at(-1);
-    // What cannot be read is told when it is tried.
+    // If the segment cannot be read, reading it below reports that.
     const range =
       anyTime || growing ? undefined : await timeRangeOf(folder, segment, keys[0]).catch(() => undefined);
-    yield { segment, overlapping: range === undefined || meets(query, range), growing };
+    yield { segment, overlapping: range === undefined || overlaps(query, range), growing };
   }
 }
 
-function meets({ since, until }: Query, { from, to }: TimeRange): boolean {
+function overlaps({ since, until }: Query, { from, to }: TimeRange): boolean {
   return to !== '' && (since === undefined || to >= since) && (until === undefined || from < until);
+}
+
+/** Merges sources that are each in order of time. Reads one item of each source ahead. */
+async function* inOrderOfTime<T>(
+  sources: readonly AsyncGenerator<T, void>[],
+  timeOf: (item: T) => string,
+): AsyncGenerator<T, void> {
+  try {
+    const heads = await Promise.all(sources.map(async (source) => ({ source, next: await source.next() })));
+    for (;;) {
+      let first: (typeof heads)[number] | undefined;
+      let earliest = '';
+      for (const head of heads) {
+        if (head.next.done === true) continue;
+        const time = timeOf(head.next.value);
+        if (first !== undefined && time >= earliest) continue;
+        first = head;
+        earliest = time;
+      }
+      if (first === undefined || first.next.done === true) return;
+      yield first.next.value;
+      first.next = await first.source.next();
+    }
+  } finally {
+    // If the consumer stops early, the sources still have open files.
+    for (const source of sources) await source.return();
+  }
 }
 
 function reasonOf(error: unknown): string {

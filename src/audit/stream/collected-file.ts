@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { z } from 'zod';
 import { linesOf } from '../line.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
-import type { Reached } from './collection-progress.ts';
+import type { Reached } from './collector.ts';
 
 const line = z.object({
   kind: z.string(),
@@ -23,13 +23,13 @@ const row = z.object({
 });
 
 /**
- * The file that the records of all replicas are collected in, and beside it how far they were: a small database, whose
- * lock also keeps a second collector away.
+ * The file that the records of all replicas are collected in, and a small database beside it with the progress. The lock
+ * of the database keeps a second collector away.
  */
 export class CollectedFile {
   readonly #file: FileHandle;
   readonly #database: DatabaseSync;
-  /** How far each replica was collected when the file was opened. */
+  /** How far each replica had been collected when the file was opened. */
   readonly reached: ReadonlyMap<string, Reached>;
 
   private constructor(file: FileHandle, database: DatabaseSync, reached: ReadonlyMap<string, Reached>) {
@@ -39,9 +39,8 @@ export class CollectedFile {
   }
 
   /**
-   * Opens the file, or makes it. What a collector that was killed had written to it counts as collected; a line that
-   * it did not finish is cut off.
-   * @throws Error that says what to do when another collector writes to it
+   * Opens or creates the file. Lines of a collector that was killed count as collected; an incomplete line is cut off.
+   * @throws Error if another collector writes to it, or it holds anything else; it says what to do
    */
   static async open(path: string): Promise<CollectedFile> {
     const database = openDatabase(path);
@@ -60,7 +59,7 @@ export class CollectedFile {
         () => 0,
       );
       const known = Number(database.prepare('SELECT size FROM file').get()?.['size'] ?? 0);
-      // It became shorter: what was in it was moved away, and stays collected.
+      // A file that became shorter was moved away or rotated; its records stay collected.
       const end = await readOn(path, size < known ? 0 : known, size, reached);
       if (end < size) await truncate(path, end);
       const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
@@ -71,7 +70,7 @@ export class CollectedFile {
     }
   }
 
-  /** Adds lines, each with its end; resolves when they survive the machine. */
+  /** Appends lines; resolves when they are durable. */
   async append(text: string, reached: ReadonlyMap<string, Reached>): Promise<void> {
     await this.#file.appendFile(text);
     await this.#file.datasync();
@@ -94,14 +93,14 @@ export class CollectedFile {
 function openDatabase(path: string): DatabaseSync {
   const database = new DatabaseSync(`${path}.progress`, { timeout: 0 });
   try {
-    // What is newer than it is found in the file itself, so it need not be durable; the lock lasts from now on.
+    // Progress that is lost is read from the file itself, so the database need not be durable. The lock lasts from now on.
     database.exec(`
       PRAGMA locking_mode = EXCLUSIVE;
       PRAGMA synchronous = OFF;
       CREATE TABLE IF NOT EXISTS reached (replica TEXT PRIMARY KEY, seq INTEGER, time TEXT, head INTEGER);
       CREATE TABLE IF NOT EXISTS file (id INTEGER PRIMARY KEY, size INTEGER);
       BEGIN EXCLUSIVE; COMMIT`);
-    // An earlier version did not keep the seal.
+    // An earlier version did not store the seal.
     const columns = database.prepare('PRAGMA table_info(reached)').all();
     if (!columns.some(({ name }) => name === 'hmac')) {
       database.exec("ALTER TABLE reached ADD COLUMN hmac TEXT NOT NULL DEFAULT ''");
@@ -118,7 +117,7 @@ function openDatabase(path: string): DatabaseSync {
   }
 }
 
-/** Reads what is in the file from `from` on; gives where its last whole line ends. */
+/** Reads the progress from the lines after `from`; resolves to the end of the last whole line. */
 async function readOn(
   path: string,
   from: number,
@@ -136,20 +135,20 @@ async function readOn(
   return end;
 }
 
-/** Whether all lines are those of a collector. */
+/** Notes the progress of lines; false: a line is not a collector's. */
 function noteAll(bytes: Buffer, reached: Map<string, Reached>): boolean {
   for (const [start, end] of linesOf(bytes))
     if (!note(bytes.toString('utf8', start, end), reached)) return false;
   return true;
 }
 
-/** What is cut off must be a collector's, too. */
+/** True if an incomplete line may be a collector's. */
 function beginsLine(bytes: Buffer): boolean {
   const text = bytes.toString('latin1', 0, LINE_STARTS[0].length);
   return LINE_STARTS.some((start) => start.startsWith(text));
 }
 
-/** Whether the line is one of a collector. */
+/** Notes the progress of a line; false: it is not a collector's. */
 function note(text: string, reached: Map<string, Reached>): boolean {
   const parsed = line.safeParse(jsonOf(text));
   if (!parsed.success) return false;

@@ -1,27 +1,29 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
-import type { Progress, Reached } from './collection-progress.ts';
-import type { RedisStream, StreamRead } from './redis-stream.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
+import { isAuthentic, isSealOf, parseSeal, type Seal } from '../seal.ts';
+import type { RedisStream, StreamEntry, StreamRead } from './redis-stream.ts';
 
 /** Pause after a failure of Redis, in milliseconds. */
 const RETRY_MS = 250;
-/** One of a group takes an entry; the name of this one is always the same, so that it finds what it took. */
+/** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
 
 export interface CollectorOptions {
   readonly stream: RedisStream;
-  /** Those of one group share what comes; each group gets everything. */
+  /** The consumer group; each group receives every entry. */
   readonly group: string;
-  readonly progress: Progress;
-  /** Takes lines, each with its end, for good: what it took is acknowledged. */
+  readonly progress: CollectionProgress;
+  /** Stores lines durably; their entries are acknowledged when it resolves. */
   readonly write: (text: string, reached: ReadonlyMap<string, Reached>) => Promise<void>;
-  /** Redis cannot be read, for this reason; undefined: it can again. */
+  /** Called with the reason when Redis cannot be read; with undefined when it can. */
   readonly onState: (reason: string | undefined) => void;
 }
 
 /**
- * Collects what comes into the stream until the signal is aborted.
- * @throws whatever `write` does
+ * Collects the entries of the stream until the signal is aborted.
+ * @throws Error if `write` does
  */
 export async function collect(options: CollectorOptions, signal: AbortSignal): Promise<void> {
   const { stream, group, onState } = options;
@@ -30,12 +32,12 @@ export async function collect(options: CollectorOptions, signal: AbortSignal): P
   while (!signal.aborted) {
     let read: StreamRead;
     try {
-      // Redis may have come back without the group, too.
+      // Redis may have restarted without the group.
       if (failing) await stream.openGroup(group);
       read = await stream.read(group, CONSUMER, taken ? 'taken' : 'new');
     } catch (error) {
       failing = true;
-      // Entries may have been on their way when it failed.
+      // Entries may have been delivered when the connection failed.
       taken = true;
       onState(isNativeError(error) ? error.message : String(error));
       await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
@@ -43,12 +45,12 @@ export async function collect(options: CollectorOptions, signal: AbortSignal): P
     }
     if (failing) onState(undefined);
     failing = false;
-    taken = await pass(options, read, taken);
+    taken = await store(options, read, taken);
   }
 }
 
-/** Gives whether there may be entries that were taken before, and not acknowledged. */
-async function pass(
+/** Stores and acknowledges entries; resolves to true if there may be more that were delivered and not acknowledged. */
+async function store(
   { stream, group, progress, write }: CollectorOptions,
   { entries, more }: StreamRead,
   taken: boolean,
@@ -57,7 +59,112 @@ async function pass(
   const text = entries.map((entry) => progress.take(entry)).join('');
   if (text !== '') await write(text, progress.replicas);
   const ids = entries.map(({ id }) => id);
-  // Otherwise they come again, and are known.
+  // Entries that are not acknowledged come again, and are recognised.
   await stream.acknowledge(group, ids).catch(() => undefined);
   return more || taken;
+}
+
+/** How far one replica's log was collected. */
+export interface Reached {
+  readonly seq: number;
+  readonly time: string;
+  /** Number of the last record for which a head was collected. */
+  readonly head: number;
+  /** `hmac` of the last seal; empty: unknown. */
+  readonly hmac: string;
+}
+
+interface Collected {
+  readonly seq: number;
+  readonly time: string;
+  readonly line: string;
+}
+
+const NOTHING: Reached = { seq: 0, time: '', head: 0, hmac: '' };
+
+export interface ProgressOptions {
+  readonly keys: readonly AuditKeys[];
+  /** How far earlier runs collected. */
+  readonly reached: Iterable<readonly [replica: string, Reached]>;
+  /** Called if records are missing, or come again with another content. */
+  readonly onNote: (note: string) => void;
+  /** Called for an entry that no gateway wrote, or that was changed; it is left out. */
+  readonly onRejected: (id: string, reason: string) => void;
+}
+
+/**
+ * How far each replica's log was collected, so that nothing is collected twice. Only batches under a seal of a key count,
+ * so a forged entry changes nothing.
+ */
+export class CollectionProgress {
+  readonly #replicas: Map<string, Reached>;
+  readonly #options: ProgressOptions;
+
+  constructor(options: ProgressOptions) {
+    this.#options = options;
+    this.#replicas = new Map(options.reached);
+  }
+
+  get replicas(): ReadonlyMap<string, Reached> {
+    return this.#replicas;
+  }
+
+  /** The new records of an entry as lines with their line ends, and a line with the head if the entry asks for it. */
+  take(entry: StreamEntry): string {
+    if (entry.gone) return '';
+    const { replica, previous, anchor } = entry;
+    const lines = Buffer.from(entry.lines);
+    const seal = this.#sealOf(entry, lines);
+    if (seal === undefined) return '';
+    const before = this.#replicas.get(replica) ?? NOTHING;
+    if (seal.hmac === before.hmac) return '';
+    const records = recordsIn(lines);
+    // A later record with the same number: the machine lost the end of its log and wrote other records instead.
+    const fresh = records.filter(({ seq, time }) => seq > before.seq || time > before.time);
+    const last = fresh.at(-1);
+    if (last === undefined) {
+      if (records.length === 0 && previous === before.hmac && before !== NOTHING) {
+        this.#replicas.set(replica, { ...before, hmac: seal.hmac });
+      }
+      return '';
+    }
+    this.#tell(replica, before, fresh[0]?.seq ?? last.seq);
+    const told = anchor && last.seq > Math.min(before.head, last.seq - 1);
+    const head = told ? last.seq : Math.min(before.head, last.seq);
+    this.#replicas.set(replica, { seq: last.seq, time: last.time, head, hmac: seal.hmac });
+    const end = told ? `${JSON.stringify({ kind: 'head', replica, seq: seal.last, hmac: seal.hmac })}\n` : '';
+    return `${fresh.map(({ line }) => `${line}\n`).join('')}${end}`;
+  }
+
+  #tell(replica: string, before: Reached, first: number): void {
+    if (first <= before.seq) {
+      this.#options.onNote(
+        `${replica}: record ${first} comes a second time with another content: its log lost its end`,
+      );
+    } else if (before.seq > 0 && first > before.seq + 1) {
+      this.#options.onNote(
+        `${replica}: records ${before.seq + 1} to ${first - 1} are no longer in the stream: they are in its files`,
+      );
+    }
+  }
+
+  /** The seal of an entry, if a key made it for these lines. */
+  #sealOf({ id, replica, seal: line, previous, tooLarge }: StreamEntry, lines: Buffer): Seal | undefined {
+    const seal = parseSeal(line);
+    const reject = (reason: string): undefined => void this.#options.onRejected(id, reason);
+    if (tooLarge) return reject('it is larger than a batch can be');
+    if (seal === undefined) return reject('it has no seal');
+    if (!isSealOf(seal, lines)) return reject('its lines are not those of its seal');
+    const chain = { replica, previous };
+    return this.#options.keys.some((keys) => isAuthentic(keys, chain, seal))
+      ? seal
+      : reject('no key that is known made its seal');
+  }
+}
+
+function recordsIn(lines: Buffer): Collected[] {
+  return Array.from(linesOf(lines)).flatMap(([start, end]) => {
+    const head = headOf(lines, start);
+    return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
+  });
 }

@@ -8,58 +8,58 @@ import type { AuditKeys } from '../keys.ts';
 import type { SealedBatch } from '../reader/sealed-batches.ts';
 import { type Head, LARGEST_BATCH, sealLine } from '../seal.ts';
 
-/** The longest that an answer of Redis is waited for, in milliseconds; and more for each of these bytes. */
+/** Timeout of a call, in milliseconds; and the bytes of a call for which it is a millisecond longer. */
 const CALL_MS = 1_000;
-const CALL_MS_FOR = 10 * 1024;
+const BYTES_PER_MS = 10 * 1024;
 /** Pause after Redis had no entries, in milliseconds. */
 const PAUSE_MS = 200;
-/** Entries that are read at once, and bytes of them beyond which the others wait. */
+/** Entries of one read, and bytes of them after which the rest is left for the next read. */
 const READ_COUNT = 250;
 const READ_BYTES = 8 * 1024 * 1024;
 
-/** How far the stream has a replica's log: the last seal in it. */
+/** The last seal of a replica's log that is in the stream. */
 export interface StreamPosition {
   /** Number of the last record. */
   readonly seq: number;
   readonly hmac: string;
 }
 
-/** What Redis holds as a position. */
+/** A position as it was found in Redis. */
 export interface FoundPosition {
-  /** As it stands there; empty: nothing. */
+  /** Empty: there is none. */
   readonly text: string;
-  /** Undefined: there is none that one of the keys made. */
+  /** Undefined: none of the keys made it, or there is none. */
   readonly position: StreamPosition | undefined;
 }
 
-/** An entry as it was found, whoever wrote it. */
+/** An entry as it was found in the stream; it may be forged. */
 export interface StreamEntry {
   readonly id: string;
   readonly replica: string;
-  /** Lines of the log, each with its end; empty with `tooLarge`. */
+  /** Lines of the log with their line ends; empty if `tooLarge`. */
   readonly lines: string;
-  /** The line that seals them, without its end. */
+  /** The line with their seal, without its line end. */
   readonly seal: string;
-  /** `hmac` of the seal before. */
+  /** `hmac` of the previous seal. */
   readonly previous: string;
-  /** Whether the end of the chain is to be told. */
+  /** True: the collector is to output the head. */
   readonly anchor: boolean;
   readonly tooLarge: boolean;
-  /** It was trimmed from the stream after it had been taken. */
+  /** True: it was trimmed from the stream after it had been delivered. */
   readonly gone: boolean;
 }
 
-/** Entries, and whether there are some that were taken and not given yet. */
+/** Entries, and whether more were delivered and left out of this read. */
 export interface StreamRead {
   readonly entries: readonly StreamEntry[];
   readonly more: boolean;
 }
 
 /**
- * (stream, positions; replica, position expected, position then, most records, for each batch: records, lines, seal,
- * seal before, anchor) → the position that there is now. Nothing is added where another one than expected was found, so
- * a call that comes twice, or too late, adds nothing. The id of an entry counts the lines that were ever added, so that
- * the stream keeps so many of them, and not so many batches.
+ * (stream, positions; replica, expected position, new position, most records, for each batch: records, lines, seal,
+ * previous seal, anchor) → the position afterwards. Adds nothing unless the position is the expected one, so a call that
+ * arrives twice, or late, adds nothing. The id of an entry counts all lines that were ever added, so that the stream is
+ * trimmed by lines and not by batches.
  */
 const appendBatches = {
   numberOfKeys: 2,
@@ -84,9 +84,9 @@ return ARGV[3]`,
 };
 
 /**
- * (stream; group, consumer, '0' or '>', most entries, bytes of one entry, bytes of all) → id, fields, and whether they
- * were left out, of each: since it is too large, or since there were enough ('later'). Who can write to Redis must not
- * fill the memory of who reads.
+ * (stream; group, consumer, '0' or '>', most entries, most bytes of one entry, most bytes of all) → for each entry: id,
+ * fields, and '', 'tooLarge' or 'later' (left out to bound the bytes). Anybody who can write to Redis must not be able to
+ * fill the memory of the reader.
  */
 const readBatches = {
   numberOfKeys: 1,
@@ -119,10 +119,10 @@ declare module 'ioredis' {
 const reply = z.array(z.tuple([z.string(), z.array(z.string()), z.enum(['', 'tooLarge', 'later'])]));
 
 /**
- * The stream that the records of all replicas go to, and come from. Each entry is a batch as it stands in the log, with
- * its seal, so who has the key can tell whether a gateway wrote it. Positions carry an HMAC of their own. Who can write
- * to Redis without the key can remove entries, which leaves a gap that is told, bring back old ones, which are known,
- * and set a position back, so that records come again; no more. All calls reject while Redis is away.
+ * The Redis stream with the records of all replicas. Each entry is a batch as it is in the log, with its seal, so anybody
+ * with the key can check that a gateway wrote it. Positions carry an HMAC of their own. An attacker who can write to Redis
+ * and does not have the key can remove entries, which is reported as a gap; add old ones again, which are recognised; and
+ * set a position back, so that records are sent again. All calls reject while Redis is away.
  */
 export class RedisStream {
   readonly #client: RedisClient;
@@ -130,10 +130,10 @@ export class RedisStream {
   readonly #positions: string;
   readonly #keys: readonly [AuditKeys, ...AuditKeys[]];
 
-  /** `keys`: the one in use first, and those that sealed earlier records. */
+  /** `keys`: the current key first, then those that sealed earlier records. */
   constructor(redis: RedisOptions, keys: readonly [AuditKeys, ...AuditKeys[]]) {
     this.#keys = keys;
-    // In a Cluster both are on one node. Version 1 had an entry for each record, and no seals.
+    // The hash tag puts both on one node of a Cluster. Version 1 had an entry for each record, and no seals.
     this.#stream = `${redis.keyPrefix}:v2:{audit}:records`;
     this.#positions = `${redis.keyPrefix}:v2:{audit}:positions`;
     this.#client = new RedisClient({ ...redis, timeoutMs: CALL_MS }, { appendBatches, readBatches });
@@ -144,7 +144,7 @@ export class RedisStream {
     return { text: text ?? '', position: this.#parsePosition(replica, text ?? '') };
   }
 
-  /** The last seals of all replicas; and the replicas whose position no key made. */
+  /** The last seals of all replicas, and the replicas whose position none of the keys made. */
   async heads(): Promise<{ readonly heads: readonly Head[]; readonly forged: readonly string[] }> {
     const all = await this.#client.call((redis) => redis.hgetall(this.#positions));
     const heads: Head[] = [];
@@ -157,12 +157,12 @@ export class RedisStream {
     return { heads, forged };
   }
 
-  /** As Redis holds it. */
+  /** A position as it is stored in Redis. */
   formatPosition(replica: string, { seq, hmac }: StreamPosition): string {
     return `${seq} ${hmac} ${positionHmac(this.#keys[0], replica, { seq, hmac })}`;
   }
 
-  /** Adds batches if the position is the text `from`; resolves to the text that is there then: that of `to`, if they were. */
+  /** Adds batches if the position is `from`; resolves to the position afterwards, which is that of `to` if they were added. */
   async append(replica: string, { from, to, batches, anchor, maxLength }: Addition): Promise<string> {
     const last = batches.length - 1;
     const entries = batches.flatMap(({ records, lines, seal, previous }, index) => [
@@ -173,7 +173,7 @@ export class RedisStream {
       anchor && index === last ? '1' : '',
     ]);
     const bytes = batches.reduce((sum, { lines }) => sum + lines.length, 0);
-    const answer = await this.#client.call(
+    const result = await this.#client.call(
       (redis) =>
         redis.appendBatches(
           this.#stream,
@@ -184,12 +184,12 @@ export class RedisStream {
           maxLength,
           ...entries,
         ),
-      CALL_MS + bytes / CALL_MS_FOR,
+      CALL_MS + bytes / BYTES_PER_MS,
     );
-    return String(answer);
+    return String(result);
   }
 
-  /** Makes the group, which begins with the oldest entry. */
+  /** Creates the group, starting with the oldest entry, unless it exists. */
   async openGroup(group: string): Promise<void> {
     try {
       await this.#client.call((redis) => redis.xgroup('CREATE', this.#stream, group, '0', 'MKSTREAM'));
@@ -198,15 +198,15 @@ export class RedisStream {
     }
   }
 
-  /** Entries for one of the group: those it took before and did not acknowledge, or new ones. None after a while. */
+  /** Entries for a consumer: those delivered to it and not acknowledged, or new ones; none after a short wait. */
   async read(group: string, consumer: string, which: 'taken' | 'new'): Promise<StreamRead> {
     const from = which === 'taken' ? '0' : '>';
-    const answer = await this.#client.call(
+    const result = await this.#client.call(
       (redis) =>
         redis.readBatches(this.#stream, group, consumer, from, READ_COUNT, LARGEST_BATCH + 1024, READ_BYTES),
-      CALL_MS + LARGEST_BATCH / CALL_MS_FOR,
+      CALL_MS + LARGEST_BATCH / BYTES_PER_MS,
     );
-    const found = reply.parse(answer);
+    const found = reply.parse(result);
     if (found.length === 0 && which === 'new') await delay(PAUSE_MS);
     const given = found.filter(([, , left]) => left !== 'later');
     return {
@@ -237,13 +237,13 @@ export class RedisStream {
 }
 
 export interface Addition {
-  /** The text of the position that is expected; empty: none. */
+  /** The expected position as a text; empty: none. */
   readonly from: string;
   readonly to: StreamPosition;
   readonly batches: readonly SealedBatch[];
-  /** Whether a collector is to tell the end of the chain. */
+  /** True: the collector is to output the head. */
   readonly anchor: boolean;
-  /** Records that the stream keeps, of all replicas; a seal counts as one. Older ones go. */
+  /** Records of all replicas that the stream keeps, a seal counted as one; older ones are trimmed. */
   readonly maxLength: number;
 }
 
@@ -251,7 +251,7 @@ function positionHmac({ position }: AuditKeys, replica: string, { seq, hmac }: S
   return createHmac('sha256', position).update(`${replica}\n${seq}\n${hmac}`).digest('base64url');
 }
 
-/** Of an entry that is gone from the stream only its id is left. */
+/** An entry that was trimmed has its id only. */
 function entryOf(id: string, fields: readonly string[], tooLarge: boolean): StreamEntry {
   const named = new Map<string, string>();
   for (let at = 0; at + 1 < fields.length; at += 2) named.set(fields[at] ?? '', fields[at + 1] ?? '');

@@ -7,46 +7,46 @@ import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import type { Head } from '../seal.ts';
 import type { RedisStream, StreamPosition } from './redis-stream.ts';
 
-/** How long records are gathered before they are sent, in milliseconds; and the pause after a failure. */
+/** How long records are collected before they are sent, and the pause after a failure, in milliseconds. */
 const GATHER_MS = 20;
 const RETRY_MS = 250;
-/** Records, and characters of them, after which no further batch is sent at once: about a millisecond's work. */
+/** Records and characters after which no further batch is added to a call: about a millisecond of CPU time. */
 const MOST_RECORDS = 200;
 const MOST_CHARACTERS = 128 * 1024;
-/** Between two ends of the chain in the stream, in milliseconds. */
+/** Interval of heads in the stream, in milliseconds. */
 const ANCHOR_EVERY_MS = 60_000;
-/** How long the last records may take at the end, in milliseconds. */
-const FAREWELL_MS = 2_000;
+/** How long `close` waits for the last records, in milliseconds. */
+const CLOSE_MS = 2_000;
 
 export interface SinkOptions {
-  /** Of this replica's log. */
+  /** The folder of this replica. */
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
-  /** Records that the stream keeps, of all replicas. */
+  /** Records of all replicas that the stream keeps. */
   readonly maxLength: number;
   readonly stream: RedisStream;
   readonly log: Log;
 }
 
 /**
- * Sends what is in the file on to a stream, in order and each record once. It reads the file itself, behind those who
- * write it: what the stream has not got yet takes no memory, however long Redis is away.
+ * Copies the log to a stream, in order and each record once. It reads the files behind the writer, so records that the
+ * stream does not have yet take no memory, however long Redis is away.
  */
 export class StreamSink implements AuditSink {
   readonly #options: SinkOptions;
   #head: Head | undefined;
-  /** What Redis holds as the position; undefined: it has to be asked. */
+  /** The position in Redis as a text; undefined: it has to be read. */
   #position: string | undefined;
-  /** What the stream has, as far as this process knows. */
+  /** The last position that this process has set. */
   #sent: StreamPosition | undefined;
   #batches: SealedBatches | undefined;
-  /** The last record that was taken from the file, or is not to be. */
+  /** Number of the last record that needs not be read any more. */
   #after = 0;
   #told: 'diverged' | 'forged' | undefined;
-  /** Was read before it was certain that it stays in the file. */
+  /** A batch that was read before the writer said that it stays in the file. */
   #ahead: SealedBatch | undefined;
-  #aheadTaken: 'kept' | 'gone' | undefined;
+  #aheadState: 'kept' | 'gone' | undefined;
   #running: Promise<void> | undefined;
   #anchored = Number.NEGATIVE_INFINITY;
   #closed = false;
@@ -60,8 +60,8 @@ export class StreamSink implements AuditSink {
   sealed(head: Head): void {
     this.#head = head;
     const ahead = this.#ahead?.seal;
-    if (ahead !== undefined && this.#aheadTaken === undefined && head.seq >= ahead.last) {
-      this.#aheadTaken = head.seq === ahead.last && head.hmac === ahead.hmac ? 'kept' : 'gone';
+    if (ahead !== undefined && this.#aheadState === undefined && head.seq >= ahead.last) {
+      this.#aheadState = head.seq === ahead.last && head.hmac === ahead.hmac ? 'kept' : 'gone';
     }
     this.#running ??= this.#run().finally(() => {
       this.#running = undefined;
@@ -69,10 +69,10 @@ export class StreamSink implements AuditSink {
   }
 
   async close(): Promise<void> {
-    const farewell = new AbortController();
-    const late = delay(FAREWELL_MS, undefined, { signal: farewell.signal }).catch(() => undefined);
+    const waited = new AbortController();
+    const late = delay(CLOSE_MS, undefined, { signal: waited.signal }).catch(() => undefined);
     await Promise.race([this.#running, late]);
-    farewell.abort();
+    waited.abort();
     this.#closed = true;
     await this.#options.stream.close();
     await this.#running;
@@ -100,7 +100,7 @@ export class StreamSink implements AuditSink {
 
   #fail(reason: string): void {
     this.failures += 1;
-    // A call that was given up may still succeed.
+    // A call that timed out may still take effect.
     this.#position = undefined;
     if (this.failing === undefined) {
       this.#options.log.warn({ reason }, 'audit stream unreachable; records are sent when it is back');
@@ -114,12 +114,12 @@ export class StreamSink implements AuditSink {
     this.#options.log.info({ seq: this.#after }, 'audit stream reachable again');
   }
 
-  /** Finds out what the stream has, and goes on reading after that. */
+  /** Reads the position in Redis, and goes on reading the log after it. */
   async #seek(): Promise<void> {
     const { replica, stream, maxLength } = this.#options;
     const { text, position } = await stream.position(replica);
     if (text !== '' && position === undefined) this.#tell('forged', {});
-    // A position that no key made says nothing; this process knows what it sent.
+    // A forged position is ignored; this process knows what it sent.
     const from = position ?? (text === '' ? undefined : this.#sent);
     if (from === undefined || !(await this.#startAfter(from))) {
       if (position !== undefined) this.#tell('diverged', { seq: position.seq });
@@ -154,11 +154,11 @@ export class StreamSink implements AuditSink {
       seq,
     );
     this.#ahead = undefined;
-    this.#aheadTaken = undefined;
+    this.#aheadState = undefined;
     this.#after = seq - 1;
   }
 
-  /** Goes on after that seal; false: it is not in the log. One that was removed for its age is believed. */
+  /** Goes on after that seal; false: it is not in the log. A seal that retention removed is believed. */
   async #startAfter({ seq, hmac }: StreamPosition): Promise<boolean> {
     if (seq > (this.#head?.seq ?? 0)) return false;
     await this.#startAt(Math.max(seq, 1));
@@ -171,10 +171,10 @@ export class StreamSink implements AuditSink {
         before = batch;
         continue;
       }
-      // Nothing is left from before it.
+      // The log begins after the seal: retention removed it.
       if (before !== undefined || batch === undefined || batch.seal.first <= seq) return false;
       this.#ahead = batch;
-      this.#aheadTaken = 'kept';
+      this.#aheadState = 'kept';
       return true;
     }
   }
@@ -198,7 +198,7 @@ export class StreamSink implements AuditSink {
     this.#recover();
   }
 
-  /** What comes next and is certain to stay in the file. */
+  /** The next batches that are certain to stay in the file. */
   async #gather(): Promise<SealedBatch[]> {
     const gathered: SealedBatch[] = [];
     let [records, characters] = [0, 0];
@@ -212,18 +212,18 @@ export class StreamSink implements AuditSink {
       records += batch.records.length;
       characters += batch.lines.length;
     }
-    // There is more in the file, and it is not to be read yet.
+    // The file has a batch that may still be taken back.
     if (gathered.length === 0) await delay(GATHER_MS);
     return gathered;
   }
 
   async #next(): Promise<SealedBatch | undefined> {
     if (this.#ahead !== undefined) {
-      if (this.#aheadTaken === undefined) return undefined;
+      if (this.#aheadState === undefined) return undefined;
       const batch = this.#ahead;
-      const gone = this.#aheadTaken === 'gone';
+      const gone = this.#aheadState === 'gone';
       this.#ahead = undefined;
-      this.#aheadTaken = undefined;
+      this.#aheadState = undefined;
       if (!gone) return batch;
     }
     const batch = await this.#batches?.next();

@@ -18,7 +18,7 @@ import { zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { recordLine } from '../../../src/audit/record.ts';
-import { GENESIS, sealed, sealLine } from '../../../src/audit/seal.ts';
+import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
 import { headerLine } from '../../../src/audit/segments/segment.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { gateway } from '../../cli/gateway-process.ts';
@@ -319,7 +319,7 @@ async function writeLarge(path: string): Promise<number> {
       lines += recordLine(seq, opened, `"kind":"access","path":"/${'a'.repeat(500)}"}`);
       seq += 1;
     }
-    const seal = sealed(keys, { replica: REPLICA, previous }, { first, last: seq - 1 }, Buffer.from(lines));
+    const seal = sealFor(keys, { replica: REPLICA, previous }, { first, last: seq - 1 }, Buffer.from(lines));
     const text = `${lines}${sealLine(seal)}`;
     await handle.write(text);
     size += text.length;
