@@ -16,19 +16,19 @@ import {
 import { until } from '../../support/until.ts';
 
 const setScene = useStreams();
+const RECORDS = 'test:v2:{audit}:records';
+const POSITIONS = 'test:v2:{audit}:positions';
+const LONG = 60_000;
 
 /** Numbers of the records in the stream, in its order. */
 async function sentTo(redis: RedisServer): Promise<number[]> {
-  const entries = (await redis.command('XRANGE', 'test:v2:{audit}:records', '-', '+')) as [
-    string,
-    string[],
-  ][];
+  const entries = (await redis.command('XRANGE', RECORDS, '-', '+')) as [string, string[]][];
   return entries.flatMap(([, fields]) => numbersIn(fields[3] ?? ''));
 }
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
-async function lateAgain({ audit }: Awaited<ReturnType<StreamScene['open']>>): Promise<void> {
+async function untilReached({ audit }: Awaited<ReturnType<StreamScene['open']>>): Promise<void> {
   await until(() => audit.sink?.failing === undefined, 10_000);
 }
 
@@ -42,7 +42,7 @@ const faults: [string, (redis: RedisServer, failing: () => Promise<unknown>) => 
     },
   ],
   [
-    'that is killed and comes back as it was a while ago',
+    'that is killed and comes back with an old snapshot',
     async (redis, failing) => {
       await redis.command('SAVE');
       const before = { 'dump.rdb': await redis.read('dump.rdb') };
@@ -71,14 +71,14 @@ const faults: [string, (redis: RedisServer, failing: () => Promise<unknown>) => 
   ],
 ];
 
-describe('nothing is lost, nothing comes twice, and all is in order after a Redis', () => {
+describe('sends each record once and in order to a Redis', () => {
   test.each(faults)('%s', async (_title, fault) => {
     const scene = await setScene();
     const opened = await scene.open();
     const stop = recordSteadily(opened.audit);
     await until(async () => (await sentTo(scene.redis)).length > 100);
     await fault(scene.redis, () => until(() => opened.audit.sink?.failing !== undefined));
-    await lateAgain(opened);
+    await untilReached(opened);
     const count = await stop();
     await untilSent(scene.stream(), count);
     expect(await sentTo(scene.redis)).toEqual(upTo(count));
@@ -99,7 +99,7 @@ describe('nothing is lost, nothing comes twice, and all is in order after a Redi
   });
 });
 
-test('a call that hung and came through is not made again, and the stream counts as reached', async () => {
+test('does not repeat a call that hung and then took effect', async () => {
   const scene = await setScene();
   const { audit } = await scene.open();
   await recordAccess(audit);
@@ -112,7 +112,7 @@ test('a call that hung and came through is not made again, and the stream counts
   expect(await sentTo(scene.redis)).toEqual([1, 2]);
 });
 
-test('a process that follows another goes on where the stream is', async () => {
+test('continues after the last record in the stream when a new process starts', async () => {
   const scene = await setScene();
   const first = await scene.open();
   for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
@@ -129,7 +129,7 @@ test('a process that follows another goes on where the stream is', async () => {
   expect(second.logged).toEqual([]);
 });
 
-test('a log that was begun anew is told, and its records are sent all the same', async () => {
+test('reports a log that was begun anew, and sends its records', async () => {
   const scene = await setScene();
   const first = await scene.open();
   for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
@@ -142,7 +142,7 @@ test('a log that was begun anew is told, and its records are sent all the same',
   expect(second.logged).toEqual([{ replica: REPLICA, seq: 5 }]);
 });
 
-test('of what a Redis that knows nothing missed, no more is sent than the stream keeps', async () => {
+test('sends no more records after an outage than the stream keeps', async () => {
   const scene = await setScene();
   const { audit } = await scene.open(REPLICA, {}, 10);
   await scene.redis.hang();
@@ -154,7 +154,7 @@ test('of what a Redis that knows nothing missed, no more is sent than the stream
 });
 
 describe('audit export --follow', () => {
-  test('collects all replicas in one file, and goes on with it after kill -9 and a Redis that forgot everything', async () => {
+  test('collects all replicas in one file, across kills and an emptied Redis', async () => {
     const scene = await setScene();
     const replicas = await Promise.all(['r1', 'r2'].map((replica) => scene.open(replica)));
     const stops = replicas.map(({ audit }) => recordSteadily(audit));
@@ -163,7 +163,7 @@ describe('audit export --follow', () => {
     for (let kill = 0; kill < 4; kill += 1) {
       const before = await size();
       const collector = scene.collector('--output', file);
-      await until(async () => (await size()) > before, 60_000);
+      await until(async () => (await size()) > before, LONG);
       await collector.end('SIGKILL');
       if (kill !== 2) continue;
       await scene.redis.kill();
@@ -176,16 +176,13 @@ describe('audit export --follow', () => {
     const collector = scene.collector('--output', file);
     const records = async () => {
       const text = await readFile(file, 'utf8');
-      // A line without its end is on its way.
+      // The last line may be incomplete.
       const lines = text.slice(0, text.lastIndexOf('\n')).split('\n');
       return lines
         .map((line) => JSON.parse(line) as { kind: string; replica: string; seq: number })
         .filter(({ kind }) => kind !== 'head');
     };
-    await until(
-      async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0),
-      60_000,
-    );
+    await until(async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0), LONG);
     const { status, stderr, stdout } = await collector.end('SIGTERM');
     expect([status, stderr, stdout]).toEqual([0, '', '']);
     for (const [index, count] of counts.entries()) {
@@ -194,7 +191,7 @@ describe('audit export --follow', () => {
     }
   });
 
-  test('prints to stdout what it did not print before', async () => {
+  test('prints each record once across runs', async () => {
     const scene = await setScene();
     const { audit } = await scene.open();
     await recordAccess(audit, { requestId: 'first' });
@@ -216,7 +213,7 @@ describe('audit export --follow', () => {
     ).toEqual(['second', 'third']);
   });
 
-  test('a second one with the same file is refused', async () => {
+  test('refuses a second collector with the same file', async () => {
     const scene = await setScene();
     const { audit } = await scene.open();
     await recordAccess(audit);
@@ -233,7 +230,7 @@ describe('audit export --follow', () => {
   });
 });
 
-test('a gateway says when its stream is away, goes on, and the stream shows when the end of its log was cut off', async () => {
+test('serves requests while the stream is unreachable, and finds a cut-off log by the stream', async () => {
   const scene = await setScene();
   const { simulator } = await startPair();
   const keyFile = join(scene.directory, 'key');
@@ -284,15 +281,60 @@ test('a gateway says when its stream is away, goes on, and the stream shows when
   });
 });
 
+test('leaves a forged entry out and collects the others', async () => {
+  const scene = await setScene();
+  const { audit } = await scene.open();
+  await recordAccess(audit);
+  await untilSent(scene.stream(), 1);
+  const time = '2999-01-01T00:00:00.000Z';
+  const line = `{"seq":900000000,"time":"${time}","kind":"admin","replica":"${REPLICA}","event":"forged"}`;
+  const seal = `{"seal":[900000000,900000000],"sha256":"${'x'.repeat(43)}","hmac":"${'x'.repeat(43)}"}`;
+  for (const fields of [
+    ['seq', '900000000', 'record', line],
+    ['lines', `${line}\n`, 'seal', seal, 'previous', '', 'anchor', '1'],
+    ['later', '1'],
+  ]) {
+    await scene.redis.command('XADD', RECORDS, '*', 'replica', REPLICA, ...fields);
+  }
+  const file = join(scene.directory, 'all.jsonl');
+  const collector = scene.collector('--output', file);
+  const collected = async (): Promise<string> => await readFile(file, 'utf8').catch(() => '');
+  await until(async () => numbersIn(await collected()).length === 1, LONG);
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await until(async () => numbersIn(await collected()).length === 6, LONG);
+  const { stderr, status } = await collector.end('SIGTERM');
+  expect(numbersIn(await collected())).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(stderr).toContain('1 entries of the stream were left out');
+  expect([status, (await collected()).includes('forged')]).toEqual([1, false]);
+});
+
+test('ignores a forged position in Redis, in the gateway and in audit verify', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 3; index += 1) await recordAccess(first.audit);
+  await first.close();
+  await scene.redis.command('HSET', POSITIONS, REPLICA, `900000000 ${'x'.repeat(43)} ${'x'.repeat(43)}`);
+  const verified = await gateway(['audit', 'verify', '--config', join(scene.directory, 'gateway.yaml')]);
+  expect(verified.status).toBe(0);
+  expect(verified.stderr).toContain(
+    `the position of ${REPLICA} in Redis has no valid signature: it is ignored`,
+  );
+
+  const second = await scene.open();
+  await recordAccess(second.audit);
+  await untilSent(scene.stream(), 4);
+  expect(second.logged).toEqual([{ replica: REPLICA }]);
+  const entries = (await scene.redis.command('XRANGE', RECORDS, '-', '+')) as [string, string[]][];
+  const sent = entries.flatMap(([, fields]) => numbersIn(fields[3] ?? ''));
+  expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
+});
+
 const verified = ({ directory }: StreamScene) =>
   gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml')]);
 
-/** Whether the group has read and acknowledged everything. */
+/** Whether the group has read and acknowledged all entries. */
 async function pendingOf(redis: RedisServer): Promise<string> {
-  const groups = (await redis.command('XINFO', 'GROUPS', 'test:v2:{audit}:records').catch(() => [])) as (
-    | string
-    | number
-  )[][];
+  const groups = (await redis.command('XINFO', 'GROUPS', RECORDS).catch(() => [])) as (string | number)[][];
   const [group = []] = groups;
   const at = (name: string): unknown => group[group.indexOf(name) + 1];
   return group.length > 0 && at('pending') === 0 && at('lag') === 0 ? 'read' : 'behind';

@@ -14,7 +14,7 @@ afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
 
-/** Numbers of the records in the order in which a collector gets them. */
+/** Numbers of the records in the order of a collector. */
 async function collected(stream: RedisStream): Promise<number[]> {
   await stream.openGroup('g');
   const numbers: number[] = [];
@@ -37,7 +37,7 @@ async function setScene(servers: Parameters<typeof streamOn>[0]) {
   return { ...streamed, reader };
 }
 
-test('a Cluster that moves the stream to another node', async () => {
+test('survives a Cluster that moves the stream to another node', async () => {
   const cluster = await startRedisCluster(3);
   closing.push(() => cluster.close());
   const { audit, reader } = await setScene(cluster.servers);
@@ -58,7 +58,7 @@ test('a Cluster that moves the stream to another node', async () => {
   expect(await collected(reader)).toEqual(Array.from({ length: count }, (_, index) => index + 1));
 });
 
-test('a replica that was behind and becomes the master', async () => {
+test('survives the promotion of a replica that was behind', async () => {
   const redis = await startRedisSentinel();
   closing.push(() => redis.close());
   const { audit, reader, logged } = await setScene(redis.servers);

@@ -1,5 +1,15 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -7,14 +17,17 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
-import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
-import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
+import { authors, openPair, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { injectFault } from '../../support/strace.ts';
 import { until } from '../../support/until.ts';
+import { codeOf, useClients } from '../../support/wire.ts';
 
 const run = promisify(execFile);
 const folder = useFolders();
+const connect = useClients();
+const SEGMENT = join(REPLICA, '000000000001.jsonl');
 let pair: Pair;
 
 beforeAll(async () => {
@@ -30,11 +43,11 @@ async function serve(directory: string, change: Record<string, unknown>): Promis
 }
 
 const ask = async (gateway: ServedGateway, id: string): Promise<{ status: number; text: string }> => {
-  const answer = await fetch(`${gateway.origin}${authors}`, { headers: { 'x-request-id': id } });
-  return { status: answer.status, text: await answer.text() };
+  const response = await fetch(`${gateway.origin}${authors}`, { headers: { 'x-request-id': id } });
+  return { status: response.status, text: await response.text() };
 };
 
-async function bad(gateway: ServedGateway): Promise<boolean> {
+async function refuses(gateway: ServedGateway): Promise<boolean> {
   return (await ask(gateway, 'probe')).status === 503;
 }
 
@@ -43,11 +56,11 @@ async function isUnready({ control }: ServedGateway): Promise<boolean> {
   return ready.status === 503 && ((await ready.json()) as { status: string }).status === 'unready';
 }
 
-/** The fault begins; resolves to what ends it. */
+/** Starts a fault; resolves to a function that ends it. */
 type Fault = (gateway: ServedGateway, directory: string) => Promise<() => Promise<unknown>>;
 
 const limited: Fault = async ({ pid }, directory) => {
-  const { size } = await stat(join(directory, REPLICA, '000000000001.jsonl'));
+  const { size } = await stat(join(directory, SEGMENT));
   // Room for a part of the next batch, as on a disk that fills up.
   await run('prlimit', ['--pid', String(pid), `--fsize=${size + 50}:unlimited`]);
   return () => run('prlimit', ['--pid', String(pid), '--fsize=unlimited']);
@@ -67,7 +80,7 @@ const faults: [string, string, Fault, RegExp][] = [
 ];
 
 test.each(faults)(
-  '%s (durability %s): 503, and service comes back by itself',
+  'refuses requests during %s (durability %s), and resumes by itself',
   async (_title, durability, begin, reason) => {
     const directory = await folder();
     const gateway = await serve(directory, { durability });
@@ -80,12 +93,12 @@ test.each(faults)(
       expect(refused.text).not.toContain('Lindqvist');
       expect(performance.now() - began).toBeLessThan(3000);
       // The next file may take some records before it may not grow, either.
-      await until(async () => (await bad(gateway)) && (await isUnready(gateway)), 10_000);
+      await until(async () => (await refuses(gateway)) && (await isUnready(gateway)), 10_000);
       expect(await gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(
         0,
       );
       await end();
-      await until(async () => !(await bad(gateway)), 10_000);
+      await until(async () => !(await refuses(gateway)), 10_000);
       expect((await ask(gateway, 'after')).status).toBe(200);
     } finally {
       await gateway.close();
@@ -101,7 +114,7 @@ test.each(faults)(
   },
 );
 
-test('with onFailure: serve everything goes on, and what is missing is counted', async () => {
+test('serves all requests with onFailure: serve, and counts the missing records', async () => {
   const directory = await folder();
   const gateway = await serve(directory, { onFailure: 'serve' });
   try {
@@ -116,14 +129,14 @@ test('with onFailure: serve everything goes on, and what is missing is counted',
   } finally {
     await gateway.close();
   }
-  // What could not be written in time was written afterwards.
+  // Records that could not be written in time were written afterwards.
   const ids = (await recordsIn(directory))
     .filter(({ kind }) => kind === 'access')
     .map(({ requestId }) => requestId);
   expect(ids).toEqual(['a', 'b']);
 });
 
-test('with fsync the record is durable before the answer leaves', async () => {
+test('makes the record durable before the response leaves, with durability fsync', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'audit-'));
   const trace = join(directory, 'trace');
   const keyFile = join(directory, 'key');
@@ -149,7 +162,80 @@ test('with fsync the record is durable before the answer leaves', async () => {
   await rm(directory, { recursive: true });
 });
 
-/** The line where the call of this line returned: the same, or where its thread goes on with it. */
+async function refusalOf(gateway: ServedGateway, bytes: string): Promise<[number, string]> {
+  const client = await connect(Number(new URL(gateway.origin).port));
+  await client.send(bytes);
+  const response = await client.answer(bytes.startsWith('CONNECT') ? 'CONNECT' : 'GET');
+  expect((await client.end()).toString()).toBe('');
+  return [response.status, codeOf(response)];
+}
+
+test('answers 503 also to malformed requests', async () => {
+  const directory = await folder();
+  const gateway = await serve(directory, {});
+  try {
+    const refused: [string, number, string][] = [
+      ['nonsense\r\n\r\n', 400, 'bad-request'],
+      ['GET / RTSP/1.1\r\nHost: x\r\n\r\n', 400, 'bad-request'],
+      [`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(20_000)}\r\n\r\n`, 431, 'headers-too-large'],
+      ['POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 400, 'bad-request'],
+      ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405, 'connect-unsupported'],
+    ];
+    expect((await ask(gateway, 'before')).status).toBe(200);
+    for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
+    // Not even a new file may grow, so the log stays unwritable until the limit is lifted.
+    await run('prlimit', ['--pid', String(gateway.pid), '--fsize=1:unlimited']);
+    await until(() => refuses(gateway));
+    for (const [bytes] of refused)
+      expect(await refusalOf(gateway, bytes)).toEqual([503, 'audit-unavailable']);
+    await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
+    await until(async () => !(await refuses(gateway)));
+    for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
+  } finally {
+    await gateway.close();
+  }
+});
+
+async function resumed(pair: Pair): Promise<boolean> {
+  return pair.gateway.logged.some(({ msg }) => msg === 'audit log writable again');
+}
+
+test.each([
+  ['the directory is removed', (place: string) => rm(place, { recursive: true }), /is gone/],
+  ['the file is removed', (place: string) => rm(join(place, SEGMENT)), /is gone/],
+  ['the file is moved', (place: string) => rename(join(place, SEGMENT), join(place, 'away')), /is gone/],
+  ['the file is truncated', (place: string) => truncate(join(place, SEGMENT), 10), /became shorter/],
+  ['a line is appended', (place: string) => appendFile(join(place, SEGMENT), 'x\n'), /holds more/],
+])('refuses requests until a new segment is begun if %s', async (_title, tamper, reason) => {
+  const directory = await folder();
+  const pair = await startPair({}, { audit: auditOptions(directory) });
+  expect((await pair.get(authors)).status).toBe(200);
+  await tamper(directory);
+  await until(() => resumed(pair));
+  expect(pair.gateway.logged.find(({ level }) => level === 50)).toMatchObject({
+    reason: expect.stringMatching(reason),
+    msg: 'requests are refused until the audit log can be written',
+  });
+  expect((await pair.get(authors)).status).toBe(200);
+  expect(await pair.gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(
+    0,
+  );
+  await pair.gateway.app.close();
+
+  const last = (await readdir(join(directory, REPLICA)))
+    .filter((name) => name.endsWith('.jsonl'))
+    .sort()
+    .at(-1);
+  expect(last).not.toBe('000000000001.jsonl');
+  expect((await recordsIn(directory)).find(({ event }) => event === 'audit-resumed')).toMatchObject({
+    reason: expect.stringMatching(reason),
+  });
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  expect(alterations).not.toEqual([]);
+});
+
+/** The line of the trace on which the call that starts on a line returns. */
 function ended(lines: readonly string[], start: number): number {
   const line = lines[start] ?? '';
   if (!line.includes('<unfinished ...>')) return start;

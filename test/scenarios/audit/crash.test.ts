@@ -26,8 +26,8 @@ interface Victim {
   close(): Promise<void>;
 }
 
-/** Asks until the process is gone; resolves to the ids of the answers that came whole. */
-async function load(origin: string, prefix: string, onAnswer: () => void): Promise<string[]> {
+/** Sends requests until the process is gone; resolves to the ids of the complete responses. */
+async function load(origin: string, prefix: string, onResponse: () => void): Promise<string[]> {
   const pool = new Pool(origin, { connections: CLIENTS });
   const whole: string[] = [];
   const client = async (name: number): Promise<void> => {
@@ -38,7 +38,7 @@ async function load(origin: string, prefix: string, onAnswer: () => void): Promi
       if (!(await body.text()).includes('</response>') || statusCode !== 200)
         throw new Error(`${statusCode}`);
       whole.push(id);
-      onAnswer();
+      onResponse();
     }
   };
   await Promise.allSettled(Array.from({ length: CLIENTS }, (_, name) => client(name)));
@@ -46,9 +46,9 @@ async function load(origin: string, prefix: string, onAnswer: () => void): Promi
   return whole;
 }
 
-/** Starts a process and kills it while it answers, again and again; a last one ends as it should. */
-async function killAgainAndAgain(kills: number, start: () => Promise<Victim>) {
-  const answered: string[] = [];
+/** Starts a process and kills it under load, several times; a last process is stopped. */
+async function killRepeatedly(kills: number, start: () => Promise<Victim>) {
+  const responded: string[] = [];
   const logged: Record<string, unknown>[] = [];
   for (let kill = 0; kill < kills; kill += 1) {
     const victim = await start();
@@ -57,18 +57,18 @@ async function killAgainAndAgain(kills: number, start: () => Promise<Victim>) {
     await first.promise;
     await delay(Math.random() * 60);
     await victim.kill();
-    answered.push(...(await loading));
+    responded.push(...(await loading));
     logged.push(...victim.logged);
   }
   const last = await start();
   await last.close();
-  return { answered, logged: [...logged, ...last.logged] };
+  return { responded, logged: [...logged, ...last.logged] };
 }
 
 async function expectWhole(
   directory: string,
   replica: string,
-  { answered, logged }: Awaited<ReturnType<typeof killAgainAndAgain>>,
+  { responded, logged }: Awaited<ReturnType<typeof killRepeatedly>>,
 ): Promise<void> {
   const recorded = new Set<unknown>();
   let recoveries = 0;
@@ -81,9 +81,9 @@ async function expectWhole(
       if (event === 'recovered') recoveries += 1;
     }
   }
-  expect(answered.length).toBeGreaterThan(CLIENTS);
-  expect(answered.filter((id) => !recorded.has(id))).toEqual([]);
-  // Each end that left something without a seal is told twice: in the log and in the process's own.
+  expect(responded.length).toBeGreaterThan(CLIENTS);
+  expect(responded.filter((id) => !recorded.has(id))).toEqual([]);
+  // Each kill that left lines without a seal is in the audit log and in the log of the process.
   expect(logged.filter(({ unsealed }) => unsealed !== undefined)).toHaveLength(recoveries);
   const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));
   expect(heads).not.toEqual([]);
@@ -92,18 +92,18 @@ async function expectWhole(
   expect(alterations).toEqual([]);
 }
 
-test('kill -9 of the gateway under load, ten times: no answer without its record, and the chain holds', async () => {
+test('has a record for each response after ten kills of the gateway under load', async () => {
   const directory = await folder();
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const { simulator } = await startPair();
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: 'a' };
-  const seen = await killAgainAndAgain(10, () => serveGateway(upstream, { audit }));
+  const seen = await killRepeatedly(10, () => serveGateway(upstream, { audit }));
   await expectWhole(directory, 'a', seen);
 });
 
-test('kill -9 of the journal under load, forty times', async () => {
+test('has a record for each response after forty kills of the journal under load', async () => {
   const directory = await folder();
   const start = async (): Promise<Victim> => {
     const child = spawn(process.execPath, [SERVER, directory, 'b', AUDIT_KEY], {
@@ -126,5 +126,5 @@ test('kill -9 of the journal under load, forty times', async () => {
     };
     return { origin, logged, kill: end('SIGKILL'), close: end('SIGTERM') };
   };
-  await expectWhole(directory, 'b', await killAgainAndAgain(40, start));
+  await expectWhole(directory, 'b', await killRepeatedly(40, start));
 });

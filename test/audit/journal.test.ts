@@ -1,0 +1,172 @@
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
+import { PendingRecords, Timestamp } from '../../src/audit/journal/batch.ts';
+import { RecordRing } from '../../src/audit/journal/file-audit.ts';
+import { type LeftOut, RefusalSample } from '../../src/audit/journal/refusal-sample.ts';
+import { LineBuffer } from '../../src/audit/line-buffer.ts';
+import { facts, openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
+
+const LARGER_THAN_AT_FIRST = 200_000;
+const folder = useFolders();
+
+afterEach(() => {
+  jest.useRealTimers();
+});
+
+function pendingFrom(first: number) {
+  const told: number[] = [];
+  const pending = new PendingRecords(first, {
+    onRecord: (seq) => told.push(seq),
+    onFailed: () => undefined,
+  });
+  const add = (count: number): void => {
+    for (let left = count; left > 0; left -= 1)
+      pending.add(() => `"kind":"admin","event":"e${told.length}"}`);
+  };
+  return { pending, told, add };
+}
+
+describe('a batch', () => {
+  test('has the records since the previous one, with their numbers and texts', () => {
+    const { pending, told, add } = pendingFrom(7);
+    expect([pending.isEmpty, pending.first]).toEqual([true, 7]);
+    add(3);
+    expect([pending.isEmpty, pending.size, told]).toEqual([false, 0, []]);
+    const { lines, first, last } = pending.take();
+    expect([first, last, told, pending.isEmpty, pending.first]).toEqual([7, 9, [7, 8, 9], true, 10]);
+    const texts = lines.bytes.toString().split('\n');
+    expect(texts.map((line) => line.replace(/"time":"[^"]+",/, ''))).toEqual([
+      '{"seq":7,"kind":"admin","event":"e0"}',
+      '{"seq":8,"kind":"admin","event":"e1"}',
+      '{"seq":9,"kind":"admin","event":"e2"}',
+      '',
+    ]);
+    add(1);
+    expect(lines.bytes.toString().split('\n')).toHaveLength(4);
+    pending.giveBack(lines);
+    expect(pending.take()).toMatchObject({ first: 10, last: 10 });
+  });
+
+  test('gets the texts of many records before it is taken', () => {
+    const { pending, told, add } = pendingFrom(1);
+    add(200);
+    expect(told).toHaveLength(192);
+    expect(pending.size).toBeGreaterThan(192 * 50);
+    expect(pending.take()).toMatchObject({ first: 1, last: 200 });
+    expect(told).toHaveLength(200);
+  });
+
+  test('has the time at which each record was added', () => {
+    jest.useFakeTimers({ now: Date.UTC(2026, 2, 31, 23, 59, 59, 999) });
+    const { pending, add } = pendingFrom(1);
+    add(1);
+    jest.setSystemTime(Date.UTC(2026, 3, 1, 0, 0, 1));
+    add(1);
+    const times = pending
+      .take()
+      .lines.bytes.toString()
+      .match(/"time":"[^"]+"/g);
+    expect(times).toEqual(['"time":"2026-03-31T23:59:59.999Z"', '"time":"2026-04-01T00:00:01.000Z"']);
+  });
+});
+
+describe('the line buffer', () => {
+  test('holds lines as UTF-8, whatever they contain and however many there are', () => {
+    const lines = new LineBuffer();
+    const added = ['plain\n', 'ü€😀\n', `${'€'.repeat(LARGER_THAN_AT_FIRST)}\n`, 'last\n'];
+    for (const line of added) lines.add(line);
+    expect(lines.bytes.equals(Buffer.from(added.join('')))).toBe(true);
+    expect(lines.size).toBe(Buffer.byteLength(added.join('')));
+  });
+
+  test('does not keep the seal: a batch that failed is written again with another', () => {
+    const lines = new LineBuffer();
+    lines.add('record\n');
+    expect(lines.followedBy('first seal\n').toString()).toBe('record\nfirst seal\n');
+    expect(lines.followedBy('other\n').toString()).toBe('record\nother\n');
+    expect(lines.bytes.toString()).toBe('record\n');
+  });
+
+  test('drops its first lines', () => {
+    const lines = new LineBuffer();
+    lines.add('first\n');
+    lines.copy(Buffer.from('-second\n-'), 1, 8);
+    lines.drop('first\n'.length);
+    expect(lines.bytes.toString()).toBe('second\n');
+    expect(lines.size).toBe('second\n'.length);
+  });
+
+  test('is empty after it was cleared', () => {
+    const lines = new LineBuffer();
+    lines.add('x'.repeat(2 ** 21));
+    lines.clear();
+    lines.add('next\n');
+    expect(lines.bytes.toString()).toBe('next\n');
+  });
+});
+
+test('formats each millisecond as Date does', () => {
+  const timestamp = new Timestamp();
+  const start = Date.UTC(2026, 11, 31, 23, 59, 58);
+  for (const after of [0, 0, 7, 99, 100, 999, 1000, 1001, 1999, 2000, 60_000, 59_999]) {
+    const time = start + after;
+    expect(timestamp.of(time)).toBe(new Date(time).toISOString());
+  }
+});
+
+function filled(count: number): RecordRing {
+  const recent = new RecordRing();
+  for (let seq = 1; seq <= count; seq += 1) recent.add(seq, 0, `record ${seq}`);
+  return recent;
+}
+
+const numbers = (recent: RecordRing, position = 0): number[] =>
+  recent.since(position).records.map(({ seq }) => seq);
+
+describe('the recent records', () => {
+  test('are the last 500, and are read on from a position', () => {
+    const recent = filled(700);
+    expect(numbers(recent)).toEqual(Array.from({ length: 500 }, (_, at) => 201 + at));
+    const { position } = recent.since(0);
+    recent.add(701, 0, 'record 701');
+    expect(recent.since(position)).toMatchObject({
+      records: [{ seq: 701, record: 'record 701' }],
+      position: 701,
+    });
+  });
+
+  test('are not kept while thousands are not read', () => {
+    const recent = filled(6_000);
+    expect(numbers(recent)).toEqual([]);
+    recent.add(6_001, 0, 'record 6001');
+    expect(numbers(recent)).toEqual([6_001]);
+  });
+});
+
+describe('the sample of refusals', () => {
+  test('records some of many refusals, and the number of the others', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    const told: boolean[] = [];
+    const waiter = { recorded: () => told.push(true), unrecorded: () => told.push(false) };
+    for (let index = 0; index < 500; index += 1) audit.refusal(facts({ code: 'client-unknown' }), waiter);
+    await audit.close();
+    const records = await recordsIn(directory);
+    expect(records.filter(({ kind }) => kind === 'access')).toHaveLength(10);
+    expect(records.at(-1)).toMatchObject({ event: 'refusals-left-out', client: 'reporting', count: 490 });
+    expect(told).toEqual(Array(500).fill(true));
+  });
+
+  test('bounds refusals from many addresses, and accounts for each', () => {
+    const leftOut: LeftOut[] = [];
+    const sample = new RefusalSample((told) => leftOut.push(told));
+    let admitted = 0;
+    for (let index = 0; index < 20_000; index += 1)
+      admitted += sample.admits('a', `10.0.${index % 5000}`) ? 1 : 0;
+    sample.flush();
+    const missing = leftOut.reduce((sum, { count }) => sum + count, 0);
+    expect([admitted, admitted + missing]).toEqual([200, 20_000]);
+    sample.flush();
+    expect(sample.admits('a', '10.0.1')).toBe(true);
+    sample.flush();
+  });
+});
