@@ -5,7 +5,7 @@ import type { AuditLine, AuditView } from '../control/view.ts';
 
 const text = z.string().default('');
 
-/** What the console shows of a record; those of the gateway itself have little of it. */
+/** The fields of a record that the console shows; admin records have few of them. */
 const shown = z.object({
   kind: text,
   requestId: text,
@@ -40,7 +40,7 @@ function viewOf({ counts, failing, integrityError }: Audit): AuditView {
         ? {
             state: 'intact',
             detail:
-              'at the start its newest segment fitted its seals; digest-gateway audit verify looks at all of it.',
+              'the newest segment was verified at the start; run digest-gateway audit verify to check the whole log.',
           }
         : { state: 'altered', detail: `${integrityError}; run digest-gateway audit verify.` },
   };

@@ -8,7 +8,7 @@ export interface AuditOptions {
   /** Name of this process among those that share the directory. */
   readonly replica: string;
   readonly key: Secret;
-  /** What a record has to survive before its response leaves: the process, the machine, or neither. */
+  /** A response leaves after its record survives a crash of the process, of the machine, or of neither. */
   readonly durability: 'write' | 'fsync' | 'async';
   readonly onFailure: 'refuse' | 'serve';
   /** Names of the query parameters that are recorded with their values. */

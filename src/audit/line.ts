@@ -39,7 +39,7 @@ export function headOf(block: Buffer, start: number): LineHead | undefined {
   return { seq: seqOf(block, start, end), time: block.toString('latin1', time, time + TIME_LENGTH), kind };
 }
 
-/** What a line looks like by one character; undefined: neither a record nor a seal. */
+/** The type of a line, judged by one character; undefined: neither a record nor a seal. */
 export function lineType(block: Buffer, start: number): 'record' | 'seal' | undefined {
   const type = block[start + TYPE_AT];
   if (type === TYPE_RECORD) return 'record';

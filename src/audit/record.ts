@@ -1,18 +1,18 @@
-/** What is known of a request when its answer is about to leave. */
+/** The data of a request when its response is about to leave. */
 export interface AccessFacts {
   readonly requestId: string;
-  /** Name in the configuration. */
+  /** Id in the configuration. */
   readonly client: string;
   readonly address: string;
   readonly deployment: string;
   readonly site: string;
   readonly operation: string;
   readonly method: string;
-  /** The target byte for byte; empty: it could not be taken apart. */
+  /** The request target byte for byte; empty: it could not be parsed. */
   readonly target: string;
-  /** What the client is about to see. */
+  /** Status of the response to the client. */
   readonly status: number;
-  /** An error of the gateway itself; empty: the upstream answered. */
+  /** Code of an error of the gateway; empty: the response is the upstream's. */
   readonly code: string;
   /** Undefined: the request did not reach the upstream. */
   readonly upstream: UpstreamFacts | undefined;
@@ -21,13 +21,13 @@ export interface AccessFacts {
 }
 
 export interface UpstreamFacts {
-  /** 0: there was no answer. */
+  /** 0: there was no response. */
   readonly status: number;
-  /** Requests that it took. */
+  /** Requests that were sent to the upstream. */
   readonly attempts: number;
-  /** Whether the upstream asked for authentication first. */
+  /** True: the upstream sent a challenge first. */
   readonly challenged: boolean;
-  /** From the first attempt to the head of the answer. */
+  /** From the first attempt to the head of the response. */
   readonly durationMs: number;
   /** Host and port. */
   readonly address: string;
@@ -38,7 +38,7 @@ export interface CredentialName {
   readonly version: string;
 }
 
-/** What is known of a request when its answer is over. */
+/** The data of a request when its response has ended. */
 export interface OutcomeFacts {
   /** Number of its access record. */
   readonly access: number;
@@ -49,30 +49,30 @@ export interface OutcomeFacts {
   readonly durationMs: number;
 }
 
-/** Something that happened to the gateway itself; names and numbers only. What is undefined is left out. */
+/** Details of an event of the gateway itself: names and numbers only. Undefined values are left out. */
 export type AdminDetails = Readonly<
   Record<string, string | number | boolean | readonly string[] | undefined>
 >;
 
-/** What a record shows of a request's sender and target. */
-export interface Shown extends RecordedTarget {
+/** Address and target of a request as they are recorded. */
+export interface RecordedRequest extends RecordedTarget {
   readonly address: string;
 }
 
-/** Most strings are such: nothing in them has to be escaped (RFC 8259 §7), and JSON.stringify takes longer to see it. */
+/** Strings without characters to escape (RFC 8259 §7). This test is faster than JSON.stringify. */
 const PLAIN = /^[ !#-[\]-~]*$/;
-/** Names whose JSON is remembered. */
+/** Names whose JSON is cached. */
 const MOST_NAMES = 4096;
 
 /**
- * Gives records their text, each from its `kind` to its end; number and time come before it when its place in the log
- * is known. Every text goes through JSON, so nothing that a client sends can end a line. Written out, since
- * JSON.stringify of the whole takes three times as long.
+ * Makes the text of records, from `kind` to the end; `recordLine` adds number and time when the place in the log is
+ * known. Every string is escaped as JSON, so nothing that a client sends can end a line. JSON.stringify of a whole record
+ * would take three times as long.
  */
 export class RecordText {
   readonly #replica: string;
   readonly #replicaField: string;
-  /** Those of the configuration, and addresses: they come again and again. */
+  /** The JSON of names of the configuration and of addresses, which recur. */
   readonly #names = new Map<string, string>();
 
   constructor(replica: string) {
@@ -80,7 +80,7 @@ export class RecordText {
     this.#replicaField = `,"replica":${json(replica)}`;
   }
 
-  access(facts: AccessFacts, { address, path, parameters, cut }: Shown): string {
+  access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
     const { status, upstream, credential } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
@@ -108,7 +108,7 @@ export class RecordText {
     return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}}`;
   }
 
-  /** Whoever hands it over may have more of it, which is not for here. */
+  /** Picks the fields: the object may have others that must not be recorded. */
   #credential({ name, version }: CredentialName): string {
     return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}}`;
   }
@@ -144,23 +144,26 @@ function json(value: string | readonly string[] | null): string {
   return typeof value === 'string' && PLAIN.test(value) ? `"${value}"` : JSON.stringify(value);
 }
 
-/** Bounds of what one request can put into a record: it is the client who chooses it. */
+/** Bounds for the parts of a record that a client chooses. */
 const MOST_PARAMETERS = 32;
 const LONGEST_NAME = 64;
 const LONGEST_VALUE = 512;
 const LONGEST_PATH = 2048;
 
-/** By name: the value, or the values, of a parameter that is recorded by value; null: by name only. */
+/** Parameters by name, with the value or values; null: only the name is recorded. */
 export type RecordedParameters = Map<string, string | string[] | null>;
 
 export interface RecordedTarget {
   readonly path: string;
   readonly parameters: RecordedParameters;
-  /** Whether something was too long or too much, and left out. */
+  /** True: a part was too long, or there were too many parameters. */
   readonly cut: boolean;
 }
 
-/** A request's target as it is recorded: the path as it was sent, and the query by name and value. */
+/**
+ * A request target as it is recorded: the path as it was sent, and the parameters of the query. `byValue`: names of the
+ * parameters that are recorded with their values.
+ */
 export function recordedTarget(target: string, byValue: ReadonlySet<string>): RecordedTarget {
   const question = target.indexOf('?');
   const path = question === -1 ? target : target.slice(0, question);
@@ -170,7 +173,7 @@ export function recordedTarget(target: string, byValue: ReadonlySet<string>): Re
   return { path: path.slice(0, LONGEST_PATH), parameters, cut: true };
 }
 
-/** Reads the query from `start` on into `into`; true: not all of it was taken. */
+/** Reads the query from `start` on into `into`; returns true if a part of it was left out. */
 function collect(
   target: string,
   start: number,
@@ -209,7 +212,7 @@ function indexOrEnd(text: string, mark: string, from: number): number {
   return index === -1 ? text.length : index;
 }
 
-/** Without percent signs, or as it was sent if it is no UTF-8. */
+/** Percent-decodes; returns the input if the bytes are not valid UTF-8. */
 function decoded(text: string): string {
   if (!text.includes('%')) return text;
   try {

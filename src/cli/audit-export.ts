@@ -5,13 +5,12 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { gatherFiles, placeOf } from './audit-place.ts';
+import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { spentMemory } from './spent-memory.ts';
-import { streamRedisOf } from './stream-place.ts';
 
 interface ExportArguments {
   readonly config: string;
@@ -23,7 +22,7 @@ interface ExportArguments {
   readonly until?: string;
 }
 
-/** `audit export`: the records of all replicas as one, from the files; or from their stream, as they come. */
+/** Registers `audit export`. */
 export function registerExport(audit: Command): void {
   audit
     .command('export')
@@ -59,7 +58,7 @@ async function runExport(options: ExportArguments): Promise<void> {
 }
 
 async function exportFiles({ config, key, output, since, until }: ExportArguments): Promise<void> {
-  const { directory, keys } = await placeOf(config, key);
+  const { directory, keys } = await openAuditConfig(config, key);
   const spent = spentMemory();
   const records = allRecords({
     directory,
@@ -85,7 +84,7 @@ async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<strin
 
 async function follow({ config, key, output, group: name }: ExportArguments): Promise<void> {
   const redis = await streamRedisOf(config);
-  const { keys } = await placeOf(config, key);
+  const { keys } = await openAuditConfig(config, key);
   const file = output === undefined ? undefined : await openFile(output);
   const ending = new AbortController();
   const stream = new RedisStream(redis, keys);
@@ -94,32 +93,32 @@ async function follow({ config, key, output, group: name }: ExportArguments): Pr
   try {
     const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
       file === undefined ? toStdout(text) : file.append(text, reached);
-    const onRejected = tellRejected(note);
+    const onRejected = rejectionNotes(note);
     const progress = new CollectionProgress({
       reached: file?.reached ?? [],
       keys,
       onNote: note,
       onRejected,
     });
-    await collect({ stream, group: name, progress, write, onState: tell(note) }, ending.signal);
+    await collect({ stream, group: name, progress, write, onState: stateNotes(note) }, ending.signal);
   } finally {
     await stream.close();
     await file?.close();
   }
 }
 
-/** Says once that Redis is away, and when it is back. */
-function tell(note: (text: string) => void): (reason: string | undefined) => void {
-  let told: string | undefined;
+/** Prints once when Redis becomes unreachable, and once when it is back. */
+function stateNotes(note: (text: string) => void): (reason: string | undefined) => void {
+  let noted: string | undefined;
   return (reason) => {
-    if (reason !== undefined && told === undefined) note(`waiting for the stream: ${reason}`);
-    if (reason === undefined && told !== undefined) note('the stream is reachable again');
-    told = reason;
+    if (reason !== undefined && noted === undefined) note(`waiting for the stream: ${reason}`);
+    if (reason === undefined && noted !== undefined) note('the stream is reachable again');
+    noted = reason;
   };
 }
 
-/** Says it of the first, the second, the fourth: who floods the stream must not flood the log, too. */
-function tellRejected(note: (text: string) => void): (id: string, reason: string) => void {
+/** Prints the first, second, fourth, … rejected entry, so that a flooded stream does not flood the log. */
+function rejectionNotes(note: (text: string) => void): (id: string, reason: string) => void {
   let count = 0;
   return (id, reason) => {
     count += 1;
@@ -138,7 +137,7 @@ async function openFile(path: string): Promise<CollectedFile> {
   }
 }
 
-/** Resolves when it was handed over, so that nothing is acknowledged that nobody has. */
+/** Resolves when the text was passed on, so that no entry is acknowledged before. */
 function toStdout(text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(text, (error) => (error ? reject(error) : resolve()));

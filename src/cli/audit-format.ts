@@ -5,7 +5,7 @@ export type Format = 'json' | 'csv' | 'table';
 interface Column {
   readonly name: string;
   readonly of: (found: Found) => string | number | undefined;
-  /** In the table, which has not all columns; the last one is as wide as it is. */
+  /** Width in the table; columns without one are not in the table. */
   readonly width?: number;
 }
 
@@ -33,7 +33,7 @@ const COLUMNS: readonly Column[] = [
   { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
 ];
 
-/** What was found as lines, each with its end. Of nothing there is still the header. */
+/** Requests as lines with their line ends; the header is printed even if there are none. */
 export async function* formatted(found: AsyncIterable<Found>, format: Format): AsyncGenerator<string, void> {
   const { header, line } = WRITERS[format];
   if (header !== undefined) yield header;
@@ -65,7 +65,7 @@ const WRITERS: Readonly<Record<Format, Writer>> = {
   },
 };
 
-/** Path and parameters, as people read them. */
+/** Path and parameters for display. */
 export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'parameters'>): string {
   const query = Object.entries(parameters).map(([name, value]) =>
     value === null ? name : `${name}=${String(value)}`,
@@ -78,13 +78,13 @@ function csvLine(cells: readonly (string | number | undefined)[]): string {
   return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
 }
 
-/** What a spreadsheet would take for a formula is marked as text: clients choose what stands in a record. */
+/** Marks formulas as text for spreadsheets, since clients choose the content of records. */
 function csvCell(text: string): string {
   const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 
-/** Without what a terminal would obey: control characters, and those that turn the direction of text. */
+/** Escapes control characters, and characters that change the direction of text. */
 export function printable(text: string): string {
   return text.replace(
     /[\p{Cc}\p{Cf}\u2028\u2029]/gu,

@@ -1,8 +1,8 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Query, StatusRange } from '../audit/reader/query.ts';
 import { type Found, search } from '../audit/reader/search.ts';
+import { gatherFiles, openAuditConfig } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
-import { gatherFiles, placeOf } from './audit-place.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { showProgress } from './progress.ts';
@@ -15,7 +15,7 @@ interface SearchArguments extends Query {
   readonly csv?: boolean;
 }
 
-/** `audit search`: who asked for what, when. */
+/** Registers `audit search`. */
 export function registerSearch(audit: Command): void {
   audit
     .command('search')
@@ -41,7 +41,7 @@ export function registerSearch(audit: Command): void {
 }
 
 async function runSearch({ config, key, json, csv, ...query }: SearchArguments): Promise<void> {
-  const { directory, keys, parameters } = await placeOf(config, key);
+  const { directory, keys, parameters } = await openAuditConfig(config, key);
   const progress = showProgress();
   const spent = spentMemory();
   let cut = 0;
@@ -67,7 +67,7 @@ async function runSearch({ config, key, json, csv, ...query }: SearchArguments):
     },
   });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
-  await print(formatted(withoutProgress(found, progress.end), format));
+  await print(formatted(endProgress(found, progress.end), format));
   progress.end();
   if (query.id === undefined) return;
   if (parameters.length === 0) {
@@ -80,8 +80,8 @@ async function runSearch({ config, key, json, csv, ...query }: SearchArguments):
   }
 }
 
-/** The line that shows how far it is must be gone when there is something to print. */
-async function* withoutProgress(found: AsyncIterable<Found>, end: () => void): AsyncGenerator<Found, void> {
+/** Removes the progress bar before the first request is printed. */
+async function* endProgress(found: AsyncIterable<Found>, end: () => void): AsyncGenerator<Found, void> {
   for await (const each of found) {
     end();
     yield each;

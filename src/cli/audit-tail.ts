@@ -4,12 +4,12 @@ import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { replicasIn } from '../audit/segments/segment.ts';
+import { openAuditConfig } from './audit-config.ts';
 import { printable, targetOf } from './audit-format.ts';
-import { placeOf } from './audit-place.ts';
 
-/** How often it is looked for more, in milliseconds. */
-const LOOK_MS = 200;
-/** Records after which those of the other replicas are looked at. */
+/** Interval of the reads with --follow, in milliseconds. */
+const POLL_MS = 200;
+/** Records of one replica that are read before those of the others. */
 const MOST_TAKEN = 500;
 
 interface TailArguments {
@@ -24,7 +24,7 @@ interface TailRecord {
   readonly line: string;
 }
 
-/** `audit tail`: the newest records of all replicas, as people read them. */
+/** Registers `audit tail`. */
 export function registerTail(audit: Command): void {
   audit
     .command('tail')
@@ -37,26 +37,26 @@ export function registerTail(audit: Command): void {
 }
 
 async function runTail({ config, follow = false, lines, json = false }: TailArguments): Promise<void> {
-  const place = await placeOf(config);
+  const auditConfig = await openAuditConfig(config);
   const tails = new Map<string, ReplicaTail>();
   const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
-  await meet(place, tails, Number.POSITIVE_INFINITY);
+  await addReplicas(auditConfig, tails, Number.POSITIVE_INFINITY);
   let newest: TailRecord[] = [];
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await write(newest.map(show));
   while (follow) {
-    await meet(place, tails, 0);
+    await addReplicas(auditConfig, tails, 0);
     const more = await takeAll(tails);
-    if (more.length === 0) await delay(LOOK_MS);
+    if (more.length === 0) await delay(POLL_MS);
     else await write(more.sort(byTime).map(show));
   }
   for (const tail of tails.values()) await tail.close();
 }
 
-/** Begins with replicas that are new, each with the segment that holds record `seq`. */
-async function meet(
+/** Opens the logs of new replicas, each at the segment that holds record `seq`. */
+async function addReplicas(
   { directory, keys }: { readonly directory: string; readonly keys: readonly AuditKeys[] },
   tails: Map<string, ReplicaTail>,
   seq: number,
@@ -64,7 +64,7 @@ async function meet(
   for (const replica of await replicasIn(directory)) {
     if (!tails.has(replica)) {
       const batches = new SealedBatches(
-        { folder: join(directory, replica), replica, keys, onForged: () => tellForged(replica) },
+        { folder: join(directory, replica), replica, keys, onForged: () => reportForged(replica) },
         seq,
       );
       tails.set(replica, new ReplicaTail(batches));
@@ -72,7 +72,7 @@ async function meet(
   }
 }
 
-function tellForged(replica: string): void {
+function reportForged(replica: string): void {
   process.stderr.write(
     `${replica}: records that are not as a seal covers them are left out: run audit verify\n`,
   );
@@ -84,7 +84,7 @@ async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRec
   return taken.flat();
 }
 
-/** The records of one replica, as far as a seal covers them. */
+/** The records of one replica under a seal, as its log grows. */
 class ReplicaTail {
   readonly #batches: SealedBatches;
   #seq = 0;
@@ -93,13 +93,13 @@ class ReplicaTail {
     this.#batches = batches;
   }
 
-  /** What there is, up to a bound; none for now. */
+  /** The next records, a bounded number; empty: there are none for now. */
   async take(): Promise<TailRecord[]> {
     const taken: TailRecord[] = [];
     while (taken.length < MOST_TAKEN) {
       const batch = await this.#batches.next();
       if (batch === undefined) return taken;
-      // What was written again after a failure of the disk is shown once.
+      // Records that were written again after a failure of the disk are shown once.
       const records = batch.records.filter(({ seq }) => seq > this.#seq);
       this.#seq = records.at(-1)?.seq ?? this.#seq;
       taken.push(...records);
@@ -138,8 +138,8 @@ function sentence(record: Record<string, unknown>): string {
     return `${start} ${status}${code === '' ? '' : ` ${code}`} ${out} B in ${durationMs} ms  ${requestId}`;
   }
   const { event, ...details } = rest;
-  const told = Object.entries(details).map(([name, value]) => `${name}=${String(value)}`);
-  return [start, event, ...told].join(' ');
+  const fields = Object.entries(details).map(([name, value]) => `${name}=${String(value)}`);
+  return [start, event, ...fields].join(' ');
 }
 
 function accessSentence(record: Record<string, unknown>): string {

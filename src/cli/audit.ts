@@ -5,13 +5,12 @@ import { type Verified, verify } from '../audit/reader/verify.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { replicasIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
 import { registerExport } from './audit-export.ts';
-import { gatherFiles, placeOf } from './audit-place.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { showProgress } from './progress.ts';
 import { spentMemory } from './spent-memory.ts';
-import { streamRedisOf } from './stream-place.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -20,7 +19,7 @@ interface VerifyArguments {
   readonly json?: boolean;
 }
 
-/** `audit …`: works on the audit log that a configuration names. */
+/** Registers `audit` and its subcommands. */
 export function registerAudit(program: Command): void {
   const audit = program.command('audit').description('work on the audit log that the configuration names');
   audit
@@ -37,7 +36,7 @@ export function registerAudit(program: Command): void {
 }
 
 async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
-  const { directory, keys, stream } = await placeOf(file, key);
+  const { directory, keys, stream } = await openAuditConfig(file, key);
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory, keys) : [])];
   const progress = showProgress();
   const spent = spentMemory();
@@ -52,7 +51,7 @@ async function runVerify({ config: file, key, head, json }: VerifyArguments): Pr
   process.exitCode = empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-/** The ends of the chains that are here, as their stream knows them; none when it cannot be asked. */
+/** The heads of the local replicas from the stream; none if Redis cannot be read. */
 async function headsInStream(
   file: string,
   directory: string,
@@ -70,7 +69,7 @@ async function headsInStream(
         note(`the stream has no end of the log of ${replica}: a cut-off end cannot be detected`);
       }
     }
-    // Other machines have replicas of their own.
+    // The stream also has the replicas of other machines.
     return heads.filter(({ replica }) => here.includes(replica));
   } catch (error) {
     const reason = isNativeError(error) ? error.message : String(error);

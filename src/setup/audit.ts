@@ -10,12 +10,12 @@ import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
 
 export interface AuditSetup {
-  /** undefined: nothing is recorded. */
+  /** Undefined: there is no audit section, or its key cannot be read. */
   readonly options: AuditOptions | undefined;
   readonly findings: readonly Finding[];
 }
 
-/** Reads the key of the audit log. */
+/** Makes the options of the audit log from its section of the configuration; `findings`: what is wrong with them. */
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
   if (section === undefined) return { options: undefined, findings: [] };
   const { keyFile, replica = replicaName(), ...options } = section;
@@ -35,7 +35,10 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
   }
 }
 
-/** @throws Error that says what is wrong with the file, and does not quote it */
+/**
+ * Reads and checks a key file.
+ * @throws Error if it cannot be read or holds no key; the message does not quote it
+ */
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
   const { secret } = await reader.read({ file });
   try {
@@ -46,7 +49,7 @@ export async function readAuditKey(file: string, reader: SourceReader): Promise<
   return secret;
 }
 
-/** The name of this machine, or container, as the name of a folder. */
+/** The host name of the machine or container as a folder name. */
 function replicaName(): string {
   const name = hostname()
     .replace(/[^\w.-]/g, '-')

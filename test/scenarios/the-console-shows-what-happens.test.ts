@@ -143,7 +143,7 @@ test('the audit log: each answer as it leaves, and that its chain holds', async 
   await watch({ audit }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(200);
     const log = page.getByRole('region', { name: 'Audit', exact: true });
-    await log.getByText(/^Chain intact: at the start its newest segment fitted its seals/).waitFor();
+    await log.getByText(/^Chain intact: the newest segment was verified at the start/).waitFor();
     await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
     await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200 / }).waitFor();
   });

@@ -131,7 +131,7 @@ export class ChainWriter {
     await file.close();
   }
 
-  /** What somebody else did to the file; undefined: nothing was found. */
+  /** The change that somebody else made to the file; undefined: none was found. */
   async integrityError(): Promise<string | undefined> {
     const file = this.#file;
     const reason = await file?.integrityError();

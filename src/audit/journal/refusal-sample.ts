@@ -1,14 +1,14 @@
-/** Refusals of one client that are recorded in a second; and of all clients together. */
+/** Refusals that are recorded per second: of one client at one address, and of all clients together. */
 const PER_CLIENT = 10;
 const ALTOGETHER = 200;
-/** Clients that are told apart in a second. */
+/** Clients that are counted separately in a second. */
 const MOST_CLIENTS = 1000;
 const SECOND_MS = 1000;
 
-/** Refusals that were not recorded one by one. */
+/** A number of refusals that were not recorded one by one. */
 export interface LeftOut {
+  /** Client and address are empty for refusals of several clients. */
   readonly client: string;
-  /** Empty: of several. */
   readonly address: string;
   readonly count: number;
 }
@@ -27,12 +27,12 @@ export class RefusalSample {
   #rest = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `onLeftOut` is told of each client once a second. */
+  /** `onLeftOut` is called at most once per second for each client. */
   constructor(onLeftOut: (leftOut: LeftOut) => void) {
     this.#onLeftOut = onLeftOut;
   }
 
-  /** Whether this refusal is one of those that are recorded. */
+  /** True if this refusal is to be recorded. */
   admits(client: string, address: string): boolean {
     this.#timer ??= setTimeout(() => this.flush(), SECOND_MS).unref();
     const key = `${client} ${address}`;
@@ -55,13 +55,13 @@ export class RefusalSample {
     return false;
   }
 
-  /** Tells what was left out, and begins a new second. */
+  /** Reports the refusals that were left out, and starts a new second. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     let rest = this.#rest;
     for (const { client, address, count } of this.#seconds.values()) {
-      // Those that came after the limit of all can be anybody's: they are told together below.
+      // Refusals beyond the limit of all clients are reported together below.
       const leftOut = Math.min(count - PER_CLIENT, rest);
       if (leftOut <= 0) continue;
       rest -= leftOut;

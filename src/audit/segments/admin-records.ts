@@ -47,7 +47,7 @@ const setAside = z.object({
   afterStop: z.boolean(),
 });
 
-/** What a start found under no seal: it is in a file of its own, and no part of the log. */
+/** Lines that a start found under no seal. They are in a file of their own, and no part of the log. */
 export type SetAside = Omit<z.infer<typeof setAside>, 'event'>;
 
 const stop = z.object({ event: z.literal('stop') });

@@ -1,0 +1,69 @@
+import { resolve } from 'node:path';
+import { isNativeError } from 'node:util/types';
+import { type AuditKeys, auditKeys } from '../audit/keys.ts';
+import { ConfigError, type Fault } from '../config/faults.ts';
+import { loadLocated } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { SourceReader } from '../credentials/sources.ts';
+import type { RedisOptions } from '../redis/connection.ts';
+import { readAuditKey } from '../setup/audit.ts';
+import { readAuthorities } from '../setup/authorities.ts';
+import { readRedis } from '../setup/redis.ts';
+import { surroundings } from './surroundings.ts';
+
+/** The audit section of a configuration, with its keys. */
+export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
+  /** The current key first, then those that sealed earlier parts of the log. */
+  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+}
+
+/**
+ * Reads the audit section of a configuration file and its key; `more`: files of earlier keys of the log.
+ * @throws ConfigError if the configuration is invalid or has no audit section, or a key cannot be read
+ */
+export async function openAuditConfig(file: string, more: readonly string[] = []): Promise<AuditConfig> {
+  const { config, faultAt } = await loadLocated(file);
+  const fault = (message: string, path: readonly string[]): Fault => faultAt({ path, message });
+  if (config.audit === undefined) {
+    throw new ConfigError([fault('is missing: the configuration has no audit log', ['audit'])]);
+  }
+  const { keyFile, ...section } = config.audit;
+  const reader = new SourceReader(surroundings(), config.sealed);
+  const read = async (name: string): Promise<AuditKeys> => {
+    try {
+      return auditKeys(await readAuditKey(name, reader));
+    } catch (error) {
+      const message = isNativeError(error) ? error.message : 'cannot be read';
+      throw new ConfigError([fault(message, ['audit', 'keyFile'])]);
+    }
+  };
+  const key = await read(keyFile);
+  const older = await Promise.all(more.map((path) => read(resolve(path))));
+  return { ...section, keys: [key, ...older] };
+}
+
+/**
+ * Reads the options of the Redis that has the stream of a configuration's audit log.
+ * @throws ConfigError if the configuration is invalid or has no stream
+ */
+export async function streamRedisOf(file: string): Promise<RedisOptions> {
+  const { config, faultAt } = await loadLocated(file);
+  if (config.audit?.stream?.redis !== true) {
+    const message = 'is missing: there is no stream to follow; give { redis: true }';
+    throw new ConfigError([faultAt({ path: ['audit', 'stream'], message })]);
+  }
+  const offered = surroundings();
+  const authorities = await readAuthorities(config, offered.uid);
+  const reader = new SourceReader(offered, config.sealed);
+  const { options, findings } = await readRedis(config.redis, authorities.redis, reader);
+  const inRedis = authorities.findings.filter(({ path }) => path[0] === 'redis');
+  if (options === undefined || findings.length > 0 || inRedis.length > 0) {
+    throw new ConfigError([...inRedis, ...findings].map(faultAt));
+  }
+  return options;
+}
+
+/** Collects the values of an option that can be repeated. */
+export function gatherFiles(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
