@@ -1,6 +1,6 @@
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { isNativeError } from 'node:util/types';
+import { errorCode } from './error-code.ts';
 
 /** What a file may be to be trusted. */
 export interface Guard {
@@ -31,9 +31,9 @@ export async function readGuardedFile(file: string, guard: Guard): Promise<Guard
   try {
     // Of the open handle: a path could be exchanged between check and reading.
     const stats = await handle.stat();
-    const objection = objectionTo(stats, guard);
-    if (objection !== undefined) {
-      throw new Error(`${file} ${objection}`);
+    const issue = fileIssue(stats, guard);
+    if (issue !== undefined) {
+      throw new Error(`${file} ${issue}`);
     }
     return { bytes: await handle.readFile(), changedAt: stats.mtime };
   } finally {
@@ -42,7 +42,7 @@ export async function readGuardedFile(file: string, guard: Guard): Promise<Guard
 }
 
 function whyClosed(error: unknown): string {
-  switch (isNativeError(error) && 'code' in error ? error.code : undefined) {
+  switch (errorCode(error)) {
     case 'ENOENT':
       return 'does not exist: create it, or name another file';
     case 'EACCES':
@@ -52,7 +52,7 @@ function whyClosed(error: unknown): string {
   }
 }
 
-function objectionTo(stats: Stats, { uid, readableByOthers, largest }: Guard): string | undefined {
+function fileIssue(stats: Stats, { uid, readableByOthers, largest }: Guard): string | undefined {
   if (!stats.isFile()) {
     return 'is not a regular file: name one';
   }

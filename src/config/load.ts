@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
+import { errorCode } from '../base/error-code.ts';
 import { complaints } from './complaints.ts';
 import { ConfigError, type Fault, type Finding } from './faults.ts';
 import { brokenRules } from './rules.ts';
@@ -73,7 +74,7 @@ async function readText(file: string): Promise<string> {
 }
 
 function whyUnreadable(error: unknown): string {
-  switch (isNativeError(error) && 'code' in error ? error.code : undefined) {
+  switch (errorCode(error)) {
     case 'ENOENT':
       return 'there is no such file: name an existing one with --config';
     case 'EISDIR':

@@ -1,6 +1,6 @@
 import { type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { isNativeError } from 'node:util/types';
+import { errorCode } from '../base/error-code.ts';
 
 const READ_WRITE_BITS = 0o666;
 
@@ -60,7 +60,7 @@ async function flushFolder(folder: string): Promise<void> {
 }
 
 function whyNotMade(error: unknown, beside: string): string {
-  switch (isNativeError(error) && 'code' in error ? error.code : undefined) {
+  switch (errorCode(error)) {
     case 'EEXIST':
       return `${beside} exists: another command writes at this moment; if none does, one was interrupted, and you may remove it`;
     case 'ENOENT':

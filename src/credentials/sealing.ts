@@ -1,5 +1,5 @@
 import { access, writeFile } from 'node:fs/promises';
-import { isNativeError } from 'node:util/types';
+import { errorCode } from '../base/error-code.ts';
 import type { Secret } from '../base/secret.ts';
 import { newIdentity } from './identity.ts';
 import { ReplaceError, replaceFile } from './replace-file.ts';
@@ -73,7 +73,7 @@ export async function makeIdentity({ file, identity }: SealedSection, now: Date)
   const text = await newIdentity(now);
   await writeFile(identity.file, text.reveal(), { mode: 0o600, flag: 'wx', flush: true }).catch(
     (error: unknown) => {
-      if (isNativeError(error) && 'code' in error && error.code === 'EEXIST') {
+      if (errorCode(error) === 'EEXIST') {
         throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
       }
       throw new ReplaceError(
