@@ -158,7 +158,7 @@ export async function untilSent(stream: RedisStream, count: number, replica = RE
   await until(async () => {
     const found = await stream.position(replica).catch(() => undefined);
     return found?.position?.seq === count;
-  }, 60_000);
+  });
 }
 
 /** Numbers of the records in lines of a log. */

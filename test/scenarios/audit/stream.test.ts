@@ -18,7 +18,6 @@ import { until } from '../../support/until.ts';
 const setScene = useStreams();
 const RECORDS = 'test:v2:{audit}:records';
 const POSITIONS = 'test:v2:{audit}:positions';
-const LONG = 60_000;
 
 /** Numbers of the records in the stream, in its order. */
 async function sentTo(redis: RedisServer): Promise<number[]> {
@@ -29,7 +28,7 @@ async function sentTo(redis: RedisServer): Promise<number[]> {
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
 async function untilReached({ audit }: Awaited<ReturnType<StreamScene['open']>>): Promise<void> {
-  await until(() => audit.sink?.failing === undefined, 10_000);
+  await until(() => audit.sink?.failing === undefined);
 }
 
 const faults: [string, (redis: RedisServer, failing: () => Promise<unknown>) => Promise<void>][] = [
@@ -163,7 +162,7 @@ describe('audit export --follow', () => {
     for (let kill = 0; kill < 4; kill += 1) {
       const before = await size();
       const collector = scene.collector('--output', file);
-      await until(async () => (await size()) > before, LONG);
+      await until(async () => (await size()) > before);
       await collector.end('SIGKILL');
       if (kill !== 2) continue;
       await scene.redis.kill();
@@ -182,7 +181,7 @@ describe('audit export --follow', () => {
         .map((line) => JSON.parse(line) as { kind: string; replica: string; seq: number })
         .filter(({ kind }) => kind !== 'head');
     };
-    await until(async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0), LONG);
+    await until(async () => (await records()).length >= counts.reduce((sum, count) => sum + count, 0));
     const { status, stderr, stdout } = await collector.end('SIGTERM');
     expect([status, stderr, stdout]).toEqual([0, '', '']);
     for (const [index, count] of counts.entries()) {
@@ -198,12 +197,12 @@ describe('audit export --follow', () => {
     const stream = scene.stream();
     await untilSent(stream, 1);
     const first = scene.collector();
-    await until(async () => (await pendingOf(scene.redis)) === 'read', 30_000);
+    await until(async () => (await pendingOf(scene.redis)) === 'read');
     expect((await first.end('SIGTERM')).stdout).toContain('"requestId":"first"');
     for (const requestId of ['second', 'third']) await recordAccess(audit, { requestId });
     await untilSent(stream, 3);
     const second = scene.collector();
-    await until(async () => (await pendingOf(scene.redis)) === 'read', 30_000);
+    await until(async () => (await pendingOf(scene.redis)) === 'read');
     const { stdout } = await second.end('SIGTERM');
     expect(
       stdout
@@ -219,7 +218,7 @@ describe('audit export --follow', () => {
     await recordAccess(audit);
     const file = join(scene.directory, 'all.jsonl');
     scene.collector('--output', file);
-    await until(async () => (await readFile(file).catch(() => '')).length > 0, 30_000);
+    await until(async () => (await readFile(file).catch(() => '')).length > 0);
     const second = scene.collector('--output', file);
     await second.ended;
     const { stderr, status } = await second.end('SIGTERM');
@@ -299,9 +298,9 @@ test('leaves a forged entry out and collects the others', async () => {
   const file = join(scene.directory, 'all.jsonl');
   const collector = scene.collector('--output', file);
   const collected = async (): Promise<string> => await readFile(file, 'utf8').catch(() => '');
-  await until(async () => numbersIn(await collected()).length === 1, LONG);
+  await until(async () => numbersIn(await collected()).length === 1);
   for (let index = 0; index < 5; index += 1) await recordAccess(audit);
-  await until(async () => numbersIn(await collected()).length === 6, LONG);
+  await until(async () => numbersIn(await collected()).length === 6);
   const { stderr, status } = await collector.end('SIGTERM');
   expect(numbersIn(await collected())).toEqual([1, 2, 3, 4, 5, 6]);
   expect(stderr).toContain('1 entries of the stream were left out');
