@@ -51,15 +51,15 @@ function taken(...entries: StreamEntry[]) {
   return { numbers, texts, notes, progress };
 }
 
-describe('what is collected', () => {
-  test('is each record once', () => {
+describe('the progress of a collection', () => {
+  test('takes each record once', () => {
     expect(taken(batch(1), batch(2, 4), batch(1), batch(2, 4), batch(5))).toMatchObject({
       numbers: [[1], [2, 3, 4], [], [], [5]],
       notes: [],
     });
   });
 
-  test('is told apart by replica', () => {
+  test('is kept for each replica', () => {
     const other = { replica: 'r2' };
     expect(taken(batch(1), batch(1, 1, other), batch(2, 2, other))).toMatchObject({
       numbers: [[1], [1], [2]],
@@ -67,14 +67,14 @@ describe('what is collected', () => {
     });
   });
 
-  test('is told to have a gap', () => {
+  test('notes missing records', () => {
     expect(taken(batch(3), batch(7))).toMatchObject({
       numbers: [[3], [7]],
       notes: ['r1: records 4 to 6 are no longer in the stream: they are in its files'],
     });
   });
 
-  test('is told to have a number twice when a machine lost the end of its log', () => {
+  test('notes a number that comes again after a machine lost the end of its log', () => {
     const again = { late: 7 };
     expect(taken(batch(1, 2), batch(2, 3, again), batch(4, 4, again), batch(2, 3, again))).toMatchObject({
       numbers: [[1, 2], [2, 3], [4], []],
@@ -82,7 +82,7 @@ describe('what is collected', () => {
     });
   });
 
-  test('has the end of a chain once, and nothing of an entry that is gone', () => {
+  test('takes a head once, and ignores an entry that is gone', () => {
     const gone = { ...batch(1), replica: '', lines: '', seal: '', gone: true };
     const anchored = { ...batch(2), anchor: true };
     const { texts, notes } = taken(batch(1), anchored, anchored, gone);
@@ -104,7 +104,7 @@ describe('what is collected', () => {
     ['another seal before it', { ...batch(9), previous: HMAC }],
     ['more than a batch has', { ...batch(9), lines: '', tooLarge: true }],
   ];
-  test.each(forgeries)('is nothing of an entry that has %s, which changes nothing', (_title, forged) => {
+  test.each(forgeries)('ignores an entry that has %s', (_title, forged) => {
     const { numbers, notes, progress } = taken(batch(1), forged, batch(2));
     expect(numbers).toEqual([[1], [], [2]]);
     expect(notes).toEqual([expect.stringContaining(forged.id)]);
@@ -115,7 +115,7 @@ describe('what is collected', () => {
 describe('the file of a collector', () => {
   const reached = (seq: number) => new Map([['r1', { seq, time: '', head: 0, hmac: HMAC }]]);
 
-  test('counts what was written and not noted, and cuts off a line that was not finished', async () => {
+  test('counts lines whose progress was not stored, and cuts off an incomplete line', async () => {
     const path = join(await folder(), 'all.jsonl');
     const file = await CollectedFile.open(path);
     await file.append(lineOf(1), reached(1));
@@ -130,7 +130,7 @@ describe('the file of a collector', () => {
     expect(await readFile(path, 'utf8')).toBe(whole + lineOf(4));
   });
 
-  test('may be moved away: what was in it stays collected', async () => {
+  test('can be moved away: its records stay collected', async () => {
     const path = join(await folder(), 'all.jsonl');
     const file = await CollectedFile.open(path);
     await file.append(lineOf(1) + lineOf(2), reached(2));

@@ -50,7 +50,7 @@ class EarlierWriter {
   }
 }
 
-test('a log of version 1, with a retired segment, verifies before and after this version went on with it', async () => {
+test('verifies a log of version 1 with a retired segment, before and after this version continues it', async () => {
   const directory = await folder();
   const check = () => verify({ directory, keys: [keys], heads: [], onBytes: () => undefined });
   const earlier = new EarlierWriter(directory);

@@ -36,7 +36,7 @@ describe('the worked example of docs/audit.md', () => {
     expect(result).toMatchObject({ alterations: [], notes: [], records: 3, seals: 3 });
   });
 
-  test('verifies no more when a byte is changed', async () => {
+  test('does not verify if a byte is changed', async () => {
     const directory = await writeExample(example.replace('192.0.2.7', '192.0.2.8'));
     expect(() => verifyByPage(join(directory, EXAMPLE_REPLICA), EXAMPLE_REPLICA, key)).toThrow('wrong seal');
   });
@@ -54,13 +54,13 @@ describe('a verifier written from docs/audit.md', () => {
     return directory;
   }
 
-  test('follows a log of several segments, compressed ones among them', async () => {
+  test('follows a log of plain and compressed segments', async () => {
     const directory = await writeLog();
     expect((await readdir(join(directory, REPLICA))).some((name) => name.endsWith('.zst'))).toBe(true);
     expect(check(directory)).toBe(9);
   });
 
-  test('misses a segment that was removed', async () => {
+  test('finds that a segment was removed', async () => {
     const directory = await writeLog();
     const names = (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
     await rm(join(directory, REPLICA, names[0] ?? ''));

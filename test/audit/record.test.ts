@@ -4,7 +4,7 @@ import { openTestAudit, recordAccess, recordsIn, useFolders } from '../support/a
 
 const folder = useFolders();
 
-test('a record has its fields in their order, and parameters by value only where that was chosen', async () => {
+test('has the fields in order, and values only of the chosen parameters', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
   expect(await recordAccess(audit)).toBe(true);
@@ -64,7 +64,7 @@ test('a record has its fields in their order, and parameters by value only where
   });
 });
 
-test('an address can be recorded as a pseudonym, the same for the same address', async () => {
+test('records addresses as pseudonyms, the same for the same address', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory, { pseudonymise: ['address'] });
   for (const address of ['192.0.2.7', '192.0.2.8', '192.0.2.7']) await recordAccess(audit, { address });
@@ -74,7 +74,7 @@ test('an address can be recorded as a pseudonym, the same for the same address',
   expect([third === first, second === first]).toEqual([true, false]);
 });
 
-test('what a client sends can neither end a line nor take the place of a field', async () => {
+test('escapes client input, so that it cannot end a line or a field', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
   const hostile = '\n{"seq":99}\r\u2028\u0000"\\\ud800';
@@ -94,7 +94,7 @@ test('what a client sends can neither end a line nor take the place of a field',
   expect(Object.keys(record?.['parameters'] as object)).toEqual(['ids', '__proto__', hostile, 'seq']);
 });
 
-describe('a target is recorded', () => {
+describe('records a target', () => {
   const byValue = new Set(['ids']);
   const shown = (target: string) => {
     const { path, parameters, cut } = recordedTarget(target, byValue);
@@ -110,7 +110,7 @@ describe('a target is recorded', () => {
     ['/%0a?x=secret&x=other', ['/%0a', [['x', null]], false]],
   ])('as it was sent: %s', (target, expected) => expect(shown(target)).toEqual(expected));
 
-  test('within bounds, and says when it was cut', () => {
+  test('within bounds, and says if a part was cut', () => {
     const long = 'x'.repeat(65_536);
     for (const target of [`/${long}`, `/?${long}=1`, `/?ids=${long}`, `/?${'a=1&'.repeat(40)}`]) {
       const { path, parameters, cut } = recordedTarget(target, byValue);

@@ -46,14 +46,14 @@ async function writeOne(directory: string, change: Parameters<typeof openTestAud
   await audit.close();
 }
 
-test('the next process goes on with the chain', async () => {
+test('continues the chain in the next process', async () => {
   const directory = await folder();
   for (let start = 0; start < 3; start += 1) await writeOne(directory);
   expect((await recordsIn(directory)).map(({ seq }) => seq)).toEqual([1, 2, 3]);
   expect(await check(directory)).toMatchObject({ alterations: [], notes: [], segments: 1, records: 3 });
 });
 
-test('files are for their owner alone', async () => {
+test('creates files for their owner alone', async () => {
   const directory = join(await folder(), 'made');
   await writeOne(directory);
   const modes = await Promise.all(
@@ -64,7 +64,7 @@ test('files are for their owner alone', async () => {
   expect(modes).toEqual([0o700, 0o700, 0o600, 0o600]);
 });
 
-test('lines without a seal are set aside, and a record says so', async () => {
+test('sets lines without a seal aside, and records that', async () => {
   const directory = await folder();
   await writeOne(directory);
   const file = join(directory, REPLICA, FIRST);
@@ -101,7 +101,7 @@ test('lines without a seal are set aside, and a record says so', async () => {
   ]);
 });
 
-test('a file whose first line is torn is begun anew', async () => {
+test('begins a file anew if its first line is incomplete', async () => {
   const directory = await folder();
   await writeOne(directory);
   await truncate(join(directory, REPLICA, FIRST), 30);
@@ -113,7 +113,7 @@ test('a file whose first line is torn is begun anew', async () => {
   expect((await check(directory)).alterations).toEqual([]);
 });
 
-test('a segment that was changed stays as it is, and a new one says so', async () => {
+test('leaves a changed segment as it is, and records that in a new one', async () => {
   const directory = await folder();
   await writeOne(directory);
   const file = join(directory, REPLICA, FIRST);
@@ -129,7 +129,7 @@ test('a segment that was changed stays as it is, and a new one says so', async (
   expect((await check(directory)).alterations).toHaveLength(1);
 });
 
-test('a new key begins a new segment, and the old key still verifies what it sealed', async () => {
+test('begins a new segment with a new key, and the old key verifies the earlier ones', async () => {
   const directory = await folder();
   await writeOne(directory);
   const other = 'f'.repeat(64);
@@ -138,7 +138,7 @@ test('a new key begins a new segment, and the old key still verifies what it sea
   expect((await check(directory)).alterations).toHaveLength(1);
 });
 
-test('a second writer is refused while the first is there, and not after it', async () => {
+test('refuses a second writer while the first one runs', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
   await expect(openTestAudit(directory)).rejects.toThrow('belongs to another gateway that is running');
@@ -148,7 +148,7 @@ test('a second writer is refused while the first is there, and not after it', as
   await writeOne(directory);
 });
 
-test('of several that start at once, one gets the folder', async () => {
+test('gives the folder to one of several processes that start at once', async () => {
   const directory = await folder();
   const opened = await Promise.allSettled(Array.from({ length: 8 }, () => openTestAudit(directory)));
   const won = opened.filter((result) => result.status === 'fulfilled');
@@ -156,7 +156,7 @@ test('of several that start at once, one gets the folder', async () => {
   for (const { value } of won) await value.audit.close();
 });
 
-test('segments are closed by size and by age, and leave when they are old enough, which the chain knows', async () => {
+test('closes segments by size and age, and records which ones it retires', async () => {
   const directory = await folder();
   const segment = { size: 1, age: 1e9, keep: 60_000 };
   const { audit } = await openTestAudit(directory, { segment });
@@ -185,7 +185,7 @@ test('segments are closed by size and by age, and leave when they are old enough
   expect((await check(directory, heads)).alterations).toEqual([]);
 });
 
-test('a folder is used only as far as its files are what they should be', async () => {
+test('reports files in the folder that are no segments, and continues the chain', async () => {
   const directory = await folder();
   await writeOne(directory);
   const place = join(directory, REPLICA);
@@ -218,7 +218,7 @@ test('a folder is used only as far as its files are what they should be', async 
   ]);
 });
 
-test('a batch of any size is sealed in parts that a reader can hold', async () => {
+test('seals a large batch in parts of bounded size', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
   const target = `/x?ids=${'a'.repeat(500)}`;

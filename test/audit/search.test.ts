@@ -110,7 +110,7 @@ describe('a search', () => {
     expect([seen, said]).toEqual([ids, []]);
   });
 
-  test('joins what became of a request', async () => {
+  test('joins a request with its outcome', async () => {
     const { results } = await found(directory, { site: 'journal-b' });
     expect(
       results.map(({ access, outcome }) => [access.status, outcome?.status, outcome?.bytes.out]),
@@ -121,7 +121,7 @@ describe('a search', () => {
     ]);
   });
 
-  test('tells how many lists were too long to be recorded whole', async () => {
+  test('counts the lists that were too long to be recorded whole', async () => {
     expect((await found(directory, { id: 'A-1' })).cut).toBe(1);
     expect((await found(directory, { id: 'A-1', site: 'journal-a' })).cut).toBe(0);
     expect((await found(directory, { client: 'reporting' })).cut).toBe(0);
@@ -139,8 +139,8 @@ async function manySegments(directory: string, replica = REPLICA): Promise<void>
   await audit.close();
 }
 
-describe('over many segments', () => {
-  test('replicas are put in order of time, and nothing is read that is of another time', async () => {
+describe('a search over many segments', () => {
+  test('merges replicas in order of time, and reads no segment of another time', async () => {
     const directory = await folder();
     await manySegments(directory, 'r1');
     const between = new Date(Date.now() + 2).toISOString();
@@ -155,7 +155,7 @@ describe('over many segments', () => {
     expect(names.filter((name) => name.endsWith('.index')).length).toBeGreaterThanOrEqual(3);
   });
 
-  test('an index that was forged, or is of other bytes, is made anew', async () => {
+  test('replaces an index that was forged or does not fit its segment', async () => {
     const directory = await folder();
     await manySegments(directory);
     const [index = ''] = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.index'));
@@ -179,7 +179,7 @@ describe('over many segments', () => {
     expect(await readFile(file, 'utf8')).not.toBe(right);
   });
 
-  test('what cannot be read is told, and the rest is found', async () => {
+  test('reports files that cannot be read, and finds the rest', async () => {
     const directory = await folder();
     await manySegments(directory);
     const [name = ''] = (await readdir(join(directory, REPLICA))).filter((each) => each.endsWith('.zst'));
@@ -192,7 +192,7 @@ describe('over many segments', () => {
     ]);
   });
 
-  test('a record that was changed into something else is told', async () => {
+  test('reports a record that was changed into another line', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory);
     await recordAccess(audit);
@@ -208,7 +208,7 @@ describe('over many segments', () => {
     ]);
   });
 
-  test('a record under no seal, and one that was inserted before a seal, are left out and told', async () => {
+  test('leaves out and reports records that no seal covers', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory);
     await recordAccess(audit, { requestId: 'mine' });
@@ -229,7 +229,7 @@ describe('over many segments', () => {
     });
   });
 
-  test('an outcome in a later segment belongs to its request, also beyond the time that is looked for', async () => {
+  test('finds the outcome in a later segment, also outside of the time range', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory, {
       segment: { size: 1, age: 86_400_000, keep: 86_400_000 },
@@ -255,7 +255,7 @@ describe('over many segments', () => {
     ]);
   });
 
-  test('whoever takes the first only leaves no file open', async () => {
+  test('leaves no file open if only the first result is read', async () => {
     const directory = await folder();
     for (const replica of ['r1', 'r2']) await manySegments(directory, replica);
     const ignore = () => undefined;
@@ -279,7 +279,7 @@ describe('over many segments', () => {
     });
   });
 
-  test('every record of all replicas comes in order of time', async () => {
+  test('exports all records of all replicas in order of time', async () => {
     const directory = await folder();
     await manySegments(directory, 'r1');
     await manySegments(directory, 'r2');

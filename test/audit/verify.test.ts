@@ -54,14 +54,14 @@ async function found(heads: readonly Head[] = []): Promise<string[]> {
   return alterations.map(({ segment, line, message }) => `${segment}:${line} ${message}`);
 }
 
-test('closed segments are compressed, and what is in them is the same', async () => {
+test('compresses closed segments without changing their content', async () => {
   const all = await names();
   expect(all.slice(0, -1).every((name) => name.endsWith('.jsonl.zst'))).toBe(true);
   await rewrite(0, (lines) => lines);
   expect(await found()).toEqual([]);
 });
 
-describe('it is found, by segment and line', () => {
+describe('finds by segment and line', () => {
   const at = (lines: string[], index: number): string => lines[index] ?? '';
 
   test('a changed byte in a record', async () => {

@@ -37,7 +37,7 @@ const audit = (command: string, config: string, ...more: string[]) =>
   gateway(['audit', command, '--config', config, ...more]);
 
 describe('audit search', () => {
-  test('prints columns, and nothing that a terminal would obey', async () => {
+  test('prints columns without control characters', async () => {
     const { config } = await place(
       { requestId: 'a', target: '/api/x?ids=%27A%1b[2J%27&token=hunter2' },
       { requestId: 'b', client: 'loader' },
@@ -54,7 +54,7 @@ describe('audit search', () => {
     expect(stdout).not.toContain('\u001b');
   });
 
-  test('prints one JSON object for each', async () => {
+  test('prints one JSON object per request', async () => {
     const { config } = await place({ requestId: 'a' }, { requestId: 'b' });
     const { stdout } = await audit('search', config, '--json', '--id', 'A');
     const found = stdout
@@ -79,7 +79,7 @@ describe('audit search', () => {
     ['a formula that has to be quoted', '=HYPERLINK("x","y")', `"'=HYPERLINK(""x"",""y"")"`],
     ['a formula further on', 'a=1', 'a=1'],
   ];
-  test('prints CSV that no spreadsheet takes for a formula', async () => {
+  test('prints CSV without formulas for spreadsheets', async () => {
     const { config } = await place(...cells.map(([, client]) => ({ client, requestId: '' })));
     const { stdout } = await audit('search', config, '--csv');
     const [header, ...lines] = stdout.split('\r\n');
@@ -107,7 +107,7 @@ describe('audit search', () => {
     });
   });
 
-  test('takes a day for the whole of it', async () => {
+  test('includes a whole day given as --until', async () => {
     const { config } = await place({ requestId: 'a' });
     const today = new Date().toISOString().slice(0, 10);
     const lines = async (...more: string[]) =>
@@ -118,7 +118,7 @@ describe('audit search', () => {
     expect(await lines('--since', '2099-01')).toBe(0);
   });
 
-  test('says what it cannot know', async () => {
+  test('says that identifiers are not recorded, or were cut', async () => {
     const { config } = await place({ target: `/x?ids=${'9'.repeat(600)}` });
     expect((await audit('search', config, '--id', '7')).stderr).toBe(
       '1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n',
@@ -139,7 +139,7 @@ describe('audit tail', () => {
     ]);
   });
 
-  test('follows the log through closed and compressed segments, and meets new replicas', async () => {
+  test('follows the log through closed and compressed segments, and new replicas', async () => {
     const { log, config } = await place({ requestId: 'before' });
     const child = spawn(process.execPath, [PROGRAM, 'audit', 'tail', '-f', '--json', '--config', config], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -168,7 +168,7 @@ describe('audit tail', () => {
 });
 
 describe('audit export', () => {
-  test('prints every record as it stands in the log', async () => {
+  test('prints every record as it is in the log', async () => {
     const { config, directory } = await place({ requestId: 'a' }, { requestId: 'b' });
     const { status, stdout } = await audit('export', config);
     expect(status).toBe(0);
@@ -187,7 +187,7 @@ describe('audit export', () => {
     });
   });
 
-  test('follows nothing where there is no stream', async () => {
+  test('refuses --follow without a stream', async () => {
     const { config } = await place();
     expect(await audit('export', config, '--follow')).toMatchObject({
       status: 2,

@@ -29,7 +29,7 @@ async function written(directory: string): Promise<string> {
   return join(directory, 'log', REPLICA, name);
 }
 
-test('audit verify says that all is well, and prints the end to keep elsewhere', async () => {
+test('audit verify reports an intact log, and prints its head', async () => {
   const { directory, config } = await place();
   await written(directory);
   const { status, stdout, stderr } = await gateway(['audit', 'verify', '--config', config]);
@@ -40,7 +40,7 @@ test('audit verify says that all is well, and prints the end to keep elsewhere',
   expect((await gateway(['audit', 'verify', '--config', config, '--head', 'x'])).status).toBe(2);
 });
 
-test('audit verify names segment and line of what was altered, for people and as JSON', async () => {
+test('audit verify reports alterations with segment and line, as text and as JSON', async () => {
   const { directory, config } = await place();
   const file = await written(directory);
   await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
@@ -55,7 +55,7 @@ test('audit verify names segment and line of what was altered, for people and as
   ]);
 });
 
-test('audit verify fails where there is no log, and where the configuration names none', async () => {
+test('audit verify fails if there is no log, or none in the configuration', async () => {
   const { directory, config } = await place();
   expect(await gateway(['audit', 'verify', '--config', config])).toEqual({
     status: 1,
@@ -69,7 +69,7 @@ test('audit verify fails where there is no log, and where the configuration name
   });
 });
 
-test('check reads the key of the audit log, and says what is wrong with it', async () => {
+test('check reports what is wrong with the key of the audit log', async () => {
   const { config, key } = await place();
   const environment = { U: 'me', P: 'p' };
   expect((await gateway(['check', '--config', config], environment)).status).toBe(0);

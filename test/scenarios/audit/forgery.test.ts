@@ -94,8 +94,8 @@ function forged(lines: readonly string[], change: (record: Record<string, unknow
   return `${JSON.stringify({ ...record, seq: records.length + 1, ...change(record) })}\n`;
 }
 
-describe('who can write to the folder, and has no key', () => {
-  test('appends a record to the segment of a gateway that stopped: it never becomes a part of the log', async () => {
+describe('somebody who can write to the folder and does not have the key', () => {
+  test('cannot add a record to the segment of a gateway that stopped', async () => {
     const scene = await setScene();
     const { simulator } = await startPair();
     const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
@@ -133,7 +133,7 @@ describe('who can write to the folder, and has no key', () => {
     );
   });
 
-  test('says without a seal that older segments were retired, and removes them', async () => {
+  test('cannot remove older segments by a record of their retirement without a seal', async () => {
     const scene = await setScene();
     const head = await stopped(scene, 9, 1200);
     const segments = await segmentsOf(scene);
@@ -170,7 +170,7 @@ describe('who can write to the folder, and has no key', () => {
     expect((await scene.audit('verify')).stdout).toContain(`${REPLICA}/${newest}:1: is not the first`);
   });
 
-  test('removes older segments and waits for the gateway to retire the next one', async () => {
+  test('cannot remove older segments before the gateway retires the next one', async () => {
     const scene = await setScene();
     await stopped(scene, 9, 1200);
     const [oldest = ''] = await segmentsOf(scene);
@@ -182,7 +182,7 @@ describe('who can write to the folder, and has no key', () => {
     expect(stdout).toMatch(/tells that records 1 to \d+ had gone without having been retired/);
   });
 
-  test('changes a record and lets the gateway retire the segment', async () => {
+  test('cannot hide a changed record by the retirement of its segment', async () => {
     const scene = await setScene();
     await stopped(scene, 9, 1200);
     const [oldest = ''] = await segmentsOf(scene);
@@ -197,7 +197,7 @@ describe('who can write to the folder, and has no key', () => {
     expect(stdout).toContain(`tells that ${plain} was altered before it was retired: line`);
   });
 
-  test('removes the end of the log, or brings an old copy of the folder back, and lets the gateway go on', async () => {
+  test('cannot remove the end of the log, or restore an old copy, if a head was kept', async () => {
     const scene = await setScene();
     await stopped(scene, 3);
     const copy = join(scene.directory, '..', 'copy');
@@ -211,7 +211,7 @@ describe('who can write to the folder, and has no key', () => {
     expect(stdout).toMatch(/record \d+ is sealed otherwise than --head says: the log was written anew/);
   });
 
-  test('puts a newer segment there, with a number of its own choice', async () => {
+  test('cannot add a newer segment with any number', async () => {
     const scene = await setScene();
     await stopped(scene, 3);
     const lines = await linesOf(scene, FIRST);
@@ -225,7 +225,7 @@ describe('who can write to the folder, and has no key', () => {
     expect(await scene.audit('verify')).toMatchObject({ status: 0 });
   });
 
-  test('leaves a segment that is small compressed and without end as it is read', async () => {
+  test('cannot fill the memory with a compressed segment', async () => {
     const scene = await setScene();
     await stopped(scene, 9, 1200);
     const [oldest = ''] = await segmentsOf(scene);
@@ -243,7 +243,7 @@ describe('who can write to the folder, and has no key', () => {
   });
 });
 
-test('the batch of a process that was killed is set aside, and is no alteration', async () => {
+test('sets the batch of a killed process aside, which is no alteration', async () => {
   const scene = await setScene();
   const { audit } = await openTestAudit(scene.directory);
   await recordAccess(audit);
