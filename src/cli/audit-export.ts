@@ -100,7 +100,7 @@ async function follow({ config, key, output, group: name }: ExportArguments): Pr
       onNote: note,
       onRejected,
     });
-    await collect({ stream, group: name, progress, write, onState: stateNotes(note) }, ending.signal);
+    await collect(name, { stream, progress, write, onState: stateNotes(note) }, ending.signal);
   } finally {
     await stream.close();
     await file?.close();

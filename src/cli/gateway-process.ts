@@ -74,7 +74,7 @@ async function auditFor(
     return await openAudit(options, { log, ...(sink && { sink }) });
   } catch (error) {
     await sink?.close();
-    // What check could not see, such as a disk that is full, or another gateway that writes there.
+    // `check` cannot foresee it: the disk is full, or another gateway writes to the folder.
     throw new CommandError(2, `audit.directory: ${isNativeError(error) ? error.message : error}`, error);
   }
 }
@@ -87,7 +87,7 @@ function sinkFor(
 ): AuditSink {
   const keys = auditKeys(key);
   const stream = new RedisStream(redis, [keys]);
-  return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength, stream, log });
+  return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
 }
 
 /** An address as a client types it. */

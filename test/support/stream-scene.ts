@@ -118,14 +118,10 @@ export async function openStreamed(
   const logged: Record<string, unknown>[] = [];
   const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
   const log = { ...SINK_LOG, warn: note, error: note, info: note };
-  const sink = new StreamSink({
-    folder: join(directory, replica),
-    replica,
-    keys: KEYS,
-    maxLength,
-    stream,
-    log,
-  });
+  const sink = new StreamSink(
+    { folder: join(directory, replica), replica, keys: KEYS, maxLength },
+    { stream, log },
+  );
   const { audit } = await openTestAudit(directory, { replica, ...change }, sink);
   let closed: Promise<void> | undefined;
   const close = (): Promise<void> => {

@@ -10,10 +10,8 @@ const RETRY_MS = 250;
 /** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
 
-export interface CollectorOptions {
+export interface CollectorDeps {
   readonly stream: RedisStream;
-  /** The consumer group; each group receives every entry. */
-  readonly group: string;
   readonly progress: CollectionProgress;
   /** Stores lines durably; their entries are acknowledged when it resolves. */
   readonly write: (text: string, reached: ReadonlyMap<string, Reached>) => Promise<void>;
@@ -22,11 +20,11 @@ export interface CollectorOptions {
 }
 
 /**
- * Collects the entries of the stream until the signal is aborted.
+ * Collects the entries of the stream until the signal is aborted. Each consumer group receives every entry.
  * @throws Error if `write` does
  */
-export async function collect(options: CollectorOptions, signal: AbortSignal): Promise<void> {
-  const { stream, group, onState } = options;
+export async function collect(group: string, deps: CollectorDeps, signal: AbortSignal): Promise<void> {
+  const { stream, onState } = deps;
   let failing = true;
   let taken = true;
   while (!signal.aborted) {
@@ -45,13 +43,14 @@ export async function collect(options: CollectorOptions, signal: AbortSignal): P
     }
     if (failing) onState(undefined);
     failing = false;
-    taken = await store(options, read, taken);
+    taken = await store(group, deps, read, taken);
   }
 }
 
 /** Stores and acknowledges entries; resolves to true if there may be more that were delivered and not acknowledged. */
 async function store(
-  { stream, group, progress, write }: CollectorOptions,
+  group: string,
+  { stream, progress, write }: CollectorDeps,
   { entries, more }: StreamRead,
   taken: boolean,
 ): Promise<boolean> {

@@ -25,6 +25,9 @@ export interface SinkOptions {
   readonly keys: AuditKeys;
   /** Records of all replicas that the stream keeps. */
   readonly maxLength: number;
+}
+
+export interface SinkDeps {
   readonly stream: RedisStream;
   readonly log: Log;
 }
@@ -35,6 +38,7 @@ export interface SinkOptions {
  */
 export class StreamSink implements AuditSink {
   readonly #options: SinkOptions;
+  readonly #deps: SinkDeps;
   #head: Head | undefined;
   /** The position in Redis as a text; undefined: it has to be read. */
   #position: string | undefined;
@@ -53,8 +57,9 @@ export class StreamSink implements AuditSink {
   failing: string | undefined;
   failures = 0;
 
-  constructor(options: SinkOptions) {
+  constructor(options: SinkOptions, deps: SinkDeps) {
     this.#options = options;
+    this.#deps = deps;
   }
 
   sealed(head: Head): void {
@@ -74,7 +79,7 @@ export class StreamSink implements AuditSink {
     await Promise.race([this.#running, late]);
     waited.abort();
     this.#closed = true;
-    await this.#options.stream.close();
+    await this.#deps.stream.close();
     await this.#running;
     await this.#batches?.close();
   }
@@ -103,7 +108,7 @@ export class StreamSink implements AuditSink {
     // A call that timed out may still take effect.
     this.#position = undefined;
     if (this.failing === undefined) {
-      this.#options.log.warn({ reason }, 'audit stream unreachable; records are sent when it is back');
+      this.#deps.log.warn({ reason }, 'audit stream unreachable; records are sent when it is back');
     }
     this.failing = reason;
   }
@@ -111,12 +116,13 @@ export class StreamSink implements AuditSink {
   #recover(): void {
     if (this.failing === undefined) return;
     this.failing = undefined;
-    this.#options.log.info({ seq: this.#after }, 'audit stream reachable again');
+    this.#deps.log.info({ seq: this.#after }, 'audit stream reachable again');
   }
 
   /** Reads the position in Redis, and goes on reading the log after it. */
   async #seek(): Promise<void> {
-    const { replica, stream, maxLength } = this.#options;
+    const { replica, maxLength } = this.#options;
+    const { stream } = this.#deps;
     const { text, position } = await stream.position(replica);
     if (text !== '' && position === undefined) this.#tell('forged', {});
     // A forged position is ignored; this process knows what it sent.
@@ -135,7 +141,7 @@ export class StreamSink implements AuditSink {
       what === 'diverged'
         ? 'the audit stream has records that the audit log lacks; the log was cut, altered or begun anew'
         : 'position of this replica in Redis has no valid signature; ignored';
-    this.#options.log.error({ replica: this.#options.replica, ...details }, message);
+    this.#deps.log.error({ replica: this.#options.replica, ...details }, message);
   }
 
   async #startAt(seq: number): Promise<void> {
@@ -146,7 +152,7 @@ export class StreamSink implements AuditSink {
         replica: this.#options.replica,
         keys: [this.#options.keys],
         onForged: ({ first, last }) =>
-          this.#options.log.error(
+          this.#deps.log.error(
             { first, last },
             'audit records do not match their seal and are not sent; run audit verify',
           ),
@@ -180,7 +186,8 @@ export class StreamSink implements AuditSink {
   }
 
   async #send(): Promise<void> {
-    const { replica, stream, maxLength } = this.#options;
+    const { replica, maxLength } = this.#options;
+    const { stream } = this.#deps;
     const batches = await this.#gather();
     const last = batches.at(-1)?.seal;
     if (last === undefined || this.#position === undefined) return;
