@@ -24,7 +24,7 @@ class EarlierWriter {
     this.#directory = directory;
   }
 
-  /** What a retirement of everything so far says. */
+  /** The content of a record that retires all records so far. */
   get end() {
     return { last: this.#seq - 1, hmac: this.#previous };
   }

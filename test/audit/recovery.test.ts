@@ -178,7 +178,7 @@ test('closes segments by size and age, and records which ones it retires', async
   const left = await check(directory);
   expect(left).toMatchObject({ alterations: [], notes: [] });
   expect((await check(directory, heads)).alterations).toEqual([]);
-  // What retired the oldest of them is gone with its own segment, and the header of a newer one still says it.
+  // The record that retired the oldest segment is gone with its own segment; the header of a newer one has its content.
   const last = await openTestAudit(directory, { segment: { size: 1e9, age: 1, keep: 1 } });
   await recordAccess(last.audit);
   await last.audit.close();
@@ -191,7 +191,7 @@ test('reports files in the folder that are no segments, and continues the chain'
   const place = join(directory, REPLICA);
   const outside = join(directory, 'outside');
   await writeFile(outside, 'mine');
-  // What looks like newer segments: a link, a pipe, a folder, a number of 15 digits, and one with leading zeros.
+  // Named like newer segments: a link, a pipe, a folder, a number of 15 digits, and one with leading zeros.
   await symlink(outside, join(place, '000000000100.jsonl'));
   execFileSync('mkfifo', [join(place, '000000000200.jsonl')]);
   await mkdir(join(place, '000000000300.jsonl'));

@@ -26,7 +26,7 @@ const folder = useFolders();
 const key = auditKeys(new Secret(AUDIT_KEY));
 const keys = [key] as const;
 
-/** What was found, by request, with the status it ended with; and what was said. */
+/** The requests found, each with its final status, and the messages. */
 async function found(directory: string, query: Query) {
   const said: string[] = [];
   const seen = { cut: 0, bytes: 0 };

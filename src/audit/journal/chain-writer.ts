@@ -18,7 +18,7 @@ export interface ChainOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
-  /** Whether records are to survive a crash of the machine. */
+  /** True: records are to survive a crash of the machine. */
   readonly sync: boolean;
 }
 

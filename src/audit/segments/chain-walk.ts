@@ -55,7 +55,7 @@ export class ChainWalk {
   #previous: string;
   #nextSeq: number;
   #line = 0;
-  /** Of the lines since the last seal that came in blocks before. */
+  /** Hash of the lines since the last seal that were in earlier blocks. */
   #hash: Hash | undefined;
   #batchLine = 1;
   #batchFirst: number | undefined;

@@ -86,7 +86,7 @@ export class SegmentFile {
   }
 
   /**
-   * Whether the path still leads to the file as it was written: what is wrong, or undefined. Meaningless if anything
+   * The way in which the file at the path differs from what was written; undefined: it does not. Meaningless if anything
    * was appended during the call.
    */
   async integrityError(): Promise<string | undefined> {

@@ -40,7 +40,7 @@ const newFolder = useFolders();
 const FIRST = '000000000001.jsonl';
 
 interface Scene {
-  /** Of the replica: what an attacker without the key can write to. */
+  /** The folder of the replica, which the attacker can write to. */
   readonly place: string;
   readonly directory: string;
   audit(command: string, ...args: string[]): ReturnType<typeof gateway>;

@@ -331,7 +331,7 @@ test('ignores a forged position in Redis, in the gateway and in audit verify', a
 const verified = ({ directory }: StreamScene) =>
   gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml')]);
 
-/** Whether the group has read and acknowledged all entries. */
+/** `read` if the group has read and acknowledged all entries. */
 async function pendingOf(redis: RedisServer): Promise<string> {
   const groups = (await redis.command('XINFO', 'GROUPS', RECORDS).catch(() => [])) as (string | number)[][];
   const [group = []] = groups;
