@@ -35,6 +35,8 @@ const PROCESSES = 3;
 const GET_CLIENTS = 3;
 /** How long the upstream takes, in milliseconds, so that requests are under way whenever something happens. */
 const DELAY_MS = 20;
+/** The longest that any step of a round may take, in milliseconds: three processes may share a slow machine. */
+const STEP_LIMIT_MS = 60_000;
 /** Requests of each client that have to be served between two rounds. */
 const SERVED_BETWEEN = 2;
 
@@ -309,17 +311,22 @@ async function openScene(
       const order = faults.map((fault) => ({ fault, at: random() })).sort((x, y) => x.at - y.at);
       lastFaultsAt = performance.now();
       await Promise.all(order.map(({ fault }) => fault()));
-      await until(() =>
-        reloaded.every((each, at) => changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0)),
+      const isReloaded = (each: ServedGateway, at: number): boolean =>
+        changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0);
+      await until(() => reloaded.every(isReloaded), STEP_LIMIT_MS);
+      await until(
+        () => gateways.every((gateway) => changesOf(gateway, 'credentials.demo') >= round),
+        STEP_LIMIT_MS,
       );
-      await until(() => gateways.every((gateway) => changesOf(gateway, 'credentials.demo') >= round));
       lastTakenOverAt = performance.now();
       // The first one of each client may have been under way before.
       const sent = [...load.served];
-      await until(() => sent.every((count, at) => (load.served[at] ?? 0) > count + SERVED_BETWEEN));
+      const isServed = (count: number, at: number): boolean =>
+        (load.served[at] ?? 0) > count + SERVED_BETWEEN;
+      await until(() => sent.every(isServed), STEP_LIMIT_MS);
     },
     async steady(requests) {
-      await until(() => arrivals.inARow >= requests);
+      await until(() => arrivals.inARow >= requests, STEP_LIMIT_MS);
     },
     async report() {
       const unready = await end();
