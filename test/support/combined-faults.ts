@@ -259,13 +259,13 @@ async function openScene(
   };
   const served = { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca };
   const top = { redis: { url: redis.url }, credentials: { demo: credential } };
-  const gateways = await Promise.all(
-    Array.from({ length: PROCESSES }, async () => {
-      const gateway = await serveGateway(served, top);
-      closing.push(() => gateway.close());
-      return gateway;
-    }),
-  );
+  const starting = Array.from({ length: PROCESSES }, () => serveGateway(served, top));
+  closing.push(async () => {
+    // One that does not start leaves the others running.
+    const started = await Promise.allSettled(starting);
+    await Promise.all(started.map((each) => (each.status === 'fulfilled' ? each.value.close() : undefined)));
+  });
+  const gateways = await Promise.all(starting);
   const progress: Progress = { round: 0, resets: 0 };
   const health = gateways.map((gateway) => watchHealth(gateway, 100));
   const load = new Load(gateways, progress);
