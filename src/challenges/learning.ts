@@ -28,6 +28,8 @@ export class Learning {
   #counted: boolean | undefined;
   /** Nonces obtained until then may have been hit by the last event that refused one. */
   #lastEventEnd = Number.NEGATIVE_INFINITY;
+  /** What refusals teach that another password at the upstream would explain as well, until an attempt is accepted. */
+  #pending: { readonly since: number; readonly learn: () => void }[] = [];
   /** How often something was learned here. */
   #changes = 0;
   /** Whether the store has said what others learned. */
@@ -87,7 +89,8 @@ export class Learning {
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse }: NonceAttempt): void {
+  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): void {
+    if (this.#pending.length > 0) this.#learnPending(sentAt);
     const outOfOrder = nonce.noteAccepted(nc);
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
@@ -177,18 +180,33 @@ export class Learning {
   }
 
   #learnFrom({ nonce, ageMs }: NonceAttempt, stale: boolean): void {
-    if (nonce.accepted > 0) this.#learnFromReuse(nonce, ageMs, stale);
-    else if (nonce.foreign && !stale) this.#learnFromForeign(nonce, ageMs);
-  }
-
-  #learnFromReuse(nonce: Nonce, ageMs: number, stale: boolean): void {
-    const { ms: lifetimeMs } = this.lifetime;
-    this.lifetime.refused(ageMs, nonce, stale);
-    if (this.lifetime.ms !== lifetimeMs) this.#tell();
+    const { accepted } = nonce;
+    if (accepted === 0) {
+      if (nonce.foreign && !stale) this.#learnFromForeign(nonce, ageMs);
+      return;
+    }
     // A nonce that went on to serve others was not refused for the way in which it was used.
     const contested = nonce.lane.underWay > 0 && nonce.isFirstCrowd;
-    const { accepted, shareable } = nonce;
-    this.#policy.refused({ ageMs, accepted, contested, counted: !shareable, stale, lifetimeMs });
+    const learn = (): void => this.#learnFromReuse(nonce, { ageMs, accepted, contested, stale });
+    if (stale) learn();
+    else this.#pending.push({ since: this.#options.clock.now(), learn });
+  }
+
+  /** An attempt that was sent then was accepted, so what was refused before was no credential. */
+  #learnPending(sentAt: number): void {
+    const due = this.#pending.filter(({ since }) => since <= sentAt);
+    this.#pending = this.#pending.filter(({ since }) => since > sentAt);
+    for (const { learn } of due) learn();
+  }
+
+  #learnFromReuse(
+    nonce: Nonce,
+    refusal: { ageMs: number; accepted: number; contested: boolean; stale: boolean },
+  ): void {
+    const { ms: lifetimeMs } = this.lifetime;
+    this.lifetime.refused(refusal.ageMs, nonce, refusal.stale);
+    if (this.lifetime.ms !== lifetimeMs) this.#tell();
+    this.#policy.refused({ ...refusal, counted: !nonce.shareable, lifetimeMs });
   }
 
   #learnFromForeign(nonce: Nonce, ageMs: number): void {

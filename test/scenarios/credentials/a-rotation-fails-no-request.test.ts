@@ -159,6 +159,20 @@ test('at the start, a shared nonce costs no attempt that the next password needs
   }
 });
 
+test('another password at the upstream teaches nothing about nonces', async () => {
+  let now = 0;
+  const pair = await startPair({}, { clock: { now: () => now } });
+  expect((await pair.get(authors)).status).toBe(200);
+  now = 5_000;
+  accept(pair, NEW);
+  expect((await pair.get(authors)).status).toBe(502);
+  await offer(pair, NEW);
+  // The circuit of the refused one is over.
+  now = 90_000;
+  expect((await pair.get(authors)).status).toBe(200);
+  expect(await pair.gateway.metric('digest_gateway_nonce_lifetime_seconds')).toBe(0);
+});
+
 test('of a wrong candidate no client notices anything, and the operator does', async () => {
   const pair = await startPair({}, {});
   expect((await pair.get(authors)).status).toBe(200);
