@@ -57,7 +57,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
     for (let count = 0; count < 5; count += 1) expect((await pair.get(authors)).status).toBe(200);
     await fact(page, 'Requests', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     await fact(page, 'Latency', /^p50 [0-9.]+ ms, p95 [0-9.]+ ms, p99 [0-9.]+ ms$/).waitFor();
-    await fact(page, 'Nonce', /^\d s old; shared: used by all at once/).waitFor();
+    await fact(page, 'Nonce', /^\d s old; shared: used concurrently/).waitFor();
     await fact(page, 'Credential', /^submissions version 1, in use/).waitFor();
     await fact(page, 'Circuit', /^closed$/).waitFor();
     await card(page)

@@ -31,7 +31,7 @@ export class AuditPanel {
 
   constructor(parent: HTMLElement) {
     for (const [value, label] of [
-      ['', 'answers and events'],
+      ['', 'responses and events'],
       ['refused', 'refused or failed'],
       ['admin', 'the gateway itself'],
       ['all', 'everything, outcomes too'],

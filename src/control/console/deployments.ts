@@ -142,7 +142,7 @@ function latencyText({ p50, p95, p99 }: NonNullable<DeploymentView['latency']>):
 }
 
 const POLICIES: Readonly<Record<string, string>> = {
-  shared: 'used by all at once',
+  shared: 'used concurrently',
   exclusive: 'one request at a time',
   'single-use': 'used once',
 };
