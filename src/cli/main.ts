@@ -1,5 +1,6 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
+import { errorCode } from '../base/error-code.ts';
 import { ConfigError } from '../config/faults.ts';
 import { CommandError } from './command-error.ts';
 import { packageVersion } from './version.ts';
@@ -62,7 +63,7 @@ function report(error: unknown): 0 | 1 | 2 {
     process.stderr.write(`${error.message}\n`);
     return error.status;
   }
-  if (isNativeError(error) && 'code' in error && error.code === 'EADDRINUSE') {
+  if (isNativeError(error) && errorCode(error) === 'EADDRINUSE') {
     process.stderr.write(
       `${error.message}. Another program listens there: stop it, choose another port in the configuration, or run demo --free-ports.\n`,
     );

@@ -1,5 +1,6 @@
 import { isNativeError } from 'node:util/types';
 import { armor, Decrypter, Encrypter, identityToRecipient } from 'age-encryption';
+import { errorCode } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import type { Secret } from '../base/secret.ts';
 import { parseIdentities } from './identity.ts';
@@ -138,8 +139,7 @@ function headerOf(sealed: Uint8Array): string {
 }
 
 function isMissing(error: unknown): boolean {
-  const cause = isNativeError(error) ? error.cause : undefined;
-  return isNativeError(cause) && 'code' in cause && cause.code === 'ENOENT';
+  return isNativeError(error) && errorCode(error.cause) === 'ENOENT';
 }
 
 function messageOf(error: unknown): string {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { isNativeError } from 'node:util/types';
+import { errorCode } from '../base/error-code.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 const MEBIBYTE = 2 ** 20;
@@ -24,7 +24,7 @@ export async function examineAudit(directory: string): Promise<Finding> {
 }
 
 async function nearestExisting(path: string): Promise<string> {
-  const code = await stat(path).then(() => '', codeOf);
+  const code = await stat(path).then(() => '', errorCode);
   return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
 }
 
@@ -36,10 +36,6 @@ async function whyUnwritable(directory: string): Promise<string | undefined> {
     await rm(file);
     return undefined;
   } catch (error) {
-    return codeOf(error);
+    return errorCode(error) || 'unknown';
   }
-}
-
-function codeOf(error: unknown): string {
-  return isNativeError(error) && 'code' in error ? String(error.code) : 'unknown';
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isNativeError } from 'node:util/types';
 import type { Waiter } from '../audit/audit.ts';
+import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -249,7 +250,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
 const MALFORMED: ReadonlySet<string> = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN']);
 
 function unpassable(error: unknown): unknown {
-  if (!isNativeError(error) || !('code' in error) || !MALFORMED.has(String(error.code))) return error;
+  if (!isNativeError(error) || !MALFORMED.has(errorCode(error))) return error;
   return new GatewayError('upstream-protocol', 'The upstream sent a header that cannot be passed on.', error);
 }
 

@@ -9,6 +9,7 @@ import {
   jwtVerify,
 } from 'jose';
 import type { Clock } from '../base/clock.ts';
+import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 
 /** Only signatures that the issuer alone can make: no secret shared with it, and never none. */
@@ -107,7 +108,7 @@ export class TokenIssuer {
       return await this.#keys(header, input);
     } catch (error) {
       if (
-        codeOf(error) !== 'ERR_JWKS_NO_MATCHING_KEY' ||
+        errorCode(error) !== 'ERR_JWKS_NO_MATCHING_KEY' ||
         this.#since(this.#fetchedAt) < UNKNOWN_KEY_PAUSE_MS
       ) {
         throw error;
@@ -183,13 +184,9 @@ const FAULTS: Readonly<Record<string, string>> = {
 };
 
 function faultOf(error: unknown): string {
-  const code = codeOf(error);
+  const code = errorCode(error);
   if (code === 'ERR_JWT_CLAIM_VALIDATION_FAILED' && isNativeError(error) && 'claim' in error) {
     return error.claim === 'nbf' ? 'is not valid yet' : `has no right claim ${String(error.claim)}`;
   }
   return FAULTS[code] ?? 'is no signed JWT';
-}
-
-function codeOf(error: unknown): string {
-  return isNativeError(error) && 'code' in error ? String(error.code) : '';
 }
