@@ -27,8 +27,8 @@ export class ChainWriter {
   readonly #options: ChainOptions;
   #lock: Lock;
   #file: SegmentFile | undefined;
-  /** The file that could not be written to, until there is a new one. */
-  #broken: SegmentFile | undefined;
+  /** The file that is no longer written to, until there is a new one. */
+  #detached: SegmentFile | undefined;
   /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
   #opened = Date.now();
@@ -84,7 +84,7 @@ export class ChainWriter {
     const { bytes, previous } = this.#sealed(batch);
     file.append(bytes, sync, (error) => {
       if (error !== null) {
-        this.#break(file);
+        this.#detach(file);
         done(error);
         return;
       }
@@ -124,10 +124,10 @@ export class ChainWriter {
   async nextSegment(first: number): Promise<void> {
     const file = this.#file;
     if (file === undefined) return;
-    this.#break(file);
+    this.#detach(file);
     await file.sync();
     await this.#begin(first);
-    this.#broken = undefined;
+    this.#detached = undefined;
     await file.close();
   }
 
@@ -141,7 +141,7 @@ export class ChainWriter {
   /** Stops writing to the file, which somebody else changed, and leaves it as it is. */
   abandon(): void {
     this.#file?.leaveAsItIs();
-    if (this.#file !== undefined) this.#break(this.#file);
+    if (this.#file !== undefined) this.#detach(this.#file);
   }
 
   /**
@@ -150,15 +150,15 @@ export class ChainWriter {
    */
   async reopen(first: number): Promise<void> {
     const { folder } = this.#options;
-    const broken = this.#broken;
+    const detached = this.#detached;
     await makeFolder(folder);
-    if (broken !== undefined) await this.#takeBack(broken);
+    if (detached !== undefined) await this.#takeBack(detached);
     // If the folder was removed, its lock was removed with it.
     this.#lock.release();
     this.#lock = lockFolder(folder);
     await this.#begin(first);
-    this.#broken = undefined;
-    await broken?.close();
+    this.#detached = undefined;
+    await detached?.close();
   }
 
   /** Makes the file durable, if the disk allows, and releases the folder. Nothing can be written afterwards. */
@@ -173,18 +173,18 @@ export class ChainWriter {
     }
   }
 
-  /** Removes a broken segment without records: the next one has the same name. Of another, removes the partial batch. */
-  async #takeBack(broken: SegmentFile): Promise<void> {
+  /** Removes a partial batch; a segment without records goes as a whole, since the next one has the same name. */
+  async #takeBack(detached: SegmentFile): Promise<void> {
     const begun = this.#begun;
-    if (begun?.file !== broken || begun.size !== broken.size) return broken.takeBack();
-    await broken.takeBackWhole();
+    if (begun?.file !== detached || begun.size !== detached.size) return detached.takeBack();
+    await detached.takeBackWhole();
     this.#begun = undefined;
     this.#previous = begun.previous;
   }
 
-  #break(file: SegmentFile): void {
+  #detach(file: SegmentFile): void {
     this.#file = undefined;
-    this.#broken = file;
+    this.#detached = file;
   }
 
   /** Continues a file. The first line that a process appends is an opening seal: see `Seal`. */
@@ -198,7 +198,7 @@ export class ChainWriter {
       this.#file = file;
     } catch {
       // Nothing can be written now; `reopen` begins the next segment when it can.
-      this.#broken = file;
+      this.#detached = file;
     }
   }
 

@@ -60,8 +60,8 @@ class FileAudit implements Audit {
   readonly #text: RecordText;
   #pseudonyms: Pseudonyms | undefined;
   /**
-   * Resolves when the findings of the recovery are written, or cannot be. If the process were killed before that, what
-   * it set aside would be named under no seal.
+   * Resolves when the findings of the recovery are written, or cannot be. If the process were killed before that, no
+   * record under a seal would name the lines that it set aside.
    */
   readonly recoveryRecorded: Promise<unknown>;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));

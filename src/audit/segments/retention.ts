@@ -101,7 +101,7 @@ export class Retention {
   }
 }
 
-/** The folder of a replica and what made it. */
+/** The log of a replica, with the keys to check it. */
 type Archive = Pick<RetentionOptions, 'folder' | 'replica' | 'keys'>;
 
 /**
