@@ -4,10 +4,10 @@ import { partOf } from './store.ts';
 /** More than this part of the bucket has to be elsewhere before it is asked for ahead of time. */
 const WORTH_ASKING = 1 / 8;
 
-/** What adding up fractions may lose. */
+/** Rounding error of added fractions. */
 const ROUNDING = 1e-9;
 
-/** The part of a token bucket that this process decides on, and what it knows of the whole. */
+/** This process's share of a token bucket, and the whole bucket as far as known. */
 export class Bucket {
   #settings: RateSettings;
   #share: number;
@@ -15,9 +15,9 @@ export class Bucket {
   /** Tokens in the whole bucket, as far as known. */
   #pool: number;
   #at: number;
-  /** Tokens that there would be if this process were the only one: whatever a store says, it admits no more. */
+  /** Tokens if this process were the only one: an upper bound, whatever a store says. */
   #own: number;
-  /** Nobody tells what the others take, so the whole is judged by the part. */
+  /** The usage of other processes is unknown, so the whole is estimated from the share. */
   #alone = true;
 
   constructor(settings: RateSettings, share: number, now: number) {
@@ -33,7 +33,7 @@ export class Bucket {
     return Math.max(1, this.#settings.burst * this.#share);
   }
 
-  /** Lets in what has come since the last time. */
+  /** Adds the tokens of the time since the last call. */
   refill(now: number): void {
     const { perSecond, burst } = this.#settings;
     const came = ((now - this.#at) / 1000) * perSecond;
@@ -59,12 +59,12 @@ export class Bucket {
     return this.#pool;
   }
 
-  /** What is missing in the part of this process. */
+  /** Tokens missing in the share of this process. */
   get missing(): number {
     return Math.max(0, this.#capacity - this.#tokens);
   }
 
-  /** Whether the others' part has what this one's needs. */
+  /** True if other shares have the token that this one lacks. */
   get elsewhere(): boolean {
     return !this.open && !this.#alone && this.#pool >= 1 + this.#settings.burst * WORTH_ASKING;
   }
@@ -83,7 +83,7 @@ export class Bucket {
     return Math.max(0, 1 - this.#pool) / perSecond;
   }
 
-  /** The state of the whole is known; `pending` requests are not part of it yet. */
+  /** Takes over the state of the whole bucket, which does not include `pending` requests. */
   accept(tokens: number, share: number, pending: number, now: number): void {
     this.refill(now);
     this.#alone = false;
@@ -92,7 +92,7 @@ export class Bucket {
     this.#tokens = partOf(tokens, share) - pending;
   }
 
-  /** Nothing is known of the others any more. */
+  /** The usage of other processes is no longer known. */
   goAlone(share: number, now: number): void {
     this.refill(now);
     this.#alone = true;
@@ -100,7 +100,7 @@ export class Bucket {
     this.refill(now);
   }
 
-  /** New settings; what was taken stays taken. */
+  /** Changes the settings; tokens taken stay taken. */
   change(settings: RateSettings, now: number): void {
     this.refill(now);
     this.#settings = settings;

@@ -1,10 +1,10 @@
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { Allowance, type Clocks, type Party, type Shortage } from './allowance.ts';
+import { BEAT_MS, LimitSync } from './limit-sync.ts';
+import { type Clocks, type LimitScope, LocalLimit, type Shortage } from './local-limit.ts';
 import { fieldsOf, type Limited, Permit } from './permit.ts';
 import { RateLimited } from './rate-limited.ts';
 import type { LimitSettings } from './settings.ts';
-import { BEAT_MS, Settling } from './settling.ts';
 import type { LimitStore } from './store.ts';
 
 /** The limits that are configured, by id of the client and name of the deployment. */
@@ -13,60 +13,59 @@ export interface LimitsOptions {
   readonly deployments: ReadonlyMap<string, LimitSettings>;
 }
 
-export interface LimitsExternals {
+export interface LimitsDeps {
   readonly clocks: Clocks;
   readonly metrics: Metrics;
-  /** Opens what processes share, once there are limits; undefined: this process is the only one. */
+  /** Opens the shared store, once there are limits; undefined: this process is the only one. */
   readonly openStore: (() => LimitStore) | undefined;
 }
 
-/** Who may send how much. Knows only clients and deployments of the configuration, so its size has an end. */
+/** The limits of clients and deployments. Only those of the configuration have one, so memory is bounded. */
 export class Limits {
-  readonly #externals: LimitsExternals;
+  readonly #deps: LimitsDeps;
   #clients: ReadonlyMap<string, Limited> = new Map();
   #deployments: ReadonlyMap<string, Limited> = new Map();
   #store: LimitStore | undefined;
   #beat: NodeJS.Timeout | undefined;
 
-  constructor(options: LimitsOptions, externals: LimitsExternals) {
-    this.#externals = externals;
+  constructor(options: LimitsOptions, deps: LimitsDeps) {
+    this.#deps = deps;
     runAtOnce(this.prepare(options))();
   }
 
   /**
-   * Builds new limits. What the steps come to puts them in force at once, for the requests that come from then on; what
-   * was used of those that stay is not forgotten.
+   * Builds new limits. The result puts them in force in one go. The usage of limits that stay still counts.
    */
   *prepare(options: LimitsOptions): Steps<() => void> {
     const clients = yield* this.#build('client', options.clients, this.#clients);
     const deployments = yield* this.#build('deployment', options.deployments, this.#deployments);
     return () => {
-      for (const { limited, settings } of [...clients, ...deployments]) limited.allowance.change(settings);
+      for (const { limited, settings } of [...clients, ...deployments]) limited.local.change(settings);
       const before = this.#all;
       this.#clients = byName(clients);
       this.#deployments = byName(deployments);
       const after = new Set(this.#all);
-      for (const limited of before) if (!after.has(limited)) limited.settling?.stop();
+      for (const limited of before) if (!after.has(limited)) limited.sync?.stop();
     };
   }
 
   /**
-   * Hears how the limits stand, for the start and after new ones were put in force. Waits for each for 100 ms at most,
-   * and never rejects.
+   * Takes over the usage of other processes, at the start and after a change. Waits for `redis.timeout` at most, and
+   * never rejects.
    */
   async restore(): Promise<void> {
     const pause = slices();
     const heard: (Promise<unknown> | undefined)[] = [];
-    for (const { settling } of this.#all) {
-      heard.push(settling?.settle());
+    for (const { sync } of this.#all) {
+      heard.push(sync?.settle());
       await pause();
     }
     await Promise.all(heard);
   }
 
   /**
-   * Takes what one request of the client to the deployment uses, all of it or nothing; at once. The caller
-   * releases the permit when the request has ended. undefined: nothing limits it.
+   * Admits one request of the client to the deployment, or refuses it, at once. The caller releases the permit when the
+   * request has ended. undefined: no limit applies.
    * @throws RateLimited
    */
   take(client: string, deployment: string): Permit | undefined {
@@ -78,10 +77,10 @@ export class Limits {
     return this.#takeAll(client, ofDeployment === undefined ? [ofClient] : [ofClient, ofDeployment]);
   }
 
-  /** Settles what is left to settle and closes the store. */
+  /** Reports the last usage and closes the store. */
   async close(): Promise<void> {
     clearInterval(this.#beat);
-    await Promise.all(this.#all.map(({ settling }) => settling?.leave()));
+    await Promise.all(this.#all.map(({ sync }) => sync?.leave()));
     await this.#store?.close();
   }
 
@@ -90,49 +89,49 @@ export class Limits {
   }
 
   #takeAll(client: string, parts: readonly Limited[]): Permit {
-    for (const { allowance, settling } of parts) {
-      const shortage = allowance.shortage();
+    for (const { local, sync } of parts) {
+      const shortage = local.shortage();
       if (shortage === undefined) continue;
-      settling?.touch();
-      this.#externals.metrics.rateLimited.inc({ client });
-      throw new RateLimited(sentence(allowance.party, shortage), shortage.seconds, fieldsOf(parts));
+      sync?.touch();
+      this.#deps.metrics.rateLimited.inc({ client });
+      throw new RateLimited(sentence(local.scope, shortage), shortage.seconds, fieldsOf(parts));
     }
-    for (const { allowance, settling } of parts) {
-      allowance.take();
-      settling?.touch();
+    for (const { local, sync } of parts) {
+      local.take();
+      sync?.touch();
     }
     return new Permit(parts);
   }
 
   *#build(
-    party: Party,
+    scope: LimitScope,
     all: ReadonlyMap<string, LimitSettings>,
     known: ReadonlyMap<string, Limited>,
   ): Steps<Prepared[]> {
     const built: Prepared[] = [];
     for (const [name, settings] of all) {
-      built.push({ name, settings, limited: known.get(name) ?? this.#limited(party, name, settings) });
+      built.push({ name, settings, limited: known.get(name) ?? this.#limited(scope, name, settings) });
       yield;
     }
     return built;
   }
 
-  #limited(party: Party, name: string, settings: LimitSettings): Limited {
-    const { clocks, metrics, openStore } = this.#externals;
-    const allowance = new Allowance(party, settings, clocks);
-    if (openStore === undefined) return { allowance, settling: undefined };
+  #limited(scope: LimitScope, name: string, settings: LimitSettings): Limited {
+    const { clocks, metrics, openStore } = this.#deps;
+    const local = new LocalLimit(scope, settings, clocks);
+    if (openStore === undefined) return { local, sync: undefined };
     this.#store ??= openStore();
     this.#beat ??= setInterval(() => {
-      for (const { settling } of this.#all) settling?.beat();
+      for (const { sync } of this.#all) sync?.beat();
     }, BEAT_MS).unref();
-    const settling = new Settling({
-      name: `${party}:${name}`,
-      allowance,
+    const sync = new LimitSync({
+      name: `${scope}:${name}`,
+      local,
       store: this.#store,
       clock: clocks,
       onError: () => metrics.storeErrors.inc({ operation: 'limits' }),
     });
-    return { allowance, settling };
+    return { local, sync };
   }
 }
 
@@ -147,10 +146,10 @@ function byName(prepared: readonly Prepared[]): ReadonlyMap<string, Limited> {
   return new Map(prepared.map(({ name, limited }) => [name, limited]));
 }
 
-const WHO: Readonly<Record<Party, string>> = { client: 'This client', deployment: 'This deployment' };
+const WHO: Readonly<Record<LimitScope, string>> = { client: 'This client', deployment: 'This deployment' };
 
-function sentence(party: Party, { limit }: Shortage): string {
-  const who = WHO[party];
+function sentence(scope: LimitScope, { limit }: Shortage): string {
+  const who = WHO[scope];
   switch (limit) {
     case 'rate':
       return `${who} has used up its rate (limits.rate).`;

@@ -1,13 +1,13 @@
-import type { Allowance } from './allowance.ts';
-import type { Settling } from './settling.ts';
+import type { LimitSync } from './limit-sync.ts';
+import type { LocalLimit } from './local-limit.ts';
 
-/** An allowance, and what settles it with other processes; undefined: there are none. */
+/** A limit with its synchronisation; undefined: there is one process only. */
 export interface Limited {
-  readonly allowance: Allowance;
-  readonly settling: Settling | undefined;
+  readonly local: LocalLimit;
+  readonly sync: LimitSync | undefined;
 }
 
-/** A request that limits let pass. */
+/** The place of one admitted request in its limits. */
 export class Permit {
   readonly #parts: readonly Limited[];
   #held = true;
@@ -16,7 +16,7 @@ export class Permit {
     this.#parts = parts;
   }
 
-  /** RateLimit and RateLimit-Policy as they are now, flat. */
+  /** The current RateLimit and RateLimit-Policy, as a flat list. */
   get fields(): readonly string[] {
     return fieldsOf(this.#parts);
   }
@@ -25,16 +25,16 @@ export class Permit {
   release(): void {
     if (!this.#held) return;
     this.#held = false;
-    for (const { allowance, settling } of this.#parts) {
-      allowance.release();
-      settling?.touch();
+    for (const { local, sync } of this.#parts) {
+      local.release();
+      sync?.touch();
     }
   }
 }
 
-/** The fields of draft-ietf-httpapi-ratelimit-headers: what is allowed, and what is left of it. */
+/** The header fields of draft-ietf-httpapi-ratelimit-headers. */
 export function fieldsOf(parts: readonly Limited[]): string[] {
-  const policies = parts.map(({ allowance }) => allowance.policy);
-  const states = parts.map(({ allowance }) => allowance.state);
+  const policies = parts.map(({ local }) => local.policy);
+  const states = parts.map(({ local }) => local.state);
   return ['ratelimit-policy', policies.join(', '), 'ratelimit', states.join(', ')];
 }

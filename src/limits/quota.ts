@@ -2,7 +2,7 @@ import { partOf } from './store.ts';
 
 const DAY_MS = 86_400_000;
 
-/** The part of a day's requests that this process decides on. Days are those of UTC. */
+/** This process's share of a daily limit. Days are those of UTC. */
 export class Quota {
   #limit: number;
   #share: number;
@@ -11,7 +11,7 @@ export class Quota {
   #used = 0;
   /** Requests of today in this process. */
   #own = 0;
-  /** What this process may still admit. */
+  /** Requests that this process may still admit. */
   #left: number;
 
   /** `epoch`: milliseconds since 1970, as everywhere here. */
@@ -22,7 +22,7 @@ export class Quota {
     this.#left = partOf(limit, share);
   }
 
-  /** Begins a new day when it is time. */
+  /** Starts a new day if `epoch` is in one. */
   roll(epoch: number): void {
     const today = dayOf(epoch);
     if (today === this.#today) return;
@@ -65,7 +65,7 @@ export class Quota {
     return Math.ceil((DAY_MS - (epoch % DAY_MS)) / 1000);
   }
 
-  /** What all have used is known; `pending` requests are not part of it yet. */
+  /** Takes over the usage of all processes, which does not include `pending` requests. */
   accept(used: number, share: number, pending: number): void {
     this.#share = share;
     this.#used = used + pending;
@@ -77,7 +77,7 @@ export class Quota {
     this.#left = partOf(this.#limit - this.#used, share);
   }
 
-  /** A new limit; what was used stays used. */
+  /** Changes the limit; the usage so far still counts. */
   change(limit: number): void {
     this.#limit = limit;
     this.#left = partOf(limit - this.#used, this.#share);

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { RedisClient } from '../redis/client.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { settleLimit } from './redis-script.ts';
-import type { LimitStore, Report, Standing } from './store.ts';
+import type { LimitState, LimitStore, Report } from './store.ts';
 
 /**
  * Opens the limits that processes share; Redis may be absent at the start and go away at any time. `onRejected`: Redis
@@ -39,7 +39,7 @@ class RedisLimitStore implements LimitStore {
     this.#onRejected = onRejected;
   }
 
-  async settle(name: string, report: Report): Promise<Standing> {
+  async settle(name: string, report: Report): Promise<LimitState> {
     const reply = await this.#client.call((commands) =>
       commands.settleLimit(
         `${this.#prefix}:${name}`,

@@ -7,7 +7,7 @@ export class Slots {
   /** Under way in this process. */
   #inFlight = 0;
   #othersInFlight = 0;
-  /** How many this process may have under way. */
+  /** Requests that this process may have under way. */
   #allowed: number;
 
   constructor(limit: number | undefined) {
@@ -40,7 +40,7 @@ export class Slots {
     return !this.open && this.free >= 1;
   }
 
-  /** What the others have under way is known, as it was when `reported` were under way here. */
+  /** Takes over the requests under way elsewhere, as of the report with `reported` requests here. */
   accept(othersInFlight: number, share: number, reported: number): void {
     this.#share = share;
     this.#othersInFlight = othersInFlight;
@@ -53,7 +53,7 @@ export class Slots {
     this.#allowed = Math.max(1, this.#limit * share);
   }
 
-  /** A new limit, or none; what is under way stays under way. */
+  /** Changes the limit; requests under way go on. */
   change(limit: number | undefined): void {
     this.#limit = limit ?? Number.POSITIVE_INFINITY;
     this.accept(this.#othersInFlight, this.#share, this.#inFlight);

@@ -1,10 +1,10 @@
-/** What a process has used of a limit, and what it needs to know. */
+/** The usage of one limit by one process. */
 export interface Report {
-  /** Requests that this process has admitted since it started, … */
+  /** Requests that this process has admitted since it started. */
   readonly total: number;
-  /** … how many of them were settled before, … */
+  /** Of `total`: those in earlier reports. */
   readonly settled: number;
-  /** … and how many of the rest are not charged to the bucket: it has filled up meanwhile. */
+  /** Of the rest: those that are not charged to the bucket, since it has filled up in the meantime. */
   readonly forgiven: number;
   /** Requests since the last report, refused ones included. */
   readonly wanted: number;
@@ -14,15 +14,16 @@ export interface Report {
   /** 0: no rate is set. */
   readonly perSecond: number;
   readonly burst: number;
-  /** For a store that lost what it had: tokens in the bucket, … */
+  /** Tokens in the bucket, for a store that lost its data. */
   readonly tokens: number;
-  /** … and requests of the day with this number since 1970, UTC. */
+  /** Requests of `day`, for a store that lost its data. */
   readonly used: number;
+  /** Days since 1970, UTC. */
   readonly day: number;
 }
 
-/** How a limit stands for all processes, this report included. */
-export interface Standing {
+/** One limit over all processes, the report included. */
+export interface LimitState {
   /** Tokens in the bucket; negative when several processes took the last one. */
   readonly tokens: number;
   /** Requests of this day, UTC. */
@@ -35,16 +36,16 @@ export interface Standing {
   readonly share: number;
 }
 
-/** Where processes settle what they use of one limit. */
+/** The usage of limits by all processes. */
 export interface LimitStore {
-  /** Rejects when the outcome is unknown; to report again what was reported already does no harm. */
-  settle(name: string, report: Report): Promise<Standing>;
+  /** Rejects when the outcome is unknown; the same requests can be reported again. */
+  settle(name: string, report: Report): Promise<LimitState>;
   close(): Promise<void>;
 }
 
 /**
- * What one process may use of what there is until it has asked again. The last one is for whoever comes
- * first: if two processes give it away, both pay for it later.
+ * The part of `available` that one process may use before its next report. Each process may use the last one: if two do,
+ * both wait longer afterwards.
  */
 export function partOf(available: number, share: number): number {
   return available >= 1 ? Math.max(1, available * share) : available * share;

@@ -34,10 +34,10 @@ test('all processes settle with one bucket, one day and one count of requests un
   await one.settle('client:a', report());
   await other.settle('client:a', report());
   await one.settle('client:a', report({ total: 30, wanted: 30, inFlight: 7 }));
-  const standing = await other.settle('client:a', report({ total: 10, wanted: 10, inFlight: 2 }));
-  expect(standing).toMatchObject({ used: 40, othersInFlight: 7, members: 2 });
-  expect(standing.tokens).toBeCloseTo(60, 1);
-  expect(standing.share).toBeCloseTo(11 / 42, 1);
+  const state = await other.settle('client:a', report({ total: 10, wanted: 10, inFlight: 2 }));
+  expect(state).toMatchObject({ used: 40, othersInFlight: 7, members: 2 });
+  expect(state.tokens).toBeCloseTo(60, 1);
+  expect(state.share).toBeCloseTo(11 / 42, 1);
   expect(await one.settle('client:b', report())).toMatchObject({
     used: 0,
     members: 1,
@@ -50,8 +50,8 @@ test('a report that comes twice is charged once', async () => {
   const store = openStore();
   await store.settle('client:a', report({ total: 5 }));
   await store.settle('client:a', report({ total: 5 }));
-  const standing = await store.settle('client:a', report({ total: 7 }));
-  expect([standing.used, Math.round(standing.tokens)]).toEqual([7, 93]);
+  const state = await store.settle('client:a', report({ total: 7 }));
+  expect([state.used, Math.round(state.tokens)]).toEqual([7, 93]);
 });
 
 test('a process that leaves, or says nothing for its lifetime, no longer counts', async () => {
@@ -98,9 +98,9 @@ describe('what a stranger writes', () => {
   ])('as %s does not count', async (_, fields) => {
     await set(...fields);
     const store = openStore();
-    const standing = await store.settle('client:a', report({ total: 5 }));
-    expect(standing).toMatchObject({ used: 5, members: 1, othersInFlight: 0, share: 1 });
-    expect(standing.tokens).toBeCloseTo(95, 0);
+    const state = await store.settle('client:a', report({ total: 5 }));
+    expect(state).toMatchObject({ used: 5, members: 1, othersInFlight: 0, share: 1 });
+    expect(state.tokens).toBeCloseTo(95, 0);
     const again = await store.settle('client:a', report({ total: 6 }));
     expect([again.used, Math.round(again.tokens)]).toEqual([6, 94]);
   });

@@ -1,6 +1,6 @@
 import { runAtOnce } from '../../src/base/steps.ts';
-import type { Clocks } from '../../src/limits/allowance.ts';
-import { Limits, type LimitsExternals } from '../../src/limits/limits.ts';
+import { Limits, type LimitsDeps } from '../../src/limits/limits.ts';
+import type { Clocks } from '../../src/limits/local-limit.ts';
 import type { Permit } from '../../src/limits/permit.ts';
 import { RateLimited } from '../../src/limits/rate-limited.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
@@ -44,7 +44,7 @@ export interface LimitedScene {
 export function limitsOf(
   clients: Settings,
   deployments: Settings = {},
-  openStore?: LimitsExternals['openStore'],
+  openStore?: LimitsDeps['openStore'],
 ): LimitedScene {
   const clocks = clocksAt();
   const metrics = new Metrics({ version: 'test', node: 'test' });

@@ -2,33 +2,32 @@ import { Bucket } from './bucket.ts';
 import { Quota } from './quota.ts';
 import type { LimitSettings } from './settings.ts';
 import { Slots } from './slots.ts';
-import type { Report, Standing } from './store.ts';
+import type { LimitState, Report } from './store.ts';
 
-/** What time it is: on a clock that never goes back, and in milliseconds since 1970. */
+/** `now`: milliseconds on a clock that never goes back. `epoch`: milliseconds since 1970. */
 export interface Clocks {
   now(): number;
   epoch(): number;
 }
 
-/** Why a request may not pass, and for how long: whole seconds, at least 1. */
+/** The limit that refuses a request, and for how long: whole seconds, at least 1. */
 export interface Shortage {
   readonly limit: 'rate' | 'concurrent' | 'daily';
   readonly seconds: number;
 }
 
-/** Whom an allowance is for. */
-export type Party = 'client' | 'deployment';
+export type LimitScope = 'client' | 'deployment';
 
-/** The longest between something used and its report, in milliseconds. */
+/** The longest delay of a report, in milliseconds. */
 const LONGEST_PAUSE_MS = 50;
 const SHORTEST_PAUSE_MS = 2;
 
 /**
- * What one client, or one deployment, may use in this process, and what it has used. Decides at once, by the
- * part that this process has; a store only moves the parts.
+ * The limits of one client or deployment in this process. A request is decided at once, by this process's share; the
+ * store only moves the shares.
  */
-export class Allowance {
-  readonly party: Party;
+export class LocalLimit {
+  readonly scope: LimitScope;
   readonly #clocks: Clocks;
   readonly #slots: Slots;
   #settings: LimitSettings;
@@ -43,18 +42,18 @@ export class Allowance {
   #alone = true;
   #lastUsed: number;
 
-  constructor(party: Party, settings: LimitSettings, clocks: Clocks) {
-    this.party = party;
+  constructor(scope: LimitScope, settings: LimitSettings, clocks: Clocks) {
+    this.scope = scope;
     this.#clocks = clocks;
     this.#settings = settings;
     this.#slots = new Slots(settings.concurrent);
     this.#bucket = settings.rate && new Bucket(settings.rate, 1, clocks.now());
     this.#quota = settings.daily === undefined ? undefined : new Quota(settings.daily, 1, clocks.epoch());
-    this.#policy = policyOf(party, settings);
+    this.#policy = policyOf(scope, settings);
     this.#lastUsed = clocks.now();
   }
 
-  /** Takes new settings over without forgetting what was used. */
+  /** Changes the settings; the usage so far still counts. */
   change(settings: LimitSettings): void {
     const now = this.#clocks.now();
     const { rate, daily } = settings;
@@ -70,10 +69,10 @@ export class Allowance {
     } else {
       this.#quota.change(daily);
     }
-    this.#policy = policyOf(this.party, settings);
+    this.#policy = policyOf(this.scope, settings);
   }
 
-  /** What keeps one more request from passing; undefined: nothing. Takes nothing yet. */
+  /** The limit that refuses one more request; undefined: none. `take` then counts the request. */
   shortage(): Shortage | undefined {
     this.#advance();
     this.#wanted += 1;
@@ -88,7 +87,7 @@ export class Allowance {
     return undefined;
   }
 
-  /** Takes what one request uses, after `shortage` found none. */
+  /** Counts one request, after `shortage` found no reason to refuse it. */
   take(): void {
     this.#total += 1;
     this.#slots.take();
@@ -107,30 +106,30 @@ export class Allowance {
     return this.#policy;
   }
 
-  /** The value of RateLimit, as of the last request: what all processes together have left. */
+  /** The value of RateLimit, as of the last request: the rest for all processes together. */
   get state(): string {
     const items: string[] = [];
     if (this.#bucket !== undefined) {
       const left = Math.max(0, Math.floor(this.#bucket.pool));
-      items.push(`"${this.party}-rate";r=${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`);
+      items.push(`"${this.scope}-rate";r=${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`);
     }
     if (this.#quota !== undefined) {
       const seconds = Quota.secondsLeft(this.#clocks.epoch());
-      items.push(`"${this.party}-daily";r=${this.#quota.remaining};t=${seconds}`);
+      items.push(`"${this.scope}-daily";r=${this.#quota.remaining};t=${seconds}`);
     }
     if (this.#settings.concurrent !== undefined) {
-      items.push(`"${this.party}-concurrent";r=${this.#slots.free}`);
+      items.push(`"${this.scope}-concurrent";r=${this.#slots.free}`);
     }
     return items.join(', ');
   }
 
-  /** Whether another process holds what is missing here, so that it is worth asking at once. */
+  /** True if the share here is used up but not those of other processes, so that a report at once helps. */
   get starved(): boolean {
     if (this.#alone) return false;
     return this.#slots.elsewhere || this.#quota?.elsewhere === true || this.#bucket?.elsewhere === true;
   }
 
-  /** How long a report may be behind what it reports, in milliseconds: a quarter of the bucket's at most. */
+  /** The delay of a report, in milliseconds: at most a quarter of the time in which the bucket fills. */
   get pauseMs(): number {
     const { rate } = this.#settings;
     const quarter = rate === undefined ? LONGEST_PAUSE_MS : (rate.burst / rate.perSecond) * 250;
@@ -163,9 +162,9 @@ export class Allowance {
     };
   }
 
-  /** How it stands for all, in answer to a report. */
-  accept(standing: Standing, report: Report): void {
-    const { tokens, used, othersInFlight, members, share } = standing;
+  /** Takes over the state of all processes, the reply to a report. */
+  accept(state: LimitState, report: Report): void {
+    const { tokens, used, othersInFlight, members, share } = state;
     this.#alone = false;
     this.#settled = report.total;
     this.#members = members;
@@ -176,7 +175,7 @@ export class Allowance {
     this.#slots.accept(othersInFlight, share, report.inFlight);
   }
 
-  /** No answer: goes on with an equal part, or with everything if it never heard of others. */
+  /** The store failed: goes on with an equal share, or with everything if no other process was known. */
   goAlone(): void {
     if (this.#alone) return;
     this.#alone = true;
@@ -194,14 +193,14 @@ export class Allowance {
   }
 }
 
-function policyOf(party: Party, { rate, concurrent, daily }: LimitSettings): string {
+function policyOf(scope: LimitScope, { rate, concurrent, daily }: LimitSettings): string {
   const items: string[] = [];
   if (rate !== undefined) {
-    items.push(`"${party}-rate";q=${rate.burst};w=${Math.max(1, Math.ceil(rate.burst / rate.perSecond))}`);
+    items.push(`"${scope}-rate";q=${rate.burst};w=${Math.max(1, Math.ceil(rate.burst / rate.perSecond))}`);
   }
-  if (daily !== undefined) items.push(`"${party}-daily";q=${daily};w=86400`);
+  if (daily !== undefined) items.push(`"${scope}-daily";q=${daily};w=86400`);
   if (concurrent !== undefined) {
-    items.push(`"${party}-concurrent";q=${concurrent};qu="concurrent-requests"`);
+    items.push(`"${scope}-concurrent";q=${concurrent};qu="concurrent-requests"`);
   }
   return items.join(', ');
 }

@@ -1,8 +1,8 @@
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
-import { Allowance } from '../../src/limits/allowance.ts';
-import { Settling } from '../../src/limits/settling.ts';
-import type { LimitStore, Report, Standing } from '../../src/limits/store.ts';
+import { LimitSync } from '../../src/limits/limit-sync.ts';
+import { LocalLimit } from '../../src/limits/local-limit.ts';
+import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';
 import { until } from '../support/until.ts';
 
@@ -17,13 +17,13 @@ afterEach(async () => {
 /** A store that answers when and what the test says. */
 function heldStore(): LimitStore & {
   readonly reports: Report[];
-  answer(standing: Partial<Standing>): void;
+  answer(state: Partial<LimitState>): void;
   fail(): void;
   /** Nothing is answered from here on. */
   end(): void;
 } {
   const reports: Report[] = [];
-  let waiting = Promise.withResolvers<Standing>();
+  let waiting = Promise.withResolvers<LimitState>();
   let ended = false;
   const next = (): typeof waiting => {
     const before = waiting;
@@ -36,8 +36,8 @@ function heldStore(): LimitStore & {
       reports.push(report);
       return ended ? Promise.reject(new Error('gone')) : waiting.promise;
     },
-    answer: (standing) =>
-      next().resolve({ tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1, ...standing }),
+    answer: (state) =>
+      next().resolve({ tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1, ...state }),
     fail: () => next().reject(new Error('gone')),
     end: () => {
       ended = true;
@@ -132,10 +132,10 @@ test('while a limit is not used, reports are rare, and hold until the next one',
     },
     close: async () => undefined,
   };
-  const allowance = new Allowance('client', limit({ daily: 9 }), clocks);
-  const settling = new Settling({ name: 'a', allowance, store, clock: clocks, onError: () => undefined });
+  const local = new LocalLimit('client', limit({ daily: 9 }), clocks);
+  const sync = new LimitSync({ name: 'a', local, store, clock: clocks, onError: () => undefined });
   for (let second = 0; second <= 41; second += 1) {
-    settling.beat();
+    sync.beat();
     await setImmediate();
     clocks.pass(1_000);
   }
