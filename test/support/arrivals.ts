@@ -17,7 +17,7 @@ export interface Arrivals {
 
 const TICK_MS = 5;
 /** A machine that is too slow for the rate is not to be taken for a gateway that fails. */
-const UNDER_WAY_AT_MOST = 100;
+const UNDER_WAY_AT_MOST = 30;
 
 /** Sends so many requests a second, whether the ones before have their answer or not. */
 export function startArrivals(perSecond: number, send: () => Promise<number>): Arrivals {
