@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
 import { type Audit, noAudit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
@@ -30,7 +31,7 @@ import { warnOfMissingAddresses } from './egress.ts';
 import { observe, readiness } from './health.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
-import { followListenTls } from './listen-tls.ts';
+import { watchListenTls } from './listen-tls.ts';
 import { needsRestart } from './restart-required.ts';
 import { openStore } from './store.ts';
 import { uncaughtErrors } from './uncaught.ts';
@@ -88,7 +89,7 @@ export class App {
   #live = false;
   /** Upstreams that were replaced, and have requests under way that no reload waits for. */
   readonly #retiring = new Set<Promise<void>>();
-  #stopFollowingTls: (() => void) | undefined;
+  #tlsWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
   readonly #hurry = new AbortController();
   /** An error that reached no caller: counted, and logged with its stack. Never throws. */
@@ -144,7 +145,7 @@ export class App {
     this.#audit.admin('start', { version, node, deployments: deployments.map(({ name }) => name) });
     this.#metrics.configLastReload.setToCurrentTime();
     this.#metrics.listenCertificateExpiry.set(listenTls?.expires ?? 0);
-    this.#stopFollowingTls = followListenTls(config.listen.tls, {
+    this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, {
       log,
       uid,
       renew: (tls) => this.#renewTls(tls),
@@ -274,7 +275,7 @@ export class App {
     if (this.#live) await this.#drainListener(delayMs, timeout);
     else await this.#listener.close(0);
     this.#live = false;
-    this.#stopFollowingTls?.();
+    await this.#tlsWatch?.close();
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
     await Promise.all([...upstreams, ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close()]);

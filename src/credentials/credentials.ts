@@ -1,6 +1,6 @@
+import { stateOf } from '../base/file-watch.ts';
 import { slices } from '../base/steps.ts';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
-import { filesOf, stateOf } from './file-state.ts';
 import {
   allOf,
   type CredentialSources,
@@ -11,7 +11,7 @@ import {
   readParts,
   sourcesOf,
 } from './parts.ts';
-import { type CredentialFinding, findingOf, type SourceReader } from './sources.ts';
+import { type CredentialFinding, filesOf, findingOf, type SourceReader } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
 
 /** How often files are read that change meanwhile. */

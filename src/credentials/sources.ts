@@ -116,3 +116,8 @@ function filled(value: string, place: string): Secret {
   }
   return new Secret(value);
 }
+
+/** The files among these sources, each once. */
+export function filesOf(sources: readonly Source[]): string[] {
+  return [...new Set(sources.flatMap((source) => ('file' in source ? source.file : [])))];
+}

@@ -1,16 +1,9 @@
-import { reportError } from '../base/report-error.ts';
+import { FileWatch } from '../base/file-watch.ts';
 import { CredentialError, type Credentials, readCredentials } from './credentials.ts';
-import { filesOf, stateOf } from './file-state.ts';
 import { type CredentialSources, sourcesOf } from './parts.ts';
 import type { SealedSection } from './sealed-file.ts';
-import { SourceReader, type Surroundings } from './sources.ts';
+import { filesOf, SourceReader, type Surroundings } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
-
-/** Between two looks at the files, in milliseconds. */
-const INTERVAL_MS = 1000;
-
-/** How long a changed file has to stay as it is before it is read, in milliseconds: it may be half-written. */
-const SETTLED_MS = 100;
 
 export interface WatchOptions {
   readonly credentials: Readonly<Record<string, CredentialSources>>;
@@ -32,84 +25,33 @@ export interface CredentialWatch {
   close(): Promise<void>;
 }
 
-/**
- * Notices when a file that holds credentials changes. It asks for the state of each file, since events miss
- * what matters: links that are exchanged on the way to a file, and what others write to a network mount.
- */
+/** Reads credentials again when one of their files changed. */
 export function watchCredentials(options: WatchOptions): CredentialWatch {
-  const watch = new Watch(options);
-  watch.plan(0);
+  const { credentials, sealed, surroundings, versions, onChange, onError, intervalMs } = options;
+  let known = versionsIn(options.known);
+  let lastError = '';
+  const watch = new FileWatch(
+    watchedFiles(options),
+    async () => {
+      try {
+        const reader = new SourceReader(surroundings, sealed);
+        const found = await readCredentials(credentials, reader, versions);
+        lastError = '';
+        const now = versionsIn(found.byName);
+        if (watch.closed || now === known) return true;
+        known = now;
+        onChange(found);
+        return true;
+      } catch (error) {
+        if (!(error instanceof CredentialError)) throw error;
+        if (!watch.closed && error.message !== lastError) onError(error);
+        lastError = error.message;
+        return false;
+      }
+    },
+    intervalMs,
+  );
   return watch;
-}
-
-class Watch implements CredentialWatch {
-  readonly #options: WatchOptions;
-  readonly #files: readonly string[];
-  /** The state of the files when they were last looked at, and when they were last read. */
-  #seen: string | undefined;
-  #read: string | undefined;
-  #known: string;
-  #complaint = '';
-  #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> = Promise.resolve();
-  #closed = false;
-
-  constructor(options: WatchOptions) {
-    this.#options = options;
-    this.#files = watchedFiles(options);
-    this.#known = versionsIn(options.known);
-  }
-
-  plan(ms: number): void {
-    if (this.#closed || this.#files.length === 0) return;
-    this.#timer = setTimeout(() => {
-      this.#looking = this.#look()
-        .catch((error) => {
-          reportError(error);
-          return this.#options.intervalMs ?? INTERVAL_MS;
-        })
-        .then((next) => this.plan(next));
-    }, ms);
-  }
-
-  close(): Promise<void> {
-    this.#closed = true;
-    clearTimeout(this.#timer);
-    return this.#looking;
-  }
-
-  /** Resolves to the milliseconds until the next look. */
-  async #look(): Promise<number> {
-    const { intervalMs = INTERVAL_MS } = this.#options;
-    const state = await stateOf(this.#files);
-    const settled = state === this.#seen;
-    this.#seen = state;
-    if (state === this.#read) return intervalMs;
-    if (!settled) return Math.min(SETTLED_MS, intervalMs);
-    // What changes while it is read has another state at the next look.
-    if (await this.#reread()) this.#read = state;
-    return intervalMs;
-  }
-
-  /** Whether everything could be read. */
-  async #reread(): Promise<boolean> {
-    const { credentials, sealed, surroundings, versions, onChange, onError } = this.#options;
-    try {
-      const reader = new SourceReader(surroundings, sealed);
-      const found = await readCredentials(credentials, reader, versions);
-      this.#complaint = '';
-      const now = versionsIn(found.byName);
-      if (this.#closed || now === this.#known) return true;
-      this.#known = now;
-      onChange(found);
-      return true;
-    } catch (error) {
-      if (!(error instanceof CredentialError)) throw error;
-      if (!this.#closed && error.message !== this.#complaint) onError(error);
-      this.#complaint = error.message;
-      return false;
-    }
-  }
 }
 
 function watchedFiles({ credentials, sealed }: WatchOptions): string[] {
