@@ -15,6 +15,13 @@ export function parseAddress(text: string): Address | undefined {
   return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
 }
 
+/** True if the host of a URL or of a Host field, without its port, is this machine: localhost or a loopback address. */
+export function isLoopbackHost(host: string): boolean {
+  if (host.toLowerCase() === 'localhost') return true;
+  const [, inBrackets] = /^\[(.*)\]$/.exec(host) ?? [];
+  return parseAddress(inBrackets ?? host)?.range() === 'loopback';
+}
+
 /** ipaddr.js takes ::10.0.0.1 for ::ffff:10.0.0.1, so it gets to see no IPv6 address with an IPv4 tail. */
 function parse(text: string): Address {
   const [tail, ...bytes] = /(?<=:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(text) ?? [];

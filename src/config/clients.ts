@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isLoopbackHost } from '../base/network.ts';
 import { ANONYMOUS } from '../policy/client.ts';
 import { allowSchema } from './allow.ts';
 import { limitsSchema } from './limits.ts';
@@ -131,12 +132,12 @@ export const jwtSchema = () =>
     { error: SECTION },
   );
 
-/** Who could change the keys on their way could make tokens. */
+/** Keys that others could change on the way would let them make tokens. */
 function isKeySetUrl(value: string): boolean {
   if (!URL.canParse(value)) return false;
   const { protocol, hostname, username, password } = new URL(value);
-  const local = /^(?:127(?:\.\d+){3}|localhost|\[::1\])$/.test(hostname);
-  return (protocol === 'https:' || (protocol === 'http:' && local)) && username === '' && password === '';
+  const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopbackHost(hostname));
+  return isSafe && username === '' && password === '';
 }
 
 function isNotEmpty(section: object): boolean {

@@ -1,4 +1,4 @@
-import { parseAddress } from '../base/network.ts';
+import { isLoopbackHost, parseAddress } from '../base/network.ts';
 import { auditFits } from './audit.ts';
 import { clientsFit } from './client-rules.ts';
 import { egressFits } from './egress.ts';
@@ -83,10 +83,9 @@ function dataAddressOf(tree: unknown): string {
   return textAt(tree, ['listen', 'address']) ?? '127.0.0.1';
 }
 
-/** Whether other machines reach the address. What is no address is a fault of its own. */
+/** True if other machines reach the address. A text that is no address is an issue of its own. */
 function isExposed(text: string): boolean {
-  const address = parseAddress(text);
-  return address !== undefined && address.range() !== 'loopback';
+  return parseAddress(text) !== undefined && !isLoopbackHost(text);
 }
 
 function* names(tree: unknown): Generator<Complaint> {

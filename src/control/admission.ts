@@ -1,17 +1,16 @@
 import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
+import { isLoopbackHost } from '../base/network.ts';
 import { Guard } from './guard.ts';
 import type { Pages } from './pages.ts';
 
 const COOKIE = 'digest-gateway-session';
-/** Names and addresses of this machine. Whoever else's name leads here was made to. */
-const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i;
 
-/** Who may read: with a token, whoever shows it or has a session; without one, whoever is on this machine. */
+/** Access to the control plane: with a token, by token or session; without one, from this machine only. */
 export interface Admission {
-  /** In front of what machines read. */
+  /** Guards resources for programs. */
   readonly reads: RequestHandler;
-  /** In front of the page: leads to the form. */
+  /** Guards the page: redirects to the login form. */
   readonly looks: RequestHandler;
   /** `/login` and `/logout`. */
   readonly router: Router;
@@ -22,10 +21,11 @@ export function admission(tokenSha256: string | undefined, pages: Pages): Admiss
   return tokenSha256 === undefined ? forThisMachine() : forHolders(new Guard(tokenSha256), pages);
 }
 
-/** A page elsewhere could otherwise have its own name resolve to loopback and read the answers. */
+/** Any other host name may be DNS rebinding: a page elsewhere could read the responses. */
 function forThisMachine(): Admission {
   const check: RequestHandler = (req, res, next) => {
-    if (LOOPBACK.test(req.headers.host ?? '')) next();
+    const host = (req.headers.host ?? '').replace(/:\d+$/, '');
+    if (isLoopbackHost(host)) next();
     else {
       const advice =
         'Without control.tokenSha256 the console answers to localhost and loopback addresses only.\n';

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { isIPv4 } from 'node:net';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { checkProof, parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import {
@@ -132,9 +131,4 @@ function newNonce(challenge: Challenge, credential: Credential): ProxyNonce {
 function basic({ username, password }: PasswordCredential): ProxyAnswer {
   const pair = Buffer.from(`${username}:${password.reveal()}`.normalize('NFC'));
   return { header: `Basic ${pair.toString('base64')}`, own: true, nonce: undefined };
-}
-
-/** Whether what is sent in the clear stays on this machine. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '[::1]' || (isIPv4(host) && host.startsWith('127.'));
 }

@@ -2,9 +2,10 @@ import { type RequestOptions, request as requestInClear } from 'node:http';
 import { request as requestOverTls } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
+import { isLoopbackHost } from '../base/network.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { leavingFrom } from './egress.ts';
-import { isLoopback, type ProxyAnswer, ProxyAuthentication } from './proxy-authentication.ts';
+import { type ProxyAnswer, ProxyAuthentication } from './proxy-authentication.ts';
 import {
   proxyAlwaysStale,
   proxyFault,
@@ -74,7 +75,7 @@ export class ProxyTunnel {
     this.#options = options;
     this.#externals = externals;
     this.#authority = authorityOf(options.origin);
-    this.#basicAllowed = allowBasic || protocol === 'https:' || isLoopback(hostname);
+    this.#basicAllowed = allowBasic || protocol === 'https:' || isLoopbackHost(hostname);
     this.#authentication = this.#authenticationWith(externals.credential());
   }
 

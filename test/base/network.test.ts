@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { Network, parseAddress } from '../../src/base/network.ts';
+import { isLoopbackHost, Network, parseAddress } from '../../src/base/network.ts';
 
 describe('an address', () => {
   test.each([
@@ -81,4 +81,23 @@ describe('a network', () => {
   ])('%j is none', (written, message) => {
     expect(() => Network.parse(written)).toThrow(new RangeError(message));
   });
+});
+
+test.each([
+  ['127.0.0.1', true],
+  ['127.9.9.9', true],
+  ['[::1]', true],
+  ['::1', true],
+  ['[::ffff:127.0.0.1]', true],
+  ['localhost', true],
+  ['LOCALHOST', true],
+  ['127.example.org', false],
+  ['127.0.0.1.example.org', false],
+  ['localhost.example.org', false],
+  ['10.0.0.1', false],
+  ['[2001:db8::1]', false],
+  ['proxy.internal', false],
+  ['', false],
+])('says whether the host %s is this machine: %s', (host, isLoopback) => {
+  expect(isLoopbackHost(host)).toBe(isLoopback);
 });
