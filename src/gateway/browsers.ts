@@ -3,7 +3,7 @@ import { isIPv6 } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
 import { splitAuthority, type Target } from './target.ts';
 
-/** A host as it is compared: in lower case, without port and trailing dot, IPv6 in its shortest form. */
+/** Normalizes a host for comparison: lower case, no port, no trailing dot, IPv6 in its shortest form. */
 export function canonicalHost(authority: string): string {
   const { host } = splitAuthority(authority.toLowerCase());
   const name = host.endsWith('.') ? host.slice(0, -1) : host;
@@ -12,9 +12,9 @@ export function canonicalHost(authority: string): string {
 }
 
 /**
- * Refuses a request that calls the gateway by a name that it does not have: a page can make its own name lead here (DNS
- * rebinding), and its browser then takes the responses for its own. A request in absolute form names the upstream, and
- * no browser sends that form to a server.
+ * Refuses a request whose Host header is not a name of the gateway. This prevents DNS rebinding: a page can
+ * point its own name at the gateway, and the browser then treats the responses as its own. A request in
+ * absolute form names the upstream; no browser sends that form to a server.
  * @throws GatewayError `host-unknown`
  */
 export function checkHost(hosts: ReadonlySet<string> | undefined, { authority, absolute }: Target): void {
@@ -26,9 +26,10 @@ export function checkHost(hosts: ReadonlySet<string> | undefined, { authority, a
 }
 
 /**
- * Refuses a request that a page of another site made its browser send. For clients that are known without anything
- * that the request says: such a page is on a machine whose address is known, too. Browsers leave out Sec-Fetch-Site
- * (Fetch Metadata) where plain HTTP leads to another machine; then Origin tells, if there is one.
+ * Refuses a request that a page of another site made a browser send. It applies to clients that are
+ * identified without a credential in the request, because such a page may run at a known address, too.
+ * Browsers omit Sec-Fetch-Site (Fetch Metadata) over plain HTTP to another machine; Origin is checked then,
+ * if it is present.
  * @throws GatewayError `cross-site`
  */
 export function checkSite(headers: IncomingHttpHeaders, { authority }: Target): void {
@@ -43,7 +44,7 @@ export function checkSite(headers: IncomingHttpHeaders, { authority }: Target): 
   );
 }
 
-/** Whether an Origin (RFC 6454 §7) is of another host; `null`, of a page without a site, is. */
+/** True if an Origin (RFC 6454 §7) is another host, or `null`, which an opaque origin sends. */
 function isForeign(origin: string, authority: string): boolean {
   const scheme = origin.indexOf('://');
   return scheme === -1 || canonicalHost(origin.slice(scheme + 3)) !== canonicalHost(authority);

@@ -10,15 +10,15 @@ import type { ClientExchange } from './client-exchange.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
-/** Bytes of a body that are kept while its record is being written; the rest waits at the upstream. */
+/** Body bytes that are buffered while the record is being written; then the upstream is paused. */
 const MOST_HELD = 64 * 1024;
 
-/** What every answer needs to know of the gateway it goes through. */
+/** The parts of the gateway that every response needs. */
 export interface DataPlane {
   readonly spent: SpentBuffers;
-  /** Whether answers have records. */
+  /** True if responses must have audit records. */
   readonly audited: boolean;
-  /** Whether every response is the last of its connection. */
+  /** True if every response is the last one of its connection. */
   isEnding(): boolean;
 }
 
@@ -28,17 +28,17 @@ interface Head {
   readonly headers: string[];
 }
 
-/** What came of an answer before its record was written. */
+/** The part of a response that has come from the upstream before its record was written. */
 interface Held extends Head {
   readonly chunks: Buffer[];
   size: number;
-  /** Undefined: the end has not come. */
+  /** Undefined until the response ends. */
   trailers: readonly string[] | undefined;
 }
 
 /**
- * Passes the upstream's answer to a client as it comes, and holds the upstream back when the client is slow. No byte
- * of it leaves before its record is in the audit log.
+ * Passes the upstream response to a client as it comes, and pauses the upstream when the client is slow. No
+ * byte is sent before the record of the response is in the audit log.
  */
 export class ClientAnswer implements AnswerSink, Waiter {
   readonly #record: RequestRecord;
@@ -50,17 +50,17 @@ export class ClientAnswer implements AnswerSink, Waiter {
   /** Interim responses that wait for the record. */
   #early: [number, readonly string[]][] | undefined;
   #held: Held | undefined;
-  /** Of a response of which no byte has left. */
+  /** The head of a response of which no byte has been sent. */
   #head: Head | undefined;
-  /** Why what was held back does not leave. */
+  /** The reason why the buffered response is not sent. */
   #failure: GatewayError | undefined;
   #dropped = false;
   #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
-  /** The request counts as one in flight. */
+  /** True if the request counts as one in flight. */
   inFlight = false;
-  /** What limits say of the request; undefined: nothing limits it. */
+  /** The permit of the limits; undefined if nothing limits the request. */
   permit: Permit | undefined;
 
   constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
@@ -80,9 +80,10 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   information(status: number, headers: readonly string[]): void {
-    // HTTP/1.0 knows no interim answers (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send any.
+    // HTTP/1.0 has no interim responses (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send
+    // any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
-    // It is a part of the answer, which has no record yet.
+    // An interim response is part of the response, which has no record yet.
     if (this.#plane.audited) {
       this.#early ??= [];
       this.#early.push([status, interimHeaders(headers)]);
@@ -135,14 +136,15 @@ export class ClientAnswer implements AnswerSink, Waiter {
     this.#exchange.cancellation.cancel(failure);
   }
 
-  /** Whether nothing waits for a record, and all that had one could leave. */
+  /** True if no part of the response waits for a record and nothing failed. */
   get isSettled(): boolean {
     return this.#held === undefined && this.#failure === undefined;
   }
 
   /**
-   * Resolves once the record of what came so far is written and what was held back has left.
-   * @throws GatewayError `audit-unavailable` without a record, another one when the answer could not leave
+   * Resolves when the record is written and the buffered part of the response has been sent.
+   * @throws GatewayError `audit-unavailable` if the record cannot be written, or the error that kept the
+   * response from being sent
    */
   async settled(): Promise<void> {
     if (this.#held !== undefined) {
@@ -153,7 +155,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** What is held back is not to be sent any more. */
+  /** Discards the buffered part of the response. */
   drop(): void {
     this.#dropped = true;
     this.#head = undefined;
@@ -170,9 +172,9 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 
   /**
-   * The head leaves with the first bytes of the body: until then a problem document can still take its place. If the
-   * length is unknown, as of server-sent events, the first bytes may be long in coming, so the head waits for them
-   * only until the end of this turn of the event loop.
+   * The head is sent with the first bytes of the body: until then a problem document can replace it. If the
+   * length is unknown, as with server-sent events, the first bytes may take long, so the head waits only
+   * until the end of this turn of the event loop.
    */
   #begin(head: Head): void {
     this.#head = head;
@@ -193,7 +195,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
     if (this.#head === undefined) return;
     const { status, phrase, headers } = this.#head;
     this.#head = undefined;
-    // A client that reads this sends its next request elsewhere.
+    // A client that sees "Connection: close" sends its next request on another connection.
     if (this.#plane.isEnding()) {
       this.#res.shouldKeepAlive = false;
       this.#exchange.refuseRest();
@@ -246,7 +248,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
   }
 }
 
-/** Codes of Node for a head that breaks the rules of HTTP; it comes from the upstream as it is. */
+/** Codes of Node for a malformed head; the upstream's head is passed on unchanged. */
 const MALFORMED: ReadonlySet<string> = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN']);
 
 function unpassable(error: unknown): unknown {
@@ -261,7 +263,10 @@ export function auditUnavailable(): GatewayError {
   );
 }
 
-/** Chunks are undone on the way; a body coded in any other way would reach the client without a word of it. */
+/**
+ * Node removes the chunked coding. The client would not be told of any other coding, and would misread the
+ * body.
+ */
 function checkCoding(headers: readonly string[]): void {
   if (fieldValues(headers, 'transfer-encoding').every((coding) => coding.toLowerCase() === 'chunked')) return;
   throw new GatewayError(

@@ -11,15 +11,15 @@ import { RequestBoundary } from './request-boundary.ts';
 import { requestIdOf } from './request-id.ts';
 
 const EMPTY = Buffer.alloc(0);
-/** Bytes of later requests that are taken from a connection while one is under way. */
+/** Bytes of later requests that are read from a connection during an exchange. */
 const MOST_HELD = 16 * 1024;
 const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
 
 /**
- * One connection of a client, which carries one exchange at a time. The parser gets no byte behind a request until
- * the response to that request has left, and never one behind the last request of the connection. So responses
- * cannot mix, later requests take no memory but that of their bytes, and nothing that follows a doubtful request is
- * ever read as another one.
+ * One connection of a client, which carries one exchange at a time. The parser gets no byte behind a
+ * request until the response has been sent, and none behind the last request of the connection. So
+ * responses cannot mix, later requests take no memory but that of their bytes, and bytes behind a malformed
+ * request are never parsed as another request.
  */
 export class ClientConnection {
   readonly #socket: Socket;
@@ -27,25 +27,25 @@ export class ClientConnection {
   readonly #parse: (chunk: Buffer) => void;
   readonly #boundary = new RequestBoundary();
   readonly #refuseRest = (): void => this.#close();
-  /** From the head of its request until the request is complete and the response has left. */
+  /** Set from the head of the request until the request is complete and the response has been sent. */
   #exchange: ClientExchange | undefined;
-  /** Bytes behind the request that is under way. */
+  /** Bytes behind the current request. */
   #held: Buffer = EMPTY;
-  /** No further request is read. */
+  /** True if no further request is read. */
   #closing = false;
-  /** Bytes came behind the last request. */
+  /** True if bytes came behind the last request. */
   #surplus = false;
-  /** The parser failed: nothing is read at all. */
+  /** True if the parser failed; then no byte is parsed. */
   #unreadable = false;
 
-  /** `parse` takes bytes to the HTTP parser of the connection. */
+  /** @param parse passes bytes to the HTTP parser of the connection */
   constructor(socket: Socket, parse: (chunk: Buffer) => void, gateway: Gateway) {
     this.#socket = socket;
     this.#parse = parse;
     this.#gateway = gateway;
   }
 
-  /** Bytes have come. Never throws. */
+  /** Handles bytes that have come from the client. Never throws. */
   receive(chunk: Buffer): void {
     try {
       if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
@@ -84,7 +84,10 @@ export class ClientConnection {
     void this.#gateway.handle(exchange);
   }
 
-  /** The parser cannot read what the client sends, or the head is late. `ended`: the client has ended its side. */
+  /**
+   * Refuses bytes that the parser cannot read, or a head that is late. `ended`: the client has ended its
+   * side.
+   */
   refuse(error: GatewayError, ended: boolean): void {
     const exchange = this.#exchange;
     this.#unreadable = true;
@@ -96,7 +99,7 @@ export class ClientConnection {
     }
   }
 
-  /** The client wants a tunnel. */
+  /** Refuses a CONNECT request. */
   refuseTunnel(error: GatewayError, { headers }: IncomingMessage): void {
     this.#refuseMessage(error, requestIdOf(headers['x-request-id']), 'CONNECT');
   }
@@ -112,7 +115,10 @@ export class ClientConnection {
     });
   }
 
-  /** Takes no further request, since the rules by which the connection was opened hold no more. */
+  /**
+   * Ends the connection after the current response, because the TLS settings that it was opened with are
+   * outdated.
+   */
   retire(): void {
     this.#close();
     const res = this.#exchange?.res;
@@ -124,7 +130,7 @@ export class ClientConnection {
     res.once('close', () => this.#socket.destroySoon());
   }
 
-  /** Refuses what is no request that the gateway handles. */
+  /** Refuses a message that never becomes an exchange. */
   #refuseMessage(error: GatewayError, requestId: string, method: string): void {
     if (this.#closing) return;
     this.#close();
@@ -146,8 +152,8 @@ export class ClientConnection {
     const socket = this.#socket;
     if (socket.isPaused()) socket.resume();
     const { destroySoon } = socket;
-    // Node calls this behind the last response. To close while bytes of the client are unread resets the connection,
-    // and the client can lose the response.
+    // Node calls this after the last response. Closing while bytes of the client are unread resets the
+    // connection, and the client can lose the response.
     socket.destroySoon = () => {
       if (!this.#surplus && this.#exchange?.req.complete !== false) destroySoon.call(socket);
       else lingerOn(socket.end());
@@ -179,11 +185,11 @@ export class ClientConnection {
       return;
     }
     this.#held = bytes;
-    // Read on for a while: that is how the gateway learns that the client has left.
+    // Reading goes on up to this size, because only a reading socket reports that the client has left.
     if (bytes.length >= MOST_HELD) this.#socket.pause();
   }
 
-  /** Ends the exchange when nothing of it is to come. */
+  /** Ends the exchange when its request and its response are both complete. */
   #settle(): void {
     if (this.#exchange?.res.closed !== true || !this.#exchange.req.complete) return;
     this.#exchange = undefined;
@@ -201,11 +207,11 @@ export class ClientConnection {
   }
 }
 
-/** Whether the client says that nothing follows, or what follows would be of another protocol. */
+/** True if the client announces no further request, or a change of protocol. */
 function isLast({ headers }: IncomingMessage, res: ServerResponse): boolean {
   const { connection, upgrade } = headers;
-  // Node's parser drops what comes in the same packet as a request with Upgrade, and reads on behind it.
+  // Node's parser drops bytes in the same packet as a request with Upgrade, and parses the bytes after it.
   if (!res.shouldKeepAlive || upgrade !== undefined) return true;
-  // Of fields that disagree, close counts (RFC 9112 §9.3).
+  // If the values of Connection disagree, close wins (RFC 9112 §9.3).
   return connection !== undefined && connection !== 'keep-alive' && CLOSE.test(connection);
 }

@@ -4,21 +4,21 @@ import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../upstream/body.ts';
 import { onStall } from './linger.ts';
 
-/** How long a client may leave a response unread where no deployment says it, in milliseconds. */
+/** Time that a client may leave a response unread if no deployment sets it, in milliseconds. */
 const IDLE_MS = 30_000;
 
 export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
 export interface ClientExchangeOptions {
-  /** How the request line ends, such as `HTTP/1.1`. */
+  /** The end of the request line, such as `HTTP/1.1`. */
   readonly protocol: string;
-  /** The client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
+  /** True if the client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
   readonly expectsContinue: boolean;
   /** Makes this the last request that is read from its connection. */
   readonly refuseRest: () => void;
 }
 
-/** One request of a client and the way to its response. It is the only one under way on its connection. */
+/** One request of a client and its response. A connection has at most one exchange at a time. */
 export class ClientExchange {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
@@ -26,7 +26,7 @@ export class ClientExchange {
   readonly expectsContinue: boolean;
   readonly refuseRest: () => void;
   readonly cancellation = new Cancellation();
-  /** How long the client may leave the response unread, in milliseconds. */
+  /** Time that the client may leave the response unread, in milliseconds. */
   idleMs = IDLE_MS;
   #stallLimited = false;
 
@@ -38,18 +38,18 @@ export class ClientExchange {
     this.refuseRest = options.refuseRest;
   }
 
-  /** Ends the connection if the client takes nothing of what waits to be sent for `idleMs`. */
+  /** Ends the connection if the client reads none of the pending bytes for `idleMs`. */
   limitStall(): void {
     if (this.#stallLimited) return;
     this.#stallLimited = true;
     const { res, cancellation, idleMs } = this;
     const { socket } = this.req;
-    // Not the timer of the socket, which starts anew with each byte that the client sends.
+    // The socket's own timer does not work here: each byte that the client sends restarts it.
     const stop = onStall(
       idleMs,
       () => socket.bytesWritten - socket.writableLength,
       () => {
-        // Nothing waits for the client: the upstream is slow.
+        // No byte is pending: the upstream is slow, not the client.
         if (socket.writableLength === 0) return;
         cancellation.cancel(clientTimeout(idleMs));
         socket.destroy();
@@ -59,8 +59,8 @@ export class ClientExchange {
   }
 
   /**
-   * Resolves when the last byte of the response has left, or the connection has ended. A response that is not
-   * complete is broken off: nothing will complete it.
+   * Resolves when the last byte of the response has been sent, or the connection has ended. Destroys an
+   * incomplete response, which nothing would complete.
    */
   async left(): Promise<void> {
     const { res } = this;
@@ -71,7 +71,7 @@ export class ClientExchange {
   }
 }
 
-/** A client's body, still unread; undefined: the request has none. */
+/** Returns the client's body, still unread; undefined if the request has none. */
 export function bodyOf(
   { req, res, expectsContinue }: ClientExchange,
   onBytes: (count: number) => void,

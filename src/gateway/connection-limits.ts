@@ -4,12 +4,12 @@ export type RefusalReason = 'total' | 'address';
 
 export interface ConnectionLimitOptions {
   readonly connectionsPerAddress: number;
-  /** Whether many clients may share the connections from an address, so that it is not limited. */
+  /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
   readonly isShared: (address: string) => boolean;
   readonly onRefused: (reason: RefusalReason) => void;
 }
 
-/** Keeps one address from taking every connection. */
+/** Limits the connections from one address, so that it cannot take all of them. */
 export class ConnectionLimits {
   readonly #options: ConnectionLimitOptions;
   readonly #open = new Map<string, number>();
@@ -18,7 +18,10 @@ export class ConnectionLimits {
     this.#options = options;
   }
 
-  /** Counts a new connection until it closes, or closes it at once: an answer would cost more than it says. */
+  /**
+   * Counts a connection until it closes. Above the limit it is destroyed without a response, which would
+   * cost too much.
+   */
   admit(socket: Socket): void {
     const { connectionsPerAddress, isShared, onRefused } = this.#options;
     const address = socket.remoteAddress ?? '';

@@ -4,28 +4,28 @@ import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { describeError } from '../base/report-error.ts';
 
-/** Between two lines about the same failure of the same deployment, in milliseconds. */
+/** Time between two log lines about the same error of the same deployment, in milliseconds. */
 const QUIET_MS = 10_000;
-/** Different failures that are remembered. */
+/** Distinct errors that are kept for the console. */
 const REMEMBERED = 50;
 
-/** All failures of one code at one deployment. */
+/** All errors of one code at one deployment. */
 export interface RecentFault {
-  /** Empty: it belongs to none. */
+  /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;
   readonly title: string;
   /** What happened and what to do. */
   readonly detail: string;
   readonly count: number;
-  /** Of the last one: when, on the clock, and which request. */
+  /** Time of the latest one, on the clock, in milliseconds. */
   readonly at: number;
   readonly requestId: string;
 }
 
 /**
- * Says which failures an operator can do something about, and to who debugs what clients did wrong. Each at
- * most once per interval: an upstream that is down must not fill the log. Remembers the last ones.
+ * Logs errors: upstream and gateway errors as warnings, client errors at level debug. A warning is logged
+ * at most once per interval, because an upstream that is down must not fill the log. Keeps the latest ones.
  */
 export class FaultLog {
   readonly #log: Log;
@@ -39,7 +39,7 @@ export class FaultLog {
     this.#clock = clock;
   }
 
-  /** The newest first. */
+  /** The recent errors, the newest first. */
   get recent(): readonly RecentFault[] {
     return [...this.#recent.values()].reverse();
   }
@@ -88,7 +88,7 @@ export class FaultLog {
   }
 }
 
-/** Code and message only: other properties of an error can hold parts of an answer. */
+/** Code and message only: other properties of an error can hold parts of a response. */
 function causeText(cause: unknown): string | undefined {
   if (!isNativeError(cause)) return undefined;
   const code = 'code' in cause && typeof cause.code === 'string' ? `${cause.code}: ` : '';

@@ -6,8 +6,9 @@ import { fieldValues } from './headers.ts';
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
 
 /**
- * Refuses what Node's parser lets through although two servers could read it in two ways: that is how
- * a second request is smuggled in behind the first. `protocol`: how the request line ends.
+ * Refuses requests that Node's parser accepts although two servers could read them differently, which makes
+ * request smuggling possible.
+ * @param protocol the end of the request line
  * @throws GatewayError `bad-request`
  */
 export function checkFraming(
@@ -20,14 +21,14 @@ export function checkFraming(
   }
   const coding = headers['transfer-encoding'];
   if (coding !== undefined && httpVersion === '1.0') {
-    // RFC 9112 §6.1: the framing is to be taken for faulty.
+    // RFC 9112 §6.1: such framing is faulty.
     throw new GatewayError('bad-request', 'An HTTP/1.0 request cannot have Transfer-Encoding.');
   }
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
     throw new GatewayError('bad-request', 'The only supported Transfer-Encoding is chunked.');
   }
   const [host, ...others] = fieldValues(rawHeaders, 'host');
-  // RFC 9112 §3.2 asks for 400 in all three cases.
+  // RFC 9112 §3.2 requires 400 in all three cases.
   if (host === undefined && httpVersion === '1.1') {
     throw new GatewayError('bad-request', 'The request has no Host header.');
   }
@@ -38,15 +39,15 @@ export function checkFraming(
 }
 
 /**
- * Refuses what no upstream is to get: servers answer TRACE with the request that they got, so with the Authorization
- * that the gateway added (RFC 9110 §9.3.8).
+ * Refuses methods that must not reach the upstream. Servers respond to TRACE with the request that they
+ * received, including the Authorization that the gateway added (RFC 9110 §9.3.8).
  * @throws GatewayError `method-unsupported`
  */
 export function checkMethod({ method, headers }: IncomingMessage): void {
   if (method === 'TRACE') {
     throw new GatewayError('method-unsupported', 'TRACE is not supported: it would show the credential.');
   }
-  // RFC 9110 §7.6.2: such a request is not for the upstream.
+  // RFC 9110 §7.6.2: Max-Forwards 0 addresses the gateway, not the upstream.
   if (method === 'OPTIONS' && headers['max-forwards'] === '0') {
     throw new GatewayError(
       'method-unsupported',

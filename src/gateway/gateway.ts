@@ -28,7 +28,7 @@ import { parseTarget } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
-  /** The host name that requests need to come here; undefined: their paths lead here. */
+  /** Host name that selects this deployment; undefined if the path selects it. */
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly upstream: Upstream;
@@ -39,9 +39,9 @@ export interface Deployment {
 export interface GatewayOptions {
   readonly identification: Identification;
   readonly routes: Routes<Deployment>;
-  /** Names that clients may call the gateway by, from `canonicalHost`; undefined: any. */
+  /** Host names of the gateway that clients may use, from `canonicalHost`; undefined: any. */
   readonly hosts: ReadonlySet<string> | undefined;
-  /** Whether each request gets a line in the log. */
+  /** True if each request is logged. */
   readonly logRequests: boolean;
 }
 
@@ -51,12 +51,12 @@ export interface GatewayExternals {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly spent: SpentBuffers;
-  /** Undefined: nothing is traced. */
+  /** Undefined if tracing is off. */
   readonly tracing: Tracing | undefined;
   readonly limits: Limits;
 }
 
-/** The data plane: takes a client's request through to its upstream and the answer back. */
+/** The data plane: passes a client request to its upstream and the response back. */
 export class Gateway {
   readonly #audit: Audit;
   readonly #clock: Clock;
@@ -83,28 +83,31 @@ export class Gateway {
     this.#plane = { spent, audited: audit.enabled, isEnding: () => this.#ending };
   }
 
-  /** New rules for the requests that come from now on. */
+  /** Replaces the options for later requests. */
   configure(options: GatewayOptions): void {
     this.#options = options;
   }
 
-  /** What went wrong lately, the newest first. */
+  /** Recent errors, the newest first. */
   get recentFaults(): readonly RecentFault[] {
     return this.#faults.recent;
   }
 
-  /** Every response from now on is the last of its connection. */
+  /** Makes every later response the last one of its connection. */
   endConnections(): void {
     this.#ending = true;
   }
 
-  /** Refuses the requests that come from now on. */
+  /** Refuses later requests. */
   refuseRequests(): void {
     this.#ending = true;
     this.#refusing = true;
   }
 
-  /** One request from its head until its response has left. Never rejects: an error that is left ends the connection. */
+  /**
+   * Handles one request until its response has been sent. Never rejects: an unexpected error ends the
+   * connection.
+   */
   async handle(exchange: ClientExchange): Promise<void> {
     try {
       await this.#handle(exchange);
@@ -146,7 +149,8 @@ export class Gateway {
       answer.drop();
       const failure = asGatewayError(thrown);
       const close = isLast(exchange, failure, this.#ending);
-      // At once: nothing behind it is read while its record is being written.
+      // The connection is closed for further requests before the record is written, so that none is read
+      // meanwhile.
       if (close) exchange.refuseRest();
       error = await this.#recordFailure(failure, record, answer);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
@@ -169,7 +173,7 @@ export class Gateway {
     }
   }
 
-  /** Why a whole response did not leave whole; undefined: it did. */
+  /** Returns the reason why a response was not sent completely; undefined if it was. */
   #unsent({ res, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
     if (res.writableFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
@@ -177,7 +181,10 @@ export class Gateway {
     return error;
   }
 
-  /** Refuses what is no request that can be handled. Records and counts it; resolves to the error to answer with. */
+  /**
+   * Records and counts a message that cannot be handled as a request. Resolves to the error for the
+   * response.
+   */
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
     const record = new RequestRecord(this.#audit, this.#clock, arrival);
     const told = this.#audit.refusing ? auditUnavailable() : refusal;
@@ -187,7 +194,7 @@ export class Gateway {
     return error;
   }
 
-  /** Sees to it that the failure has its record before it is answered; gives the one to answer with. */
+  /** Waits until the error has its audit record; resolves to the error for the response. */
   async #recordFailure(
     error: GatewayError,
     record: RequestRecord,
@@ -236,7 +243,7 @@ export class Gateway {
     }
   }
 
-  /** Counts, records, traces and logs how a request ended. */
+  /** Counts, records, traces and logs the outcome of a request. */
   #end(record: RequestRecord, target: string, end: RequestEnd): void {
     const { deployment, client, operation } = record;
     const { status, code, durationMs, bytes } = end;
@@ -250,15 +257,15 @@ export class Gateway {
 }
 
 /**
- * Whether nothing more may come on the connection. Where a request ends that could not be read, and whether a body
- * follows that was not asked for, is anybody's guess: what comes next could be the smuggled part of it.
+ * True if the connection must end. After a malformed request, or a body that was not asked for, the start
+ * of the next request is uncertain: the next bytes could be a smuggled request.
  */
 function isLast({ res, expectsContinue }: ClientExchange, { code }: GatewayError, ending: boolean): boolean {
   if (res.destroyed || res.headersSent) return false;
   return expectsContinue || ending || code === 'bad-request';
 }
 
-/** Tells the client, if there is still a way to: an answer that has begun can only be broken off. */
+/** Sends the error to the client if possible; a response that has begun can only be aborted. */
 function fail(
   { res }: ClientExchange,
   error: GatewayError,

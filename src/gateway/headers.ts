@@ -1,6 +1,6 @@
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
-/** Fields about one connection only (RFC 9110 §7.6.1), which end here in both directions. */
+/** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
 const HOP_BY_HOP = [
   'connection',
   'keep-alive',
@@ -13,7 +13,7 @@ const HOP_BY_HOP = [
   'upgrade',
 ];
 
-/** What a client says to the gateway, and what would tell the upstream who the client is. */
+/** Fields for the gateway itself, and fields that would identify the client to the upstream. */
 const NOT_OUTBOUND: ReadonlySet<string> = new Set([
   ...HOP_BY_HOP,
   'host',
@@ -55,7 +55,7 @@ const NOT_OUTBOUND: ReadonlySet<string> = new Set([
 
 const NOT_OUTBOUND_NOR_TRACE: ReadonlySet<string> = new Set([...NOT_OUTBOUND, ...TRACE_HEADERS]);
 
-/** What the upstream says to the gateway; X-Request-Id is the gateway's own. */
+/** Fields of the upstream for the gateway itself; X-Request-Id is set by the gateway. */
 const NOT_INBOUND: ReadonlySet<string> = new Set([
   ...HOP_BY_HOP,
   'www-authenticate',
@@ -71,8 +71,9 @@ const NOT_WITHOUT_CONTENT: ReadonlySet<string> = new Set([...NOT_INBOUND, 'conte
 const VIA = '1.1 digest-gateway';
 
 /**
- * The headers that go upstream: a client's, less those for the gateway alone, and Via. Flat lists:
- * name, value, name, value … `keepTrace`: what the client says of its trace goes, too.
+ * Returns the headers of the upstream request: the client's without those for the gateway, plus Via. Flat
+ * lists: name, value, name, value …
+ * @param keepTrace true to forward the client's trace headers
  */
 export function outboundHeaders(raw: readonly string[], httpVersion: string, keepTrace = false): string[] {
   const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
@@ -81,8 +82,9 @@ export function outboundHeaders(raw: readonly string[], httpVersion: string, kee
 }
 
 /**
- * The headers that go to the client: the upstream's, less those for the gateway alone, with Via and
- * X-Request-Id. `trailers`: the answer can carry trailers, so their announcement stays.
+ * Returns the headers of the client's response: the upstream's without those for the gateway, plus Via and
+ * X-Request-Id.
+ * @param trailers true if the response can carry trailers, so that Trailer is kept
  */
 export function inboundHeaders(
   raw: readonly string[],
@@ -96,12 +98,12 @@ export function inboundHeaders(
   return headers;
 }
 
-/** The headers of an interim answer (1xx) that go to the client. */
+/** Returns the headers of an interim response (1xx) for the client. */
 export function interimHeaders(raw: readonly string[]): string[] {
   return without(raw, NOT_WITHOUT_CONTENT);
 }
 
-/** The trailers that go to the client. */
+/** Returns the trailers for the client. */
 export function inboundTrailers(raw: readonly string[]): [string, string][] {
   const kept = without(raw, NOT_INBOUND);
   const pairs: [string, string][] = [];
@@ -111,7 +113,7 @@ export function inboundTrailers(raw: readonly string[]): [string, string][] {
   return pairs;
 }
 
-/** `folded`: also names with `_` for `-`. CGI and its kind make one name of both. */
+/** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */
 function without(raw: readonly string[], unwanted: ReadonlySet<string>, folded = false): string[] {
   const listed = connectionListed(raw);
   const kept: string[] = [];
@@ -129,7 +131,7 @@ function isUnwantedFolded(name: string, unwanted: ReadonlySet<string>): boolean 
   return name === 'content-length' || unwanted.has(name);
 }
 
-/** Names that the sender's Connection header declares hop-by-hop; undefined: none. */
+/** Names that the sender's Connection header declares hop-by-hop; undefined if there are none. */
 function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefined {
   let listed: Set<string> | undefined;
   for (const value of fieldValues(raw, 'connection')) {
@@ -137,7 +139,7 @@ function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefin
     if (text === 'keep-alive') continue;
     for (const name of text.split(',')) {
       const trimmed = name.trim();
-      // Content-Length is framing: who could list it away could make a body of unknown length.
+      // Content-Length is framing: removing it would leave a body of unknown length.
       if (trimmed === 'close' || trimmed === 'keep-alive' || trimmed === 'content-length') continue;
       listed ??= new Set();
       listed.add(trimmed);
@@ -146,7 +148,7 @@ function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefin
   return listed;
 }
 
-/** The values of a header, by its name in lower case; one for each line that has it. */
+/** Returns the values of a header, one for each line; `name` is in lower case. */
 export function fieldValues(raw: readonly string[], name: string): string[] {
   const found: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {

@@ -2,26 +2,29 @@ import type { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** How long a client may send nothing before it is given up, and the longest for all of it, in milliseconds. */
+/**
+ * Time without a byte after which the connection is closed, and the limit for the whole wait, in
+ * milliseconds.
+ */
 const IDLE_MS = 2_000;
 const TOTAL_MS = 30_000;
-/** A count is looked at so many times before it is taken to stand still. */
+/** Number of checks without a change before a count is considered stalled. */
 const PARTS = 4;
 
 /**
- * Reads on after a response that did not wait for the whole body, for as long as bytes come. Closing at once
- * would reset the connection, and a client that sends its whole body before it reads would lose the response.
+ * Reads and discards the rest of the body after an early response. Closing at once would reset the
+ * connection, and a client that sends its whole body before it reads would lose the response.
  */
 export function linger(req: IncomingMessage): void {
   if (req.complete || req.destroyed) return;
-  // The reader for the upstream still holds the stream, and would keep it from flowing.
+  // The upstream's reader still listens to the stream, and would keep it from flowing.
   req.removeAllListeners('readable');
   req.resume();
   const stop = closeWhenIdle(req.socket);
   req.once('close', stop);
 }
 
-/** The same for a connection that serves no further request and whose own side has been ended. */
+/** Does the same for a socket that serves no further request and whose own side has ended. */
 export function lingerOn(socket: Duplex): void {
   // Without a listener, a reset by the client would be an uncaught error.
   socket.on('error', () => socket.destroy());
@@ -30,7 +33,10 @@ export function lingerOn(socket: Duplex): void {
   socket.once('close', stop);
 }
 
-/** Destroys the socket once nothing has come for a while, or at the end of its time. Returns what ends the watch. */
+/**
+ * Destroys the socket when no byte comes for `IDLE_MS`, or after `TOTAL_MS`. Returns a function that stops
+ * the watch.
+ */
 function closeWhenIdle(socket: Duplex): () => void {
   const close = (): void => void socket.destroy();
   const stop = onStall(IDLE_MS, () => bytesRead(socket), close);
@@ -46,8 +52,8 @@ function bytesRead(socket: Duplex): number {
 }
 
 /**
- * Calls back when a count has stood still for `idleMs`, in milliseconds, and again each time that it has; up to a
- * quarter later. Returns what ends the watch.
+ * Calls `stalled` when a count has not changed for `idleMs` milliseconds, up to a quarter late, and again
+ * after each such period. Returns a function that stops the watch.
  */
 export function onStall(idleMs: number, count: () => number, stalled: () => void): () => void {
   let seen = count();

@@ -17,26 +17,28 @@ import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
 
-/** How often Node looks for requests whose head is late, in milliseconds at most. */
+/** Longest interval of Node's check for late request heads, in milliseconds. */
 const LATE_CHECK_MS = 1_000;
 
 export interface ListenerOptions extends ConnectionLimitOptions {
-  /** undefined: plain HTTP. */
+  /** Undefined for plain HTTP. */
   readonly tls: ListenTls | undefined;
-  /** Most bytes of request line and headers together. */
+  /** Maximum size of request line and headers together, in bytes. */
   readonly headerSize: number;
-  /** From the connection's first moment, or the request's first byte, to the end of its head; in milliseconds. */
+  /**
+   * Time from the connection's start, or the request's first byte, to the end of the head, in milliseconds.
+   */
   readonly headersTimeout: number;
-  /** How long a connection may wait for its next request, in milliseconds. */
+  /** Time that a connection may wait for its next request, in milliseconds. */
   readonly keepAliveTimeout: number;
-  /** Most connections at a time. */
+  /** Maximum number of open connections. */
   readonly connections: number;
 }
 
 /** The data plane's HTTP/1.1 server. */
 export class Listener {
   readonly #server: Server;
-  /** The same server; undefined: without TLS. */
+  /** The same server; undefined without TLS. */
   readonly #tlsServer: TlsServer | undefined;
   readonly #headerSize: number;
   readonly #gateway: Gateway;
@@ -49,7 +51,7 @@ export class Listener {
     this.#tls = options.tls;
     const settings = serverOptions(options);
     if (options.tls !== undefined) {
-      // Unverified certificates get as far as the gateway, whose answer says what is wrong with them.
+      // Unverified certificates are accepted here, because the gateway's response explains the error.
       const clients = { requestCert: options.tls.clientCa !== undefined, rejectUnauthorized: false };
       const handshakeTimeout = options.headersTimeout;
       this.#tlsServer = createTlsServer({
@@ -67,13 +69,13 @@ export class Listener {
     this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
       this.#open(socket),
     );
-    // The size of the head bounds it already; some versions of Node drop what is above their own limit.
+    // The head's size limits it already; some versions of Node drop headers above their own maximum.
     this.#server.maxHeadersCount = 0;
     this.#server.on('request', (req, res) => this.#serve(req, res, false));
     this.#server.on('checkContinue', (req, res) => this.#serve(req, res, true));
-    // An expectation that nobody knows may be ignored (RFC 9110 §10.1.1).
+    // Unknown expectations may be ignored (RFC 9110 §10.1.1).
     this.#server.on('checkExpectation', (req, res) => this.#serve(req, res, false));
-    // Node's timer of the keep-alive time; without a listener it closes the connection at once.
+    // Emitted at the end of the keep-alive time; without a listener Node closes the connection at once.
     this.#server.on('timeout', (socket) => this.#connections.get(socket)?.expire());
     this.#server.on('connect', (req) =>
       orDestroy(req.socket, () => this.#connections.get(req.socket)?.refuseTunnel(connectUnsupported(), req)),
@@ -81,18 +83,18 @@ export class Listener {
     this.#server.on('clientError', (error, socket) => orDestroy(socket, () => this.#refuse(error, socket)));
   }
 
-  /** Resolves once the port is open; rejects when it cannot be. */
+  /** Resolves when the port is open; rejects if it cannot be opened. */
   async listen(address: string, port: number): Promise<AddressInfo> {
     this.#server.listen(port, address);
     await once(this.#server, 'listening');
-    // A connection that cannot be accepted must not end the process.
+    // An accept error must not end the process.
     this.#server.on('error', reportError);
     return this.#server.address() as AddressInfo;
   }
 
   /**
-   * Another certificate for the connections that come from now on; the others go on with theirs, unless an authority
-   * of clients counts no more or older protocols are refused: then they take no further request.
+   * Replaces the certificate for new connections. Open connections keep theirs, but serve no further
+   * request if the new settings trust fewer client authorities or refuse older protocol versions.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
@@ -103,18 +105,22 @@ export class Listener {
   }
 
   /**
-   * Takes no more connections, and one more request on each that is open. Resolves when all are closed, or broken off
-   * after `graceMs`. A connection without a request ends after keepAliveTimeout, as its client expects.
+   * Accepts no more connections, and one more request on each open one. Resolves when all are closed;
+   * destroys those that are left after `graceMs` milliseconds. A connection without a request ends after
+   * keepAliveTimeout, as its client expects.
    */
   async drain(graceMs: number): Promise<void> {
     this.#gateway.endConnections();
-    // Not http's own close(): it cuts connections off on which a request may be on its way.
+    // http's own close() would cut off connections on which a request may be on its way.
     await this.#closed(() => NetServer.prototype.close.call(this.#server), graceMs);
-    // Ends Node's own timer, too.
+    // Stops Node's own timer.
     this.#server.close();
   }
 
-  /** Takes no more requests; resolves when those under way are done, or broken off after `graceMs`. */
+  /**
+   * Refuses further requests; resolves when the current ones are done, or destroyed after `graceMs`
+   * milliseconds.
+   */
   async close(graceMs: number): Promise<void> {
     this.#gateway.refuseRequests();
     await this.#closed(() => this.#server.close(), graceMs);
@@ -129,7 +135,8 @@ export class Listener {
   }
 
   #open(socket: Socket): void {
-    // Node's own way of taking bytes to its parser; without it in between, the parser would read ahead.
+    // Node's own listener that feeds the parser. It is replaced, because the parser would otherwise read
+    // ahead.
     const [parse] = socket.listeners('data') as ((chunk: Buffer) => void)[];
     if (parse === undefined) {
       socket.destroy();
@@ -146,10 +153,10 @@ export class Listener {
     this.#connections.get(req.socket)?.begin(req, res, expectsContinue);
   }
 
-  /** Node calls this for a broken connection too. */
+  /** Node also calls this for a broken connection. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const connection = this.#connections.get(socket);
-    // Before the TLS handshake is done there is no way to answer.
+    // Before the end of the TLS handshake no response can be sent.
     if (connection === undefined || !socket.writable || isBroken(error)) socket.destroy();
     else connection.refuse(this.#unreadable(error), error.code === 'HPE_INVALID_EOF_STATE');
   }
@@ -169,12 +176,12 @@ export class Listener {
 function serverOptions({ headerSize, headersTimeout, keepAliveTimeout }: ListenerOptions): ServerOptions {
   return {
     insecureHTTPParser: false,
-    // Node would answer in its own words; the gateway checks it.
+    // Node would send a response of its own; checkFraming checks the header.
     requireHostHeader: false,
     maxHeaderSize: headerSize,
     headersTimeout,
     connectionsCheckingInterval: Math.min(headersTimeout, LATE_CHECK_MS),
-    // A deployment's timeouts.total covers the body too, however long it may take.
+    // A deployment's timeouts.total covers the body, too.
     requestTimeout: 0,
     keepAliveTimeout,
     noDelay: true,
@@ -185,7 +192,7 @@ function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureCo
   return { cert, key, minVersion, ...(clientCa !== undefined && { ca: clientCa }) };
 }
 
-/** An error of the gateway's own must not leave a connection open that nobody serves. */
+/** After an unexpected error the connection must not stay open, since nothing would serve it. */
 function orDestroy(socket: Duplex, step: () => void): void {
   try {
     step();
@@ -195,7 +202,7 @@ function orDestroy(socket: Duplex, step: () => void): void {
   }
 }
 
-/** Whether nothing can be said on the connection any more. */
+/** True if no response can be sent on the connection. */
 function isBroken({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code?.startsWith('ERR_SSL_') === true;
 }

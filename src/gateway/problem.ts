@@ -9,7 +9,10 @@ interface Problem {
   readonly body: string;
 }
 
-/** Answers with the gateway's own refusal: problem+json (RFC 9457) and Proxy-Status (RFC 9209); `fields` go along, flat. */
+/**
+ * Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `fields`, a flat
+ * list.
+ */
 export function sendProblem(
   res: ServerResponse,
   error: GatewayError,
@@ -18,12 +21,12 @@ export function sendProblem(
   fields: readonly string[] = [],
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
-  // Without a reason of its own it would take that of an upstream's head which could not be passed on.
+  // Without an explicit reason, Node would use one of an upstream head that could not be passed on.
   res.writeHead(status, reasonOf(status), [...headers, ...fields, ...(close ? ['connection', 'close'] : [])]);
   res.end(body);
 }
 
-/** The same for a connection on which no request could be read. Closes it. */
+/** Does the same on a connection on which no request could be read, and closes it. */
 export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
   let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\n`;

@@ -7,19 +7,19 @@ const END = Buffer.from('\r\n\r\n');
 const PROTOCOL_LENGTH = 'HTTP/1.1'.length;
 
 /**
- * Finds where a request ends in the bytes of a connection, so that a parser can be given one request at a time. It
- * does not parse: it names places where the request may end, and the parser says whether it did.
+ * Finds the end of a request in the bytes of a connection, so that a parser gets one request at a time. It
+ * does not parse: it finds possible ends, and the parser confirms them.
  */
 export class RequestBoundary {
-  /** Bytes of the body that are still to come; 0: it has no Content-Length. */
+  /** Body bytes that are still to come; 0 if there is no Content-Length. */
   #bodyBytes = 0;
-  /** The end of a request line of which the last byte has not come yet. */
+  /** The last bytes of an incomplete request line. */
   #line = '';
   #protocol: string | undefined;
-  /** The last bytes of the piece before this one: `END` can be cut in two. */
+  /** The last bytes of the previous chunk, because `END` can be split between two. */
   #tail: Buffer = EMPTY;
 
-  /** The last eight bytes of the request line, such as `HTTP/1.1`; undefined: they have not come yet. */
+  /** The last eight bytes of the request line, such as `HTTP/1.1`; undefined until they have come. */
   get protocol(): string | undefined {
     return this.#protocol;
   }
@@ -32,12 +32,15 @@ export class RequestBoundary {
     this.#tail = EMPTY;
   }
 
-  /** Takes note of how the body is framed, once the parser has the head. */
+  /** Stores the framing of the body. Called when the parser has the head. */
   expectBody(headers: IncomingHttpHeaders): void {
     if (headers['transfer-encoding'] === undefined) this.#bodyBytes = Number(headers['content-length'] ?? 0);
   }
 
-  /** Index behind the bytes, beginning at `from`, that can be parsed before it has to be known whether the request is complete. */
+  /**
+   * Returns the end index of the bytes from `from` that the parser may get before the request's end is
+   * checked.
+   */
   next(chunk: Buffer, from: number): number {
     if (this.#bodyBytes > 0) {
       const end = Math.min(chunk.length, from + this.#bodyBytes);
@@ -53,7 +56,7 @@ export class RequestBoundary {
     for (;;) {
       const end = chunk.indexOf(LF, start);
       const stop = end === -1 ? chunk.length : end;
-      // With room for the CR.
+      // One more byte for the CR.
       const line = this.#line + chunk.toString('latin1', Math.max(start, stop - PROTOCOL_LENGTH - 1), stop);
       if (end === -1) {
         this.#line = line.slice(-PROTOCOL_LENGTH - 1);

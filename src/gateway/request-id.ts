@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 
 const MAX_LENGTH = 128;
 
-/** The client's X-Request-Id if it is a plain token (RFC 9110 §5.6.2), else a new one. */
+/** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */
 export function requestIdOf(sent: string | string[] | undefined): string {
   return typeof sent === 'string' && sent.length <= MAX_LENGTH && /^[\w!#$%&'*+.^`|~-]+$/.test(sent)
     ? sent

@@ -3,18 +3,18 @@ import type { RequestRecord } from './request-record.ts';
 
 const LONGEST_PATH = 1024;
 
-/** How a request ended. */
+/** The outcome of a request. */
 export interface RequestEnd {
-  /** What the client saw. */
+  /** The status that the client received. */
   readonly status: number;
-  /** Of the gateway's own refusal; empty when the upstream answered. */
+  /** Code of the gateway's error; empty if the upstream responded. */
   readonly code: string;
   readonly durationMs: number;
-  /** Of the answer's body. */
+  /** Bytes of the response body. */
   readonly bytes: number;
 }
 
-/** A line for each request, for whoever asks for it (`log.requests`). The query stays out: it says who is asked about. */
+/** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
 export function logRequest(log: Log, record: RequestRecord, target: string, end: RequestEnd): void {
   const { requestId, client, deployment, operation, method } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
@@ -22,7 +22,7 @@ export function logRequest(log: Log, record: RequestRecord, target: string, end:
   log.info({ requestId, client, deployment, operation, method, path, ...end, durationMs }, 'request');
 }
 
-/** Without scheme, authority and query: an authority can hold a password. */
+/** Removes scheme, authority and query: an authority can hold a password. */
 function pathOf(target: string): string {
   const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?([^?]*)/i.exec(target) ?? [];
   return path.slice(0, LONGEST_PATH);

@@ -4,7 +4,7 @@ import type { GatewayError } from '../base/errors.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { CredentialUsed } from '../upstream/sink.ts';
 
-/** What is known of a request before it is parsed. */
+/** The data of a request that is known before it is parsed. */
 export interface Arrival {
   readonly requestId: string;
   readonly method: string;
@@ -17,7 +17,7 @@ export class RequestRecord {
   readonly #clock: Clock;
   readonly #arrival: Arrival;
   readonly #begun: number;
-  /** Undefined: nothing is traced. */
+  /** Undefined if tracing is off. */
   readonly trace: TracedWork | undefined;
   /** Empty until known, or if there is none. */
   client = '';
@@ -46,7 +46,7 @@ export class RequestRecord {
     this.trace = trace;
   }
 
-  /** When the request arrived, on the gateway's clock (milliseconds). */
+  /** Arrival time on the gateway's clock, in milliseconds. */
   get begun(): number {
     return this.#begun;
   }
@@ -59,7 +59,7 @@ export class RequestRecord {
     return this.#arrival.requestId;
   }
 
-  /** Whether the response has been given to the audit log. */
+  /** True if the response has been passed to the audit log. */
   get recorded(): boolean {
     return this.#recorded;
   }

@@ -2,13 +2,13 @@ import { GatewayError } from '../base/errors.ts';
 import { PrefixMap } from '../base/prefix-map.ts';
 import { splitAuthority, type Target } from './target.ts';
 
-/** What makes a request belong to a deployment: its host, its prefix, or its upstream's name. */
+/** The criteria that select a deployment: its host, its path prefix, or its upstream's name. */
 export interface RouteMatch {
-  /** Where the path begins; it ends where a segment does, so /api does not cover /apis. */
+  /** Start of the path. It matches whole segments only, so /api does not match /apis. */
   readonly pathPrefix?: string | undefined;
-  /** Of the gateway, for this deployment alone; in lower case, without port. */
+  /** A host name of the gateway for this deployment alone; in lower case, without port. */
   readonly host?: string | undefined;
-  /** Origin of the upstream, which a request in absolute form names. */
+  /** Base URL of the upstream; a request in absolute form selects by its host and port. */
   readonly baseUrl: string;
 }
 
@@ -17,10 +17,10 @@ export interface Route<Deployment> {
   readonly deployment: Deployment;
 }
 
-/** Which deployment a request belongs to: that of its host, else the one with the longest prefix. */
+/** Selects the deployment of a request: by host, else by the longest path prefix. */
 export class Routes<Deployment> {
   readonly #byHost = new Map<string, Deployment>();
-  /** By `host:port` of their upstream. */
+  /** By `host:port` of the upstream. */
   readonly #byUpstream: ReadonlyMap<string, Named<Deployment>>;
   readonly #byPrefix: PrefixMap<Deployment>;
 
@@ -46,7 +46,9 @@ export class Routes<Deployment> {
     );
   }
 
-  /** A client that uses the gateway as its proxy asks for the upstream by its name. */
+  /**
+   * Finds the deployment for a client that uses the gateway as a proxy and requests the upstream's own URL.
+   */
   #named(target: Target, host: string, port: string): Deployment | undefined {
     const named = this.#byUpstream.get(`${host}:${port || '443'}`);
     return named?.byPrefix.longest(target.path, endsSegment) ?? named?.only;
@@ -56,7 +58,7 @@ export class Routes<Deployment> {
 /** The deployments of one upstream. */
 interface Named<Deployment> {
   readonly byPrefix: PrefixMap<Deployment>;
-  /** undefined: there are several. */
+  /** Undefined if there are several. */
   readonly only: Deployment | undefined;
 }
 
@@ -77,7 +79,7 @@ function upstreamOf({ baseUrl }: RouteMatch): string {
   return `${hostname}:${port || '443'}`;
 }
 
-/** Whether a prefix of this length ends where a segment of the path does. */
+/** True if a prefix of this length ends at the end of a path segment. */
 function endsSegment(path: string, length: number): boolean {
   const next = path[length];
   return path[length - 1] === '/' || next === undefined || next === '/' || next === '?';

@@ -1,18 +1,18 @@
 import { GatewayError } from '../base/errors.ts';
 
-/** Where a request wants to go. */
+/** The parsed target of a request. */
 export interface Target {
-  /** Host, and port if given, in lower case; empty: the client named none. */
+  /** Host, and port if given, in lower case; empty if the client sent none. */
   readonly authority: string;
-  /** The request line named a scheme and a host, as to a forward proxy (RFC 9112 §3.2.2). */
+  /** True if the request line has a scheme and a host, as for a forward proxy (RFC 9112 §3.2.2). */
   readonly absolute: boolean;
   /** Path and query, byte for byte as the client sent them. */
   readonly path: string;
 }
 
 /**
- * Takes a request line's target apart without changing a byte of it. In absolute form its host wins
- * over the Host header (RFC 9112 §3.2.2).
+ * Parses a request target without changing a byte of its path. In absolute form its host overrides the Host
+ * header (RFC 9112 §3.2.2).
  * @throws GatewayError `bad-request`
  */
 export function parseTarget(target: string, hostHeader: string | undefined): Target {
@@ -47,7 +47,10 @@ function invalid(reason: string): GatewayError {
   return new GatewayError('bad-request', `The request target ${reason}.`);
 }
 
-/** Host and port of an authority; the port is empty when none is given. IPv6 hosts keep their brackets. */
+/**
+ * Splits an authority into host and port; the port is empty if none is given. IPv6 hosts keep their
+ * brackets.
+ */
 export function splitAuthority(authority: string): { host: string; port: string } {
   const colon = authority.lastIndexOf(':');
   if (colon === -1 || colon < authority.lastIndexOf(']')) return { host: authority, port: '' };
