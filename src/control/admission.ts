@@ -6,17 +6,19 @@ import type { Pages } from './pages.ts';
 
 const COOKIE = 'digest-gateway-session';
 
-/** Access to the control plane: with a token, by token or session; without one, from this machine only. */
+/**
+ * Access to the control plane: by token or session if a token is configured, else from loopback hosts only.
+ */
 export interface Admission {
-  /** Guards resources for programs. */
+  /** Guards resources for programs: refuses with 401 or 429. */
   readonly reads: RequestHandler;
-  /** Guards the page: redirects to the login form. */
+  /** Guards pages: redirects to the login form. */
   readonly looks: RequestHandler;
-  /** `/login` and `/logout`. */
+  /** Serves `/login` and `/logout`. */
   readonly router: Router;
 }
 
-/** `tokenSha256` in hex; undefined: no token is asked for. */
+/** Creates the admission. `tokenSha256` is in hex; undefined: no token is required. */
 export function admission(tokenSha256: string | undefined, pages: Pages): Admission {
   return tokenSha256 === undefined ? forThisMachine() : forHolders(new Guard(tokenSha256), pages);
 }

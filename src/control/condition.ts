@@ -2,9 +2,9 @@ import type { DeploymentInterval } from './interval.ts';
 import type { Condition, State } from './view.ts';
 
 const DAY_MS = 86_400_000;
-/** Those that renew themselves have done so by then. */
+/** Certificates that are renewed automatically have been renewed by then. */
 const EXPIRES_SOON_MS = 14 * DAY_MS;
-/** Below this many requests a share says nothing. */
+/** Minimum number of requests for a judgement by shares. */
 const ENOUGH = 10;
 
 interface Finding {
@@ -14,9 +14,9 @@ interface Finding {
 
 export interface DeploymentEvidence {
   readonly minute: DeploymentInterval;
-  /** What readiness says is wrong; empty: nothing. */
+  /** The issue that readiness reports; empty if there is none. */
   readonly problem: string;
-  /** Whether that problem leaves something to serve with. */
+  /** True if the deployment can serve requests in spite of that issue. */
   readonly serving: boolean;
   readonly policy: string;
   /** Unix milliseconds. */
@@ -25,7 +25,7 @@ export interface DeploymentEvidence {
   readonly titleOf: (code: string) => string;
 }
 
-/** How a deployment is, and why, in words. */
+/** Returns the state of a deployment and the reasons for it. */
 export function conditionOf(evidence: DeploymentEvidence): Condition {
   const findings = [
     ...standing(evidence),
@@ -41,7 +41,7 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
   return { state: 'ok', reasons: [served] };
 }
 
-/** The gateway as a whole: what readiness says, and how its deployments are. */
+/** Returns the state of the gateway as a whole, from its readiness and its deployments. */
 export function gatewayCondition(
   problems: readonly string[],
   served: boolean,
@@ -87,7 +87,7 @@ function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Genera
   }
 }
 
-/** With single-use nonces a challenge for most requests is how things are. */
+/** With single-use nonces a challenge for most requests is normal. */
 function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
   const { requests, challenges } = minute;
   if (policy === 'single-use' || requests < ENOUGH || challenges * 2 < requests) return;

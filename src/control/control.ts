@@ -11,59 +11,59 @@ import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
-/** One line of `/readyz`. */
+/** One check of `/readyz`. */
 export interface Check {
   readonly name: string;
   readonly ok: boolean;
-  /** What is wrong and what follows from it; empty when ok. */
+  /** The error and its effect; empty when ok. */
   readonly detail: string;
 }
 
 export interface Readiness {
-  /** `degraded`: something is wrong, but requests are served. */
+  /** `degraded`: a check fails, but requests are served. */
   readonly status: 'ready' | 'degraded' | 'unready';
   readonly checks: readonly Check[];
 }
 
 export interface ControlOptions {
-  /** SHA-256, in hex, of the token that everything but health asks for; undefined: none. */
+  /** SHA-256, in hex, of the token that everything but health requires; undefined: none. */
   readonly tokenSha256: string | undefined;
   readonly registry: Registry<RegistryContentType>;
-  /** Brings the gauges that are read, not counted, up to date. */
+  /** Updates the gauges that are read, not counted. */
   readonly observe: () => Promise<void>;
   readonly live: () => boolean;
   readonly readiness: () => Promise<Readiness>;
-  /** What the data plane offers now. */
+  /** Returns the current offer of the data plane. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
-  /** Where the built page of the console is. */
+  /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly pace: ConsolePace;
   readonly timeouts?: ControlTimeouts;
-  /** Told of what went wrong here; nobody else is. */
+  /** Called with unexpected errors of the control plane, which are reported nowhere else. */
   readonly onError: (error: unknown) => void;
 }
 
-/** In milliseconds. */
+/** Timeouts in milliseconds. */
 export interface ControlTimeouts {
-  /** From the opening of a connection, or the end of a response, to the end of a request's headers. */
+  /** Time from the opening of a connection, or the end of a response, to the end of a request's headers. */
   readonly headers: number;
-  /** How long nothing may come or go on a connection while there is a request. */
+  /** Time without a byte in either direction during a request. */
   readonly idle: number;
-  /** How long one response may take, but for the events of the console. */
+  /** Maximum time of one response, except the event stream of the console. */
   readonly response: number;
 }
 
 const TIMEOUTS: ControlTimeouts = { headers: 10_000, idle: 30_000, response: 60_000 };
 
-/** Most connections at a time. */
+/** Maximum number of open connections. */
 const CONNECTIONS = 1_000;
-/** Most requests of one connection that wait for their responses. Hardly any client of this plane pipelines. */
+/** Maximum number of pending requests on one connection. Few clients of this plane pipeline. */
 const PIPELINED = 8;
-/** Most scrapes that are not read to their end. Prometheus makes one at a time. */
+/** Maximum number of concurrent scrapes. Prometheus makes one at a time. */
 const SCRAPES = 16;
 
-/** Nothing from elsewhere, nothing inline, in nobody's frame. */
+/** No foreign resources, no inline scripts, no framing. */
 const SECURITY = helmet({
   contentSecurityPolicy: {
     useDefaults: false,
@@ -78,11 +78,13 @@ const SECURITY = helmet({
       frameAncestors: ["'none'"],
     },
   },
-  // This plane speaks HTTP; what stands in front of it may have other pages on its host.
+  // The control plane serves plain HTTP, and its host may serve other pages without TLS.
   strictTransportSecurity: false,
 });
 
-/** The control plane: health for orchestrators, metrics for Prometheus, the API described for clients, the console. */
+/**
+ * The control plane: health for orchestrators, metrics for Prometheus, the OpenAPI document, the console.
+ */
 export class ControlPlane {
   readonly #server: Server;
   readonly #console: Console;
@@ -137,9 +139,9 @@ export class ControlPlane {
           'Not found. This is the control plane: / (console), /livez, /readyz, /metrics, /openapi.json.\n',
         );
     });
-    // express would answer with the stack. It knows an error handler by its four parameters.
+    // Express would send the stack trace. It recognizes an error handler by its four parameters.
     app.use((error: { status?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
-      // A body that could not be read has one.
+      // Errors of the body parser have a status.
       const { status } = error;
       if (typeof status === 'number' && status < 500) {
         res.sendStatus(status);
@@ -156,15 +158,15 @@ export class ControlPlane {
     };
     this.#server = createServer(server, app);
     this.#server.maxConnections = CONNECTIONS;
-    // A connection on which nothing moves, also when the other side does not read.
+    // Closes an idle connection, also when the peer does not read.
     this.#server.setTimeout(timeouts.idle);
   }
 
-  /** Resolves once the port is open; rejects when it cannot be. */
+  /** Resolves when the port is open; rejects if it cannot be opened. */
   async listen(address: string, port: number): Promise<AddressInfo> {
     this.#server.listen(port, address);
     await once(this.#server, 'listening');
-    // A connection that cannot be accepted must not end the process.
+    // An accept error must not end the process.
     this.#server.on('error', reportError);
     return this.#server.address() as AddressInfo;
   }
@@ -178,7 +180,7 @@ export class ControlPlane {
   }
 }
 
-/** Closes a connection with too many unanswered requests: one packet can hold more than a thousand. */
+/** Closes a connection with too many pending requests: one packet can hold more than a thousand. */
 function pipelineBound(): RequestHandler {
   const unanswered = new WeakMap<Socket, number>();
   return ({ socket }, res, next) => {
@@ -193,7 +195,7 @@ function pipelineBound(): RequestHandler {
   };
 }
 
-/** Refuses a scrape while many are not read to their end: each holds the text of all metrics in memory. */
+/** Refuses a scrape while many are unfinished: each holds the text of all metrics in memory. */
 function scrapeBound(): RequestHandler {
   let open = 0;
   return (_req, res, next) => {
@@ -213,7 +215,7 @@ function scrapeBound(): RequestHandler {
   };
 }
 
-/** For people: a line for each check, then what follows from all of them. */
+/** Formats readiness as text: a line for each check, then the status. */
 function readable({ status, checks }: Readiness): string {
   const lines = checks.map(({ name, ok, detail }) => (ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`));
   return `${[...lines, status].join('\n')}\n`;

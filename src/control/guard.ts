@@ -1,29 +1,32 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { RateLimiterMemory } from 'rate-limiter-flexible';
 
-/** Wrong tokens from one address before the next one is told to wait, and how long, in seconds. */
+/** Wrong tokens from one address before further ones must wait, and the waiting time in seconds. */
 const FAILURES = 10;
 const WAIT_SECONDS = 60;
-/** Addresses share so many counts, so that the memory for them has an end. */
+/** Number of failure counters. Addresses are hashed onto them, which bounds the memory. */
 const COUNTS = 4096;
 const SESSION_MS = 12 * 3_600_000;
 
-/** `right`; `wrong`; or, for one wrong token too many, seconds to wait. */
+/** Result of a token check; a number means too many wrong tokens, and is the time to wait in seconds. */
 export type Verdict = 'right' | 'wrong' | number;
 
-/** Knows the token of the control plane by its hash, and who has shown it. */
+/** Checks the control plane's token against its hash, and issues sessions. */
 export class Guard {
   readonly #tokenHash: Buffer;
-  /** Of this process alone, so that a restart ends every session. */
+  /** Random for each process, so that a restart ends every session. */
   readonly #sessionKey = randomBytes(32);
   readonly #failures = new RateLimiterMemory({ points: FAILURES, duration: WAIT_SECONDS });
 
-  /** `tokenSha256` in hex. */
+  /** @param tokenSha256 in hex */
   constructor(tokenSha256: string) {
     this.#tokenHash = Buffer.from(tokenSha256, 'hex');
   }
 
-  /** The right token passes however many wrong ones came: others may share its address. */
+  /**
+   * Checks a token. The right one passes in spite of earlier failures, because clients may share an
+   * address.
+   */
   async tryToken(token: string, address: string): Promise<Verdict> {
     if (timingSafeEqual(createHash('sha256').update(token).digest(), this.#tokenHash)) return 'right';
     const count = this.#seal(address).readUInt32BE() % COUNTS;
@@ -35,7 +38,7 @@ export class Guard {
     return 'wrong';
   }
 
-  /** For whoever has shown the token: what a cookie holds instead of it, and how long it counts. */
+  /** Creates a session for a client with the right token: the cookie's value and its lifetime. */
   openSession(now: number): { readonly session: string; readonly lifetimeMs: number } {
     const until = String(now + SESSION_MS);
     return { session: `${until}.${this.#seal(until).toString('base64url')}`, lifetimeMs: SESSION_MS };

@@ -3,7 +3,7 @@ import type { CodeCount, Latency, Point } from './view.ts';
 
 const NO_CLIENT: ClientTotals = { requests: 0, refusals: new Map() };
 
-/** What happened at a deployment between two moments. */
+/** The counts of a deployment between two moments. */
 export interface DeploymentInterval {
   readonly seconds: number;
   readonly requests: number;
@@ -11,7 +11,7 @@ export interface DeploymentInterval {
   readonly refused: number;
   readonly challenges: number;
   readonly errorCodes: readonly CodeCount[];
-  /** Undefined: no request ended. */
+  /** Undefined if no request ended. */
   readonly latency: Latency | undefined;
 }
 
@@ -31,7 +31,7 @@ export function deploymentInterval(
   };
 }
 
-/** The same for a client: requests, and what was refused. */
+/** The same for a client: requests and refusals. */
 export function clientInterval(
   before: ClientTotals = NO_CLIENT,
   after: ClientTotals = NO_CLIENT,
@@ -55,12 +55,12 @@ export function pointOf({ seconds, requests, errors, challenges, latency }: Depl
   };
 }
 
-/** Three significant digits: more than a chart shows, and a shorter stream. */
+/** Rounds to three significant digits, which suffice for a chart and shorten the stream. */
 export function round(value: number): number {
   return Number(value.toPrecision(3));
 }
 
-/** The most frequent first. */
+/** Returns the codes whose counts rose, the most frequent first. */
 export function rises(before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>): CodeCount[] {
   return Array.from(after, ([code, count]) => ({ code, count: count - (before.get(code) ?? 0) }))
     .filter(({ count }) => count > 0)
@@ -81,7 +81,7 @@ function latencyOf(
   return { p50: at(0.5), p95: at(0.95), p99: at(0.99) };
 }
 
-/** Between the bounds of a bucket durations count as evenly spread, as Prometheus has it. */
+/** Interpolates linearly within a bucket, as Prometheus does. */
 function quantileOf(cumulative: readonly { bound: number; count: number }[], rank: number): number {
   const index = cumulative.findIndex(({ count }) => count >= rank);
   const lower = cumulative[index - 1] ?? { bound: 0, count: 0 };

@@ -3,11 +3,11 @@ import type { Sampler } from './sampler.ts';
 import { type ConsoleSource, takeSnapshot } from './snapshot.ts';
 import type { Snapshot, Tick } from './view.ts';
 
-/** Pages that may watch at once. */
+/** Maximum number of open event streams. */
 const VIEWERS = 50;
-/** What a viewer that does not read may have waiting, in bytes. */
+/** Maximum number of unsent bytes for one viewer. */
 const WAITING = 2 ** 20;
-/** Audit lines of one tick. More than a reader follows, and what 10,000 a minute come to. */
+/** Maximum number of audit lines in one tick; 10,000 lines a minute still fit. */
 const AUDIT_LINES = 200;
 
 export interface LiveStreamOptions {
@@ -17,7 +17,7 @@ export interface LiveStreamOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Server-sent events for every console that is open. One tick serves all, and nobody watching means no ticks. */
+/** Server-sent events for every open console. One timer serves all; it stops when no console is open. */
 export class LiveStream {
   readonly #options: LiveStreamOptions;
   readonly #viewers = new Set<ServerResponse>();
@@ -30,7 +30,7 @@ export class LiveStream {
     this.#options = options;
   }
 
-  /** Begins the answer, or refuses it when too many watch. */
+  /** Starts the event stream, or responds 503 when too many are open. */
   add(res: ServerResponse): void {
     if (this.#viewers.size >= VIEWERS) {
       res.writeHead(503, { 'content-type': 'text/plain', 'retry-after': '30' });
@@ -70,7 +70,7 @@ export class LiveStream {
     this.#timer = undefined;
   }
 
-  /** What the ticks have told already. */
+  /** Returns the audit lines that earlier ticks have sent. */
   #auditBefore() {
     const { lines, position } = this.#options.source.audit?.since(0) ?? { lines: [], position: 0 };
     const told = lines.length - (position - this.#auditUntil);
@@ -83,7 +83,7 @@ export class LiveStream {
     try {
       const text = event('tick', await this.#nextTick());
       for (const viewer of this.#viewers) {
-        // What it misses it asks for when it comes back.
+        // A viewer that reconnects gets the history again.
         if (viewer.writableLength > WAITING) viewer.destroy();
         else viewer.write(text);
       }

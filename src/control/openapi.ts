@@ -3,24 +3,24 @@ import type { Operation } from '../policy/catalogue.ts';
 import { FORMS, type Parameter } from '../policy/parameter.ts';
 import type { DeploymentRules, Sites } from '../policy/rules.ts';
 
-/** What the gateway offers, and where. */
+/** The deployments that the gateway offers, and its address. */
 export interface Offer {
   readonly version: string;
-  /** Of the data plane. */
+  /** Address and port of the data plane. */
   readonly listen: { readonly address: string; readonly port: number };
   readonly deployments: readonly OfferedDeployment[];
 }
 
 export interface OfferedDeployment {
   readonly rules: DeploymentRules;
-  /** The host name that requests need to come here; undefined: their paths lead here. */
+  /** Host name that selects this deployment; undefined if the path selects it. */
   readonly host: string | undefined;
 }
 
 type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json };
 type JsonObject = { readonly [key: string]: Json };
 
-/** CONNECT and TRACE are no operations, and nobody is there to see a 499. */
+/** Excluded codes: CONNECT and TRACE are not in the document, and a client does not see the other two. */
 const UNSEEN: readonly ErrorCode[] = [
   'connect-unsupported',
   'method-unsupported',
@@ -28,15 +28,15 @@ const UNSEEN: readonly ErrorCode[] = [
   'client-timeout',
 ];
 
-/** Regular expressions (ECMA-262) of the forms that have one. */
+/** Regular expressions (ECMA-262) for parameter kinds that have one. */
 const PATTERNS: Readonly<Record<string, string>> = {
   'quoted-list': "^'[^']+'(,'[^']+')*$",
   digits: '^[0-9]+$',
 };
 
 /**
- * The listed operations of every deployment as the gateway offers them, in OpenAPI 3.1. A path and method that two
- * deployments offer on different hosts stands there once, as the first has it.
+ * Describes the listed operations of all deployments in OpenAPI 3.1. If two deployments offer the same path
+ * and method on different hosts, the document contains the first one only.
  */
 export function describeApi({ version, listen, deployments }: Offer): JsonObject {
   const problems = problemsByStatus();
@@ -68,7 +68,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
       responses: Object.fromEntries(problems.map(({ name, response }) => [name, response])),
       securitySchemes: SECURITY_SCHEMES,
     },
-    // The last one: an address may be all that the gateway asks for.
+    // The last entry is empty because a client may be identified by its address alone.
     security: [...Object.keys(SECURITY_SCHEMES).map((name) => ({ [name]: [] })), {}],
   };
 }
@@ -145,7 +145,7 @@ function siteParameter({ parameter, credentials, inject }: Sites): JsonObject {
 
 interface Problems {
   readonly status: string;
-  /** In components. */
+  /** Name in `components.responses`. */
   readonly name: string;
   readonly response: JsonObject;
 }

@@ -2,17 +2,17 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import express, { type RequestHandler, type Response } from 'express';
 
-/** Where the form says what was wrong. */
+/** Placeholder for the message in the login form. */
 const MESSAGE = '<!--message-->';
 const NOT_BUILT = 'The console is not built. In a checkout: npm run build:console, then reload this page.\n';
 
 /** The built pages of the console. */
 export class Pages {
   readonly #folder: string;
-  /** Scripts and styles. They hold nothing of this gateway, and their names change with their content. */
+  /** Scripts and styles. They hold no data of this gateway, and their names change with their content. */
   readonly assets: RequestHandler;
 
-  /** `folder`: where the build put them. */
+  /** @param folder output folder of the build */
   constructor(folder: string) {
     this.#folder = folder;
     this.assets = express.static(join(folder, 'assets'), { immutable: true, maxAge: '1y', index: false });
@@ -22,7 +22,7 @@ export class Pages {
     return this.#send(res, 200, 'index.html', '');
   }
 
-  /** `message`: plain text of our own, without anything that HTML would read. */
+  /** `message` is inserted as HTML: only fixed text without markup may be passed. */
   sendLogin(res: Response, status: number, message: string): Promise<void> {
     return this.#send(res, status, 'login.html', message);
   }

@@ -2,9 +2,9 @@ import { deploymentInterval, pointOf } from './interval.ts';
 import type { Totals } from './totals.ts';
 import type { History, Point, Series, SeriesName } from './view.ts';
 
-/** Five seconds each: a quarter of an hour. */
+/** A quarter of an hour at five seconds each. */
 const POINTS = 180;
-/** Samples that are kept whole, for rates of the last minute. */
+/** Samples that are kept for rates of the last minute. */
 const SAMPLES = 13;
 const NAMES: readonly SeriesName[] = ['requests', 'errors', 'challenges', 'p50', 'p95', 'p99'];
 
@@ -13,7 +13,7 @@ interface PointAt {
   readonly deployments: Readonly<Record<string, Point>>;
 }
 
-/** The last quarter of an hour in numbers, from samples of the metrics. Its memory is bounded. */
+/** Samples the metrics and keeps a quarter of an hour of points. Its memory is bounded. */
 export class Sampler {
   readonly #read: () => Promise<Totals>;
   readonly #onError: (error: unknown) => void;
@@ -21,7 +21,7 @@ export class Sampler {
   readonly #points: PointAt[] = [];
   readonly #timer: NodeJS.Timeout;
 
-  /** Takes a sample every so many milliseconds. */
+  /** @param everyMs sampling interval in milliseconds */
   constructor(read: () => Promise<Totals>, everyMs: number, onError: (error: unknown) => void) {
     this.#read = read;
     this.#onError = onError;
@@ -29,17 +29,17 @@ export class Sampler {
     void this.#sample();
   }
 
-  /** Totals as they are now. */
+  /** Reads the current totals. */
   now(): Promise<Totals> {
     return this.#read();
   }
 
-  /** The youngest sample that is at least so many milliseconds older than `now`, or the oldest there is. */
+  /** Returns the latest sample that is at least `ms` milliseconds older than `now`, or the oldest one. */
   before(now: Totals, ms: number): Totals {
     return this.#samples.findLast(({ at }) => at <= now.at - ms) ?? this.#samples[0] ?? now;
   }
 
-  /** Points whose interval ended after this moment. */
+  /** Returns the points whose interval ended after this time. */
   since(at: number): readonly PointAt[] {
     const index = this.#points.findIndex((point) => point.at > at);
     return index < 0 ? [] : this.#points.slice(index);

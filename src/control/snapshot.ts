@@ -16,11 +16,11 @@ import type {
   Snapshot,
 } from './view.ts';
 
-/** What is shown as "now" is that of the last seconds, and what is judged that of the last minute. */
+/** Current rates cover the last seconds; conditions are judged by the last minute. */
 const NOW_MS = 5_000;
 const MINUTE_MS = 60_000;
 
-/** What the gateway knows of itself, beyond what its metrics count. */
+/** The gateway's data for the console, beyond its metrics. */
 export interface ConsoleSource {
   readonly metrics: Metrics;
   readonly version: string;
@@ -29,21 +29,21 @@ export interface ConsoleSource {
   /** Unix milliseconds. */
   readonly startedAt: number;
   readonly configuredAt: () => number;
-  /** null: without Redis. */
+  /** null without Redis. */
   readonly storeUp: () => boolean | null;
   readonly standing: () => Promise<Standing>;
-  /** Names in the configuration. */
+  /** Names of the configured clients. */
   readonly clients: () => readonly string[];
-  /** The newest first. */
+  /** Recent errors, the newest first. */
   readonly faults: () => readonly FaultView[];
-  /** undefined: none is configured. */
+  /** Undefined if no audit log is configured. */
   readonly audit: AuditSource | undefined;
 }
 
 export interface Standing {
-  /** What is wrong with the gateway itself. */
+  /** Failing checks of the gateway itself. */
   readonly problems: readonly string[];
-  /** Whether it serves all the same. */
+  /** True if requests are served in spite of them. */
   readonly served: boolean;
   readonly deployments: readonly DeploymentFacts[];
 }
@@ -51,9 +51,9 @@ export interface Standing {
 export interface DeploymentFacts {
   readonly name: string;
   readonly origin: string;
-  /** What is wrong with its credentials or connections; empty: nothing. */
+  /** The error of its credentials or connections; empty if there is none. */
   readonly problem: string;
-  /** Whether it serves all the same. */
+  /** True if requests are served in spite of it. */
   readonly serving: boolean;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
@@ -62,11 +62,14 @@ export interface DeploymentFacts {
 
 export interface AuditSource {
   readonly view: () => AuditView;
-  /** Lines that came after this position, 0 for all that are kept, oldest first; and the position after them. */
+  /**
+   * Returns the lines after this position, oldest first (0: all that are kept), and the position after
+   * them.
+   */
   readonly since: (position: number) => { readonly lines: readonly AuditLine[]; readonly position: number };
 }
 
-/** All that the console shows of this moment. */
+/** Collects everything that the console shows at this moment. */
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
   const [now, standing] = await Promise.all([sampler.now(), source.standing()]);
   const recent = sampler.before(now, NOW_MS);
@@ -131,7 +134,7 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
   };
 }
 
-/** Those of the configuration, and whoever else was counted. */
+/** The configured clients, then other clients that the metrics have counted. */
 function clientViews(known: readonly string[], now: Totals, recent: Totals, minute: Totals): ClientView[] {
   const names = [...new Set([...known, ...[...now.clients.keys()].sort()])];
   return names.map((name) => {

@@ -1,35 +1,37 @@
 import type { Metrics } from '../metrics/metrics.ts';
 
-/** What the metrics had counted at one moment. */
+/** The metrics' counts at one moment. */
 export interface Totals {
   /** Unix milliseconds. */
   readonly at: number;
   readonly deployments: ReadonlyMap<string, DeploymentTotals>;
-  /** By name in the configuration; empty: no known client. */
+  /** By name in the configuration; the empty name stands for unidentified clients. */
   readonly clients: ReadonlyMap<string, ClientTotals>;
 }
 
 export interface DeploymentTotals {
   requests: number;
-  /** Answers of 500 and above. */
+  /** Responses of 500 and above. */
   errors: number;
-  /** What the gateway refused to do for a client. */
+  /** Requests that the gateway refused with a 4xx error. */
   refused: number;
   challenges: number;
   inFlight: number;
-  /** Errors by code of the gateway; empty: the upstream's own. */
+  /** Errors by code of the gateway; the empty code stands for the upstream's own errors. */
   readonly errorCodes: Map<string, number>;
-  /** Requests that took at most so many seconds, by upper bound; ascending, the last one infinite. */
+  /**
+   * Requests by upper bound of their duration in seconds; cumulative, ascending, the last bound infinite.
+   */
   readonly durations: Map<number, number>;
 }
 
 export interface ClientTotals {
   requests: number;
-  /** What the gateway refused to do for it, by code. */
+  /** Requests of the client that the gateway refused, by code. */
   readonly refusals: Map<string, number>;
 }
 
-/** Nothing counted yet. */
+/** Totals of zero. */
 export const noTotals = (): DeploymentTotals => ({
   requests: 0,
   errors: 0,
@@ -40,10 +42,10 @@ export const noTotals = (): DeploymentTotals => ({
   durations: new Map(),
 });
 
-/** An answer that nobody was there to see. */
+/** Status for a client that closed the connection before the response. */
 const CLIENT_CLOSED = '499';
 
-/** Adds up, by deployment and by client, what the metrics have counted. */
+/** Sums the metrics by deployment and by client. */
 export async function readTotals(metrics: Metrics, at: number): Promise<Totals> {
   const [requests, challenges, durations, inFlight] = await Promise.all([
     metrics.requests.get(),

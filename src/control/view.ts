@@ -1,27 +1,27 @@
 /*
- * What the console shows, as `/api` gives it. The page in `console/` reads these types and nothing else of the
- * gateway, so this file imports nothing.
+ * The JSON of `/api` for the console. The page in `console/` shares these types with the gateway and no
+ * other file, so this file imports nothing.
  */
 
-/** In words first: `ok`, something is `degraded` but served, or `broken`: nothing is served. */
+/** `ok`; `degraded`: an error, but requests are served; `broken`: requests are not served. */
 export type State = 'ok' | 'degraded' | 'broken';
 
 export interface Condition {
   readonly state: State;
-  /** Sentences that say why, the gravest first. Never empty. */
+  /** Sentences with the reasons, the gravest first. Never empty. */
   readonly reasons: readonly string[];
 }
 
-/** One moment of the gateway. Times are Unix milliseconds, the rest seconds. */
+/** The state of the gateway at one moment. Times are Unix milliseconds, durations are seconds. */
 export interface Snapshot {
   readonly at: number;
-  /** Whether whoever reads this has shown a token. */
+  /** True if the control plane requires a token. */
   readonly tokenAsked: boolean;
   readonly gateway: GatewayView;
   readonly deployments: readonly DeploymentView[];
   readonly clients: readonly ClientView[];
   readonly faults: readonly FaultView[];
-  /** null: no audit is configured. */
+  /** null if no audit log is configured. */
   readonly audit: AuditView | null;
 }
 
@@ -30,7 +30,7 @@ export interface GatewayView extends Condition {
   readonly node: string;
   readonly startedAt: number;
   readonly configuredAt: number;
-  /** null: without Redis. */
+  /** null without Redis. */
   readonly storeUp: boolean | null;
 }
 
@@ -38,7 +38,7 @@ export interface DeploymentView extends Condition {
   readonly name: string;
   readonly origin: string;
   readonly perSecond: Rates;
-  /** Undefined: no request ended in the last seconds. */
+  /** Undefined if no request ended in the last seconds. */
   readonly latency?: Latency;
   readonly inFlight: number;
   readonly nonce: NonceView;
@@ -46,10 +46,10 @@ export interface DeploymentView extends Condition {
   readonly certificateExpiresAt?: number;
 }
 
-/** Of the last few seconds. */
+/** Rates of the last few seconds. */
 export interface Rates {
   readonly requests: number;
-  /** Answers of 500 and above, the gateway's own and the upstream's. */
+  /** Responses of 500 and above, from the gateway or the upstream. */
   readonly errors: number;
   readonly challenges: number;
 }
@@ -62,27 +62,27 @@ export interface Latency {
 
 export interface NonceView {
   readonly policy: string;
-  /** Undefined: none is in use. */
+  /** Undefined if no nonce is in use. */
   readonly age?: number;
-  /** Undefined: not learned yet. */
+  /** Undefined if not learned yet. */
   readonly lifetime?: number;
 }
 
 export interface CredentialView {
   readonly name: string;
   readonly version: string;
-  /** In words: in use, refused, … */
+  /** A short text such as "in use" or "refused". */
   readonly state: string;
   readonly refused: boolean;
   readonly changedAt?: number;
 }
 
 export interface ClientView {
-  /** Of the configuration; empty: no known client. */
+  /** Name in the configuration; empty for unidentified clients. */
   readonly name: string;
   readonly perSecond: number;
   readonly requests: number;
-  /** What the gateway refused, the most frequent first. */
+  /** Refusals of the gateway, the most frequent first. */
   readonly refusals: readonly CodeCount[];
   readonly refusedLastMinute: number;
 }
@@ -92,9 +92,9 @@ export interface CodeCount {
   readonly count: number;
 }
 
-/** All faults of one code and deployment. */
+/** All errors of one code and deployment. */
 export interface FaultView {
-  /** Empty: it belongs to none. */
+  /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;
   readonly title: string;
@@ -106,22 +106,22 @@ export interface FaultView {
 }
 
 export interface AuditView {
-  /** Undefined: records are written. */
+  /** Undefined while records can be written. */
   readonly failing?: string;
   readonly records: number;
   readonly failures: number;
   readonly chain: ChainView;
 }
 
-/** What the last look at the chain of the audit log found. */
+/** Result of the latest check of the audit log's chain. */
 export interface ChainView {
   readonly state: 'intact' | 'altered' | 'unchecked' | 'checking';
-  /** A sentence. */
+  /** A sentence that explains the state. */
   readonly detail: string;
   readonly checkedAt?: number;
 }
 
-/** One line of the audit log, as far as the console shows it. */
+/** One line of the audit log, reduced to the fields that the console shows. */
 export interface AuditLine {
   readonly seq: number;
   readonly time: string;
@@ -137,14 +137,14 @@ export interface AuditLine {
   readonly requestId: string;
 }
 
-/** Of the last quarter of an hour, oldest first; every list is as long as `times`. */
+/** The last quarter of an hour, oldest first; every list is as long as `times`. */
 export interface History {
   /** Unix milliseconds of the end of each interval. */
   readonly times: readonly number[];
   readonly deployments: Readonly<Record<string, Series>>;
 }
 
-/** null: the deployment was not there, or no request ended. Rates per second, percentiles in seconds. */
+/** null if the deployment did not exist or no request ended. Rates per second, percentiles in seconds. */
 export type Series = Readonly<Record<SeriesName, readonly (number | null)[]>>;
 
 export type SeriesName = 'requests' | 'errors' | 'challenges' | 'p50' | 'p95' | 'p99';
@@ -152,11 +152,11 @@ export type SeriesName = 'requests' | 'errors' | 'challenges' | 'p50' | 'p95' | 
 /** The values of one interval. */
 export type Point = Readonly<Record<SeriesName, number | null>>;
 
-/** What the stream of events sends every second. */
+/** One event of the stream, sent every second. */
 export interface Tick {
   readonly snapshot: Snapshot;
   /** Intervals that ended since the last tick. */
   readonly points: readonly { readonly at: number; readonly deployments: Readonly<Record<string, Point>> }[];
-  /** New since the last tick, oldest first; of very many only the newest. */
+  /** Lines since the last tick, oldest first; limited to the newest ones. */
   readonly audit: readonly AuditLine[];
 }

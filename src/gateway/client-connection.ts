@@ -55,16 +55,16 @@ export class ClientConnection {
     }
   }
 
-  /** An error of the gateway's own must not leave the connection open, since nobody would serve it. */
+  /** After an unexpected error the connection must not stay open, since nothing would serve it. */
   #abandon(error: unknown): void {
     this.#socket.destroy();
     reportError(error);
   }
 
-  /** The parser has read a head. */
+  /** Begins an exchange. Called when the parser has read a head. */
   begin(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
     if (this.#exchange !== undefined || this.#closing) {
-      // Two requests in one piece: the boundary between them was not where the parser saw it.
+      // The parser found two requests in one piece: its boundary differs from RequestBoundary's.
       this.#socket.destroy();
       return;
     }
