@@ -1,9 +1,9 @@
 import { hash, randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 
-/** What a request says to prove who sent it. */
+/** The API key of a request. */
 export interface PresentedKey {
-  /** With Basic: whose key it is said to be. */
+  /** With Basic: the client id that the request claims. */
   readonly id: string | undefined;
   readonly key: string;
 }
@@ -13,29 +13,29 @@ export class ApiKeys {
   readonly #salt = randomBytes(16).toString('hex');
   readonly #owners = new Map<string, string>();
 
-  /** `apiKeySha256` in hex. */
+  /** Adds the keys of a client; `apiKeySha256` in hex. */
   add(id: string, apiKeySha256: readonly string[]): void {
     for (const hex of apiKeySha256) this.#owners.set(this.#blind(hex), id);
   }
 
   /**
-   * Whose key it is; undefined: nobody's, or not that of the client that is named. The work is the same for
-   * every key and id, so that its time tells a guesser nothing.
+   * Returns the id of the client that owns the key; undefined if no client does, or another one than the
+   * request claims. The work is the same for every key and id, so that its time reveals nothing about them.
    */
   ownerOf({ id, key }: PresentedKey): string | undefined {
     const owner = this.#owners.get(this.#blind(hash('sha256', key)));
     return id === undefined || id === owner ? owner : undefined;
   }
 
-  /** Under a salt that nobody knows, even a comparison that stops at the first difference gives nothing away. */
+  /** Salts the hash with a secret, so that the timing of a map lookup reveals nothing about a key. */
   #blind(sha256: string): string {
     return hash('sha256', this.#salt + sha256);
   }
 }
 
 /**
- * The API key of a request: X-Api-Key, else Basic with the client's id as user name. A client that uses the
- * gateway as its proxy says it in Proxy-Authorization, and Authorization may be meant for the upstream.
+ * Returns the API key of a request: X-Api-Key, else Basic with the client's id as user name. A client that
+ * uses the gateway as its proxy sends Proxy-Authorization; its Authorization may be meant for the upstream.
  */
 export function presentedKey(headers: IncomingHttpHeaders): PresentedKey | undefined {
   const key = headers['x-api-key'];
@@ -48,7 +48,7 @@ export function presentedKey(headers: IncomingHttpHeaders): PresentedKey | undef
   return colon < 1 || password === '' ? undefined : { id: decoded.slice(0, colon), key: password };
 }
 
-/** The token of a Bearer (RFC 6750 §2.1). */
+/** Returns the Bearer token of a request (RFC 6750 §2.1). */
 export function presentedToken(headers: IncomingHttpHeaders): string | undefined {
   return credentialsOf(headers, 'bearer');
 }

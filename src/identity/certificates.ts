@@ -3,9 +3,9 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { parseAddress } from '../base/network.ts';
 
-/** What a client's certificate has to be; all that is given must hold. */
+/** Conditions on a client's certificate; all that are given must hold. */
 export interface CertificateRule {
-  /** SHA-256 of the certificate, 64 hex digits in lower case; one of them. */
+  /** SHA-256 fingerprints, 64 hex digits in lower case; one of them must match. */
   readonly fingerprint256?: readonly string[] | undefined;
   /** Such as `CN=reporting, O=Example`, in any order; a comma within a value is written `\,`. */
   readonly subject?: string | undefined;
@@ -13,17 +13,19 @@ export interface CertificateRule {
   readonly san?: string | undefined;
 }
 
-/** A client's certificate, in the forms that rules are compared with. */
+/** A client's certificate, normalized for comparison with rules. */
 export interface ClientCertificate {
   readonly fingerprint256: string;
   readonly subject: string;
   readonly names: ReadonlySet<string>;
 }
 
-/** What a connection shows: nothing, a certificate that was not accepted and why, or one that was. */
+/** The certificate of a connection: none, one that was not accepted with the reason, or an accepted one. */
 export type Shown = ClientCertificate | { readonly refused: string } | undefined;
 
-/** The certificate of a connection's other side. Only what an authority of listen.tls.clientCaFile signed counts. */
+/**
+ * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it.
+ */
 export function certificateOf(socket: Socket): Shown {
   if (!(socket instanceof TLSSocket)) return undefined;
   const certificate = socket.getPeerX509Certificate();
@@ -39,13 +41,13 @@ export function readCertificate({
 }: Pick<X509Certificate, 'fingerprint256' | 'subject' | 'subjectAltName'>): ClientCertificate {
   return {
     fingerprint256: fingerprint256.replaceAll(':', '').toLowerCase(),
-    // Absent when the certificate has names only.
+    // Absent if the certificate has alternative names only.
     subject: sorted((subject ?? '').split('\n')),
     names: new Set(alternativeNames(subjectAltName ?? '')),
   };
 }
 
-/** @returns whether a certificate is what the rule says; made once, called for each connection */
+/** Compiles a rule into a test, which is called for each connection. */
 export function certificateTest(rule: CertificateRule): (certificate: ClientCertificate) => boolean {
   const { fingerprint256 } = rule;
   const subject = rule.subject === undefined ? undefined : sorted(rule.subject.split(/(?<!\\),/));
@@ -56,7 +58,7 @@ export function certificateTest(rule: CertificateRule): (certificate: ClientCert
     (san === undefined || certificate.names.has(san));
 }
 
-/** The marks of which a certificate has one if it may be what the rule says. */
+/** Returns index keys for a rule. A certificate that matches the rule has at least one of them. */
 export function marksOfRule({ fingerprint256, san, subject = '' }: CertificateRule): string[] {
   if (fingerprint256 !== undefined) return fingerprint256.map((fingerprint) => `fingerprint ${fingerprint}`);
   if (san !== undefined) return [`name ${normalName(...splitName(san))}`];
@@ -80,7 +82,7 @@ function sorted(attributes: readonly string[]): string {
     .join('\n');
 }
 
-/** Node puts a value in quotes if it holds what could be taken for the start of another name. */
+/** Node quotes a value that contains characters which could start another name. */
 const NAME = /(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^",]*)/gy;
 
 function* alternativeNames(text: string): Generator<string> {

@@ -3,9 +3,9 @@ import type { Address, Network } from '../base/network.ts';
 import { type ForwardedHeader, hops, UNNAMED } from './forwarded.ts';
 
 export interface ProxySettings {
-  /** Whose word is taken for whom they ask. */
+  /** Proxies whose header is trusted for the client's address. */
   readonly trustedProxies: readonly Network[];
-  /** The one header that is read: who reads both, believes what a proxy passed on without looking at it. */
+  /** Only this header is read: a proxy may pass on the other one unchecked. */
   readonly forwardedHeader: ForwardedHeader;
 }
 
@@ -14,8 +14,8 @@ export function isTrusted({ trustedProxies }: ProxySettings, address: Address): 
 }
 
 /**
- * Whom a trusted proxy asks for: the last hop in the header that is no trusted proxy itself, since whatever
- * stands left of that is its own claim. undefined: the header does not tell.
+ * Returns the client's address behind trusted proxies: the last hop in the header that is not a trusted
+ * proxy itself. Hops before it are unverified claims. Undefined if the header does not contain the address.
  */
 export function forwardedClient(
   settings: ProxySettings,

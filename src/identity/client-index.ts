@@ -11,7 +11,7 @@ import {
 } from './certificates.ts';
 import { claimSays, fitsToken, type TokenRule } from './token-rule.ts';
 
-/** How one client is known: all that it lists must hold, and it lists at least one thing. */
+/** The conditions that identify a client: all that it lists must hold, and it lists at least one. */
 export interface ClientDescription extends Client {
   readonly identify: {
     readonly addresses?: readonly Network[] | undefined;
@@ -21,11 +21,11 @@ export interface ClientDescription extends Client {
   };
 }
 
-/** A client and its place in the configuration: of several that fit, the first is the one. */
+/** A client with its position in the configuration; the first of several matching clients is chosen. */
 export interface Ranked {
   readonly client: ClientDescription;
   readonly rank: number;
-  /** Whether this client may be at the other end of such a connection. */
+  /** True if the address and certificate of a connection match this client. */
   readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
 }
 
@@ -42,14 +42,14 @@ export function rankClient(client: ClientDescription, rank: number): Ranked {
   };
 }
 
-/** Finds clients by what a connection shows, without a look at each. */
+/** Finds clients by the address and certificate of a connection, without a scan of all clients. */
 export class ConnectionIndex {
   readonly #byCertificate = new Map<string, Ranked[]>();
   readonly #byNetwork = new NetworkMap<Ranked>();
-  /** The first of those that any connection may be from. */
+  /** The first client without conditions on the connection. */
   #any: Ranked | undefined;
 
-  /** In the order of ranks. */
+  /** Adds a client. Must be called in the order of ranks. */
   add(client: Ranked): void {
     const { addresses, certificate } = client.client.identify;
     if (certificate !== undefined) {
@@ -61,7 +61,7 @@ export class ConnectionIndex {
     }
   }
 
-  /** The first client that may be at the other end. */
+  /** Returns the first client that matches the connection. */
   first(address: Address | undefined, certificate: Shown): Ranked | undefined {
     const fits = (each: Ranked): boolean => each.holds(address, certificate);
     let found = this.#any;
@@ -77,15 +77,15 @@ export class ConnectionIndex {
   }
 }
 
-/** Finds clients by what a verified token says, without a look at each. */
+/** Finds clients by the claims of a verified token, without a scan of all clients. */
 export class TokenIndex {
-  /** Each client under the claim that the fewest others ask for. */
+  /** Each client is stored under its rarest claim. */
   readonly #byClaim = new Map<string, Ranked[]>();
   readonly #claims = new Set<string>();
-  /** How many clients ask for a claim. */
+  /** Number of clients that require a claim. */
   readonly #shares = new Map<string, number>();
 
-  /** Counts what a client asks for that will be added. */
+  /** Counts the claims of a client. Must be called for every client before the first `add`. */
   expect(rule: TokenRule | undefined): void {
     for (const claim of claimsOf(rule)) {
       const key = JSON.stringify(claim);
@@ -93,7 +93,7 @@ export class TokenIndex {
     }
   }
 
-  /** In the order of ranks, after all were expected. */
+  /** Adds a client. Must be called in the order of ranks. */
   add(client: Ranked): void {
     const shareOf = (claim: Claim): number => this.#shares.get(JSON.stringify(claim)) ?? 0;
     const [rarest] = claimsOf(client.client.identify.jwt).sort((a, b) => shareOf(a) - shareOf(b));
@@ -102,7 +102,7 @@ export class TokenIndex {
     file(this.#byClaim, JSON.stringify(rarest), client);
   }
 
-  /** The first client that the token and the connection are of. */
+  /** Returns the first client that matches the token and the connection. */
   first(payload: JWTPayload, address: Address | undefined, certificate: Shown): Ranked | undefined {
     const fits = ({ client, holds }: Ranked): boolean =>
       client.identify.jwt !== undefined &&
@@ -118,7 +118,7 @@ export class TokenIndex {
   }
 }
 
-/** The first client of a list, in the order of ranks, that fits and comes before the one that was found. */
+/** Returns the first client of `filed`, in order of rank, that fits and precedes `found`; else `found`. */
 function earlier(
   filed: readonly Ranked[] = [],
   found: Ranked | undefined,

@@ -1,14 +1,14 @@
 import { type Address, parseAddress } from '../base/network.ts';
 
-/** The header in which trusted proxies say for whom they ask. */
+/** The header in which trusted proxies send the client's address. */
 export type ForwardedHeader = 'X-Forwarded-For' | 'Forwarded';
 
-/** A hop that is named, but not by an address: unknown, obfuscated (RFC 7239 §6), or malformed. */
+/** A hop without a usable address: unknown, obfuscated (RFC 7239 §6), or malformed. */
 export const UNNAMED = Symbol('unnamed');
 
 /**
- * Who stands in the header, the latest hop first. A field line that is malformed gives one unnamed hop and
- * ends the list: whatever stands left of it was written by somebody farther away.
+ * Yields the hops of the header, the latest first. A malformed field line yields one unnamed hop and ends
+ * the list, because the hops before it cannot be trusted.
  */
 export function* hops(
   header: ForwardedHeader,
@@ -24,17 +24,22 @@ export function* hops(
   }
 }
 
-/** An address with or without a port, IPv6 in brackets if it has one (RFC 7239 §6); some proxies leave them out. */
+/** Parses an address, with or without a port; IPv6 in brackets (RFC 7239 §6), which some proxies omit. */
 function nodeAddress(node: string): Address | undefined {
   const [, bracketed, plain] =
     /^(?:\[([\da-f:.]+)\]|(\d+\.\d+\.\d+\.\d+))(?::(?:\d{1,5}|_[\w.-]+))?$/i.exec(node) ?? [];
   return parseAddress(bracketed ?? plain ?? node);
 }
 
-/** `name=token` or `name="quoted"`, and what ends it: a semicolon, a comma, or the line (RFC 7239 §4). */
+/**
+ * `name=token` or `name="quoted"`, and its end: a semicolon, a comma, or the end of the line (RFC 7239 §4).
+ */
 const PAIR = /[ \t]*([\w!#$%&'*+.^`|~-]+)=(?:([\w!#$%&'*+.^`|~-]+)|"((?:[^"\\]|\\.)*)")[ \t]*(;|,|$)/gy;
 
-/** The `for` of each element, in order; empty where an element has none. undefined: the line is malformed. */
+/**
+ * Returns the `for` of each element, in order, or '' where an element has none; undefined if the line is
+ * malformed.
+ */
 function forwardedNodes(line: string): string[] | undefined {
   const nodes: string[] = [];
   let node: string | undefined;

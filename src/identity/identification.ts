@@ -19,59 +19,61 @@ import { fitsToken } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
 
 export interface IdentificationSettings extends ProxySettings {
-  /** In the order of the configuration: the first that fits is the one. */
+  /** In the order of the configuration; the first match is chosen. */
   readonly clients: readonly ClientDescription[];
-  /** Whether whoever is none of the clients is served, too. */
+  /** True if unidentified requests are served as ANONYMOUS. */
   readonly anonymous: boolean;
 }
 
 export interface IdentificationExternals {
   readonly tokens: Tokens;
-  /** A request of nobody known was refused; what it had tried to prove itself with. */
+  /** Called when a request is refused because it does not identify a client, with the kind of its proof. */
   readonly onRefusal: (proof: Proof) => void;
 }
 
-/** Who sent a request. */
+/** The identified sender of a request. */
 export interface Caller {
-  /** Of the configuration, or ANONYMOUS for who is none of its clients. */
+  /** A configured client, or ANONYMOUS. */
   readonly client: Client;
-  /** Of the client itself, also behind trusted proxies; empty: they did not tell. */
+  /** The client's own address, also behind trusted proxies; empty if they did not send it. */
   readonly address: string;
-  /** Whether nothing in the request said who it is: whatever the machine sends is taken for the client's. */
+  /**
+   * True if no credential of the request was needed, so that other programs on that machine could send it.
+   */
   readonly ambient: boolean;
 }
 
-/** A trusted proxy's connection, whose requests come from anybody. */
+/** A connection of a trusted proxy; its requests come from various clients. */
 interface ProxyConnection {
   readonly proxied: true;
   readonly certificate: Shown;
 }
 
-/** What a connection, or a request through a proxy, says without headers for the gateway. */
+/** The sender of a request as far as it is known without credentials in headers. */
 interface Origin {
   readonly proxied: false;
   readonly address: Address | undefined;
   readonly certificate: Shown;
-  /** Who it is if no header says more; undefined: nobody. */
+  /** The caller if the headers identify no other client; undefined if there is none. */
   readonly unasked: Caller | undefined;
-  /** Of that client. Only clients before it can be known by headers. */
+  /** Rank of that caller. Headers can only identify clients of a lower rank. */
   readonly rank: number;
-  /** Whether such a client may be at the other end. */
+  /** True if headers could identify a client of a lower rank on this connection. */
   readonly needsHeaders: boolean;
-  /** Who the headers said that it was last. */
+  /** The last caller that headers identified; kept to avoid an allocation per request. */
   latest: Caller | undefined;
 }
 
-/** The clients, by what they are found by. */
+/** Indexes of the clients by their kind of identification. */
 interface Indexes {
-  /** Known by the connection alone. */
+  /** Clients identified by the connection alone. */
   readonly unasked: ConnectionIndex;
-  /** All others. */
+  /** All other clients. */
   readonly asked: ConnectionIndex;
-  /** Without a key, but with a token. */
+  /** Clients with a token and without an API key. */
   readonly withToken: ConnectionIndex;
   readonly tokens: TokenIndex;
-  /** By id. */
+  /** Clients with an API key, by id. */
   readonly withKey: Map<string, Ranked>;
   readonly keys: ApiKeys;
 }
@@ -88,7 +90,7 @@ function fileClient(client: Ranked, { unasked, asked, withToken, tokens, withKey
   }
 }
 
-/** Finds out which client a request is from. What depends on the connection only is found out once for it. */
+/** Identifies the client of a request. The result for a connection is cached. */
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #externals: IdentificationExternals;
@@ -126,7 +128,7 @@ export class Identification {
   }
 
   /**
-   * Answers at once, unless a token has to be verified.
+   * Returns synchronously unless a token has to be verified.
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(req: IncomingMessage): Caller | Promise<Caller> {
@@ -137,7 +139,7 @@ export class Identification {
     return origin.unasked !== undefined && !origin.needsHeaders ? origin.unasked : this.#ask(req, origin);
   }
 
-  /** Whether many clients may share the connections from an address: it is a trusted proxy's. */
+  /** True if the address is a trusted proxy's, so that many clients may share it. */
   isShared(address: string): boolean {
     const parsed = parseAddress(address);
     return parsed !== undefined && isTrusted(this.#settings, parsed);
@@ -162,7 +164,7 @@ export class Identification {
     return { proxied: false, address, certificate, unasked, rank, needsHeaders, latest: undefined };
   }
 
-  /** What the headers say counts only for clients before the one that needs none. */
+  /** Identifies by headers, which can only select clients that precede the caller without headers. */
   #ask({ headers }: IncomingMessage, origin: Origin): Caller | Promise<Caller> {
     const { address, certificate, rank, unasked } = origin;
     const key = presentedKey(headers);

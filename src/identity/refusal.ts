@@ -3,18 +3,18 @@ import type { Address } from '../base/network.ts';
 import type { PresentedKey } from './api-keys.ts';
 import type { Shown } from './certificates.ts';
 
-/** What a request shows of who sent it. */
+/** The data of a request that can identify its sender. */
 export interface Evidence {
-  /** undefined: a trusted proxy did not tell. */
+  /** Undefined if a trusted proxy did not send it. */
   readonly address: Address | undefined;
   readonly certificate: Shown;
   readonly key: PresentedKey | undefined;
   readonly token: string | undefined;
-  /** Why the token proves nothing; undefined: it is right, or was not looked at. */
+  /** The reason why the token is invalid; undefined if it is valid or was not checked. */
   readonly tokenFault?: string | undefined;
 }
 
-/** What a request that was refused had tried to prove itself with, beside its address. */
+/** The strongest proof that a refused request contained, beside its address. */
 export type Proof = 'none' | 'api-key' | 'token' | 'certificate';
 
 export function proofOf({ key, token, certificate }: Evidence): Proof {
@@ -24,8 +24,9 @@ export function proofOf({ key, token, certificate }: Evidence): Proof {
 }
 
 /**
- * Says what the request showed, so that its sender can see what is missing; not which part of it was right,
- * and nothing of the clients that there are.
+ * Creates the error for an unidentified request. It lists the kinds of proof in the request, so that the
+ * sender can see the missing one. It does not reveal which of them was right, or anything about configured
+ * clients.
  */
 export function unknownClient(evidence: Evidence): GatewayError {
   const shown = [...shownOf(evidence)].join(', ');

@@ -12,43 +12,43 @@ import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 
-/** Only signatures that the issuer alone can make: no secret shared with it, and never none. */
+/** Public-key signatures only: symmetric algorithms and "none" are excluded. */
 const ALGORITHMS = [
   ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
 ];
-/** Seconds by which clocks may differ. */
+/** Tolerated clock difference, in seconds. */
 const CLOCK_TOLERANCE_S = 30;
-/** Keys of this age are fetched again in the background, in milliseconds. */
+/** Age at which keys are refreshed in the background, in milliseconds. */
 const REFRESH_MS = 600_000;
-/** Keys of this age serve no more: their issuer has not been heard of for a day. */
+/** Age at which keys are no longer used, in milliseconds. */
 const MAX_AGE_MS = 86_400_000;
-/** Between two fetches because of a key that is not there: anybody can name one. */
+/** Pause between fetches for an unknown key id, in milliseconds: any client can send such an id. */
 const UNKNOWN_KEY_PAUSE_MS = 10_000;
-/** Between a fetch that failed and the next. */
+/** Pause after a failed fetch, in milliseconds. */
 const FAILURE_PAUSE_MS = 1_000;
 const FETCH_LIMIT_MS = 5_000;
 
 export interface IssuerSettings {
-  /** As tokens have it in `iss`. */
+  /** The value of `iss` in tokens. */
   readonly issuer: string;
-  /** Where its public keys are (RFC 7517 §5). */
+  /** URL of the issuer's public keys (RFC 7517 §5). */
   readonly jwksUrl: string;
 }
 
 export interface IssuerExternals {
   readonly clock: Clock;
-  /** The keys can be fetched again, or no more; not called twice for the same. */
+  /** Called when the keys become unreachable or reachable again; once for each change. */
   readonly onReachable: (reachable: boolean, reason: string) => void;
 }
 
-/** What came of verifying a token; `unavailable`: nobody can tell at present. */
+/** Result of verifying a token; `unavailable`: the keys cannot be fetched. */
 export type TokenVerdict =
   | { readonly payload: JWTPayload }
   | { readonly fault: string }
   | { readonly unavailable: GatewayError };
 
-/** The `iss` of a token that nobody has verified yet; undefined: it is no JWT. */
+/** Returns the `iss` of an unverified token; undefined if it is not a JWT. */
 export function claimedIssuer(token: string): string | undefined {
   try {
     return decodeJwt(token).iss ?? '';
@@ -57,13 +57,13 @@ export function claimedIssuer(token: string): string | undefined {
   }
 }
 
-/** Verifies the tokens of one issuer with the keys that it publishes. */
+/** Verifies the tokens of one issuer with its published keys. */
 export class TokenIssuer {
   readonly #issuer: string;
   readonly #clock: Clock;
   readonly #onReachable: IssuerExternals['onReachable'];
   readonly #keys: ReturnType<typeof createRemoteJWKSet>;
-  /** When the keys that are there were asked for. */
+  /** Start of the fetch that brought the current keys. */
   #fetchedAt = Number.NEGATIVE_INFINITY;
   #failedAt = Number.NEGATIVE_INFINITY;
   #reachable = true;
@@ -74,19 +74,19 @@ export class TokenIssuer {
     this.#onReachable = onReachable;
     this.#keys = createRemoteJWKSet(new URL(jwksUrl), {
       cacheMaxAge: MAX_AGE_MS,
-      // When to look for a key that is not there is decided below, by the gateway's own clock.
+      // The pause after an unknown key is handled below, on the gateway's clock.
       cooldownDuration: Number.POSITIVE_INFINITY,
       timeoutDuration: FETCH_LIMIT_MS,
       [customFetch]: (url, options) => this.#fetch(url, options),
     });
   }
 
-  /** Fetches the keys before the first token comes. Never rejects. */
+  /** Fetches the keys before the first token arrives. Never rejects. */
   async prefetch(): Promise<void> {
     await this.#keys.reload().catch(() => undefined);
   }
 
-  /** Whether a token is of this issuer and in force, and then what it says. */
+  /** Verifies signature, issuer and validity period. Never rejects. */
   async verify(token: string): Promise<TokenVerdict> {
     try {
       const { payload } = await jwtVerify(token, (header, input) => this.#keyOf(header, input), {
@@ -122,7 +122,7 @@ export class TokenIssuer {
     return this.#clock.now() - then;
   }
 
-  /** Reads the whole answer here, so that whatever goes wrong with it is told in one way. */
+  /** Reads the whole response here, so that every error is reported in the same way. */
   async #fetch(url: string, options: RequestInit): Promise<Response> {
     if (this.#since(this.#failedAt) < FAILURE_PAUSE_MS) throw unavailable(undefined);
     const begun = this.#clock.now();
@@ -168,13 +168,13 @@ function unavailable(cause: unknown): GatewayError {
   );
 }
 
-/** fetch itself says only "fetch failed". */
+/** Adds the cause, because the message of fetch is only "fetch failed". */
 function reasonOf(error: unknown): string {
   if (!isNativeError(error)) return String(error);
   return isNativeError(error.cause) ? `${error.message}: ${error.cause.message}` : error.message;
 }
 
-/** What each refusal of jose means to who sent the token. */
+/** Error codes of jose, as text for the sender of the token. */
 const FAULTS: Readonly<Record<string, string>> = {
   ERR_JWT_EXPIRED: 'has expired',
   ERR_JOSE_ALG_NOT_ALLOWED: 'is not signed with a public-key algorithm',

@@ -1,11 +1,11 @@
 import type { JWTPayload } from 'jose';
 
-/** What a client's token has to say, beside being right. */
+/** Conditions on the claims of a client's verified token. */
 export interface TokenRule {
   readonly issuer: string;
   readonly audience: string;
   readonly subject?: string | undefined;
-  /** Each claim equals the value, or is a list that holds it. */
+  /** Each claim must equal the value, or be a list that contains it. */
   readonly claims?: Readonly<Record<string, string | number | boolean>> | undefined;
 }
 
@@ -18,10 +18,10 @@ export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
   );
 }
 
-/** The values of a claim: one, those of a list, or none. */
+/** Returns the values of a claim: one, those of a list, or `undefined` if it is absent. */
 export function claimSays(payload: JWTPayload, name: string): readonly unknown[] {
   const claim = Object.hasOwn(payload, name) ? payload[name] : undefined;
-  // A list in one text (RFC 8693 §4.2).
+  // Scopes are separated by spaces (RFC 8693 §4.2).
   if (name === 'scope' && typeof claim === 'string') return claim.split(' ');
   return Array.isArray(claim) ? claim : [claim];
 }

@@ -8,11 +8,11 @@ import {
 
 export interface TokenExternals {
   readonly clock: IssuerExternals['clock'];
-  /** The keys of an issuer can be fetched again, or no more. */
+  /** Called when the keys of an issuer become unreachable or reachable again. */
   readonly onReachable: (issuer: string, reachable: boolean, reason: string) => void;
 }
 
-/** The issuers whose tokens count. */
+/** The configured token issuers. */
 export class Tokens {
   readonly #issuers: ReadonlyMap<string, TokenIssuer>;
 
@@ -26,7 +26,7 @@ export class Tokens {
     );
   }
 
-  /** Fetches all keys before the first token comes. Never rejects. */
+  /** Fetches all keys before the first token arrives. Never rejects. */
   async prefetch(): Promise<void> {
     await Promise.all(Array.from(this.#issuers.values(), (issuer) => issuer.prefetch()));
   }

@@ -2,15 +2,15 @@ import { type Parameter, type ParameterForm, parameterOf } from './parameter.ts'
 import { isPlainSegment } from './path.ts';
 import { foldPath } from './spelling.ts';
 
-/** An operation as the configuration writes it. */
+/** An operation in the configuration. */
 export interface OperationSettings {
   readonly method: string;
-  /** A segment in braces, as in `/reports/{id}`, stands for any one segment. */
+  /** A segment in braces, as in `/reports/{id}`, matches any one segment. */
   readonly path: string;
   readonly parameters: Readonly<Record<string, ParameterForm>>;
 }
 
-/** One operation of a deployment that the configuration knows. */
+/** One listed operation of a deployment. */
 export interface Operation {
   readonly name: string;
   readonly method: string;
@@ -20,7 +20,7 @@ export interface Operation {
 
 interface Template {
   readonly operation: Operation;
-  /** undefined: any segment. */
+  /** Undefined matches any segment. */
   readonly segments: readonly (string | undefined)[];
 }
 
@@ -46,7 +46,7 @@ export class Catalogue {
     this.#folded = this.operations.map((operation) => templateOf(operation, foldPath(operation.path)));
   }
 
-  /** The operation that a path is, byte for byte. HEAD is GET without the content (RFC 9110 §9.3.2). */
+  /** Finds the operation of a path, compared byte for byte. HEAD counts as GET (RFC 9110 §9.3.2). */
   find(method: string, path: string): Operation | undefined {
     const asked = method === 'HEAD' ? 'GET' : method;
     const known = this.#byPath.get(path)?.find((operation) => operation.method === asked);
@@ -57,12 +57,14 @@ export class Catalogue {
     )?.operation;
   }
 
-  /** The operation that a liberal server could take the path for, although `find` does not. */
+  /**
+   * Returns an operation that a lenient server could take the path for, although `find` does not match it.
+   */
   resembling(method: string, path: string): Operation | undefined {
     if (this.#folded.length === 0) return undefined;
     const asked = method === 'HEAD' ? 'GET' : method;
     const folded = foldPath(path);
-    // Some frameworks take what follows the last dot for the form of the response.
+    // Some frameworks treat the part after the last dot as the response format.
     const readings = [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')].map((each) =>
       each.split('/'),
     );

@@ -1,38 +1,40 @@
 import { GatewayError } from '../base/errors.ts';
 
-/** What a list of names in a rule lets through: everything, or these. */
+/** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
 
-/** What a rule demands of one query parameter. */
+/** Limits of a rule on one query parameter. */
 export interface ParameterLimit {
   readonly name: string;
-  /** The most items of its quoted list; undefined: any number. */
+  /** Maximum number of items in its quoted list; undefined: any number. */
   readonly max: number | undefined;
-  /** What it, or each item of its quoted list, may be; it must then be there. undefined: anything. */
+  /**
+   * Allowed values, for each item of a quoted list; the parameter is then required. Undefined: any value.
+   */
   readonly values: ReadonlySet<string> | undefined;
 }
 
-/** One thing that a client may do: all parts of a rule must hold for a request. */
+/** One rule of a client; all its parts must hold for a request. */
 export interface Rule {
-  /** The name of a deployment, or ANY_DEPLOYMENT. */
+  /** Name of a deployment, or ANY_DEPLOYMENT. */
   readonly deployment: string;
   readonly sites: Names;
-  /** `*`: operations that no catalogue lists, too. */
+  /** `*` includes unlisted operations. */
   readonly operations: Names;
   readonly methods: Names;
   readonly parameters: readonly ParameterLimit[];
 }
 
-/** Who asks, and what the configuration lets them do: one of the rules must hold. */
+/** A client and its rules; one of them must hold for a request. */
 export interface Client {
   readonly id: string;
   readonly allow: readonly Rule[];
 }
 
-/** No deployment can have this name. */
+/** Matches every deployment; not a valid name of one. */
 export const ANY_DEPLOYMENT = '*';
 
-/** Whoever reaches the port of a gateway that says `anonymous: true`. */
+/** The client of unidentified requests if the configuration has `anonymous: true`. */
 export const ANONYMOUS: Client = {
   id: 'anonymous',
   allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
@@ -42,17 +44,17 @@ export function includes(names: Names, name: string): boolean {
   return names === '*' || names.has(name);
 }
 
-/** Whether the rule depends on what the query says. */
+/** True if the rule depends on the query. */
 export function readsQuery({ sites, parameters }: Rule): boolean {
   return sites !== '*' || parameters.length > 0;
 }
 
-/** Whether the rule leaves anything out within its deployment. */
+/** True if the rule allows less than everything within its deployment. */
 export function isRestricted(rule: Rule): boolean {
   return rule.operations !== '*' || rule.methods !== '*' || readsQuery(rule);
 }
 
-/** Says what the client may not do; `what` goes on after its name. */
+/** Creates the error for a request that no rule allows; `what` follows the client's name in its message. */
 export function forbidden({ id }: Client, what: string): GatewayError {
   return new GatewayError(
     'client-forbidden',

@@ -18,7 +18,7 @@ import type { DeploymentRules } from './rules.ts';
 import { METHOD, secondTarget } from './second-target.ts';
 import { siteOf, withSite } from './site.ts';
 
-/** What is judged of a request. */
+/** The parts of a request that policy checks. */
 export interface Request {
   readonly method: string;
   /** Path and query, byte for byte. */
@@ -27,28 +27,28 @@ export interface Request {
   readonly headers: readonly string[];
 }
 
-/** Leave to send a request. */
+/** Permission to send a request. */
 export interface Grant {
-  /** Empty: the deployment has no sites. */
+  /** Empty if the deployment has no sites. */
   readonly site: string;
-  /** The name of the credential to send it with. */
+  /** Name of the credential for the upstream request. */
   readonly credential: string;
-  /** Empty: it is none of the catalogue. */
+  /** Empty if the operation is not listed. */
   readonly operation: string;
-  /** Exactly what to send. */
+  /** Target of the upstream request. */
   readonly target: string;
   /** The site and the operation's parameters: decoded values by name. */
   readonly parameters: ReadonlyMap<string, string>;
-  /** The rule of the client that holds. */
+  /** The client's rule that allows the request. */
   readonly rule: Rule;
 }
 
 const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
 
 /**
- * Whether a client may send a request to a deployment, and what goes out.
+ * Decides if a client may send a request to a deployment, and returns what to send.
  * @throws GatewayError `client-forbidden`, `operation-unlisted`, `site-required`, `site-unknown`,
- *   `parameter-invalid`, or `bad-request` where what a rule depends on can be read in two ways
+ * `parameter-invalid`, or `bad-request` if a part that a rule depends on is ambiguous
  */
 export function decide(rules: DeploymentRules, client: Client, request: Request): Grant {
   const target = withoutPrefix(request.target, rules.stripPrefix);
@@ -99,7 +99,7 @@ function rulesFor({ deployment }: DeploymentRules, client: Client): readonly Rul
   return own;
 }
 
-/** undefined: it is none of the catalogue, and need not be. */
+/** Undefined if the operation is unlisted and that is allowed. */
 function operationOf(
   { deployment, catalogue, unlistedOperations, isOwnPath }: DeploymentRules,
   client: Client,
@@ -143,7 +143,7 @@ function withMethod(client: Client, rules: readonly Rule[], method: string): rea
   return fitting;
 }
 
-/** The rules that hold even if the upstream goes by a header or the body instead of the request line. */
+/** Returns the rules that hold even if the upstream prefers a header or the body over the request line. */
 function withoutSecondTarget(
   { unlistedOperations }: DeploymentRules,
   rules: readonly Rule[],

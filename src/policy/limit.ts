@@ -3,7 +3,7 @@ import { type Client, forbidden, includes, type ParameterLimit, type Rule } from
 import { itemsOf } from './parameter.ts';
 import { decodeExactly, decodeValue, parameterInvalid, type Query } from './query.ts';
 
-/** What limits are about. */
+/** The parts of a request that limits of a rule apply to. */
 export interface Asked {
   /** undefined: the deployment has no sites. */
   readonly site: string | undefined;
@@ -11,8 +11,8 @@ export interface Asked {
 }
 
 /**
- * The first of the rules that holds for the site and the parameters.
- * @throws GatewayError `client-forbidden`, `parameter-invalid`: why the first rule for the site does not
+ * Returns the first rule that holds for the site and the parameters.
+ * @throws GatewayError `client-forbidden` or `parameter-invalid`, for the first rule of the site
  */
 export function ruleWithin(client: Client, rules: readonly Rule[], { site, query }: Asked): Rule {
   const ofSite = site === undefined ? rules : rules.filter(({ sites }) => includes(sites, site));

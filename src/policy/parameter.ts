@@ -1,11 +1,11 @@
 import { parameterInvalid } from './query.ts';
 
-/** What a parameter's value looks like. */
+/** Kinds of parameter values. */
 export const PARAMETER_KINDS = ['quoted-list', 'digits', 'site', 'text'] as const;
 
 export type ParameterKind = (typeof PARAMETER_KINDS)[number];
 
-/** A kind as the configuration writes it: with a question mark the parameter may be left out. */
+/** A kind in the configuration; a question mark makes the parameter optional. */
 export type ParameterForm = ParameterKind | `${ParameterKind}?`;
 
 /** One parameter of an operation. */
@@ -15,7 +15,7 @@ export interface Parameter {
   readonly optional: boolean;
 }
 
-/** How the form of each kind is described, to clients and in the API's description. */
+/** Descriptions of the kinds, for error messages and the OpenAPI document. */
 export const FORMS: Readonly<Record<ParameterKind, string>> = {
   'quoted-list': "identifiers in single quotes, with commas between them: 'A-1' or 'A-1','A-2'",
   digits: 'digits only',
@@ -38,11 +38,11 @@ export function checkForm({ name, kind }: Parameter, value: string): void {
 }
 
 /**
- * The items of a decoded quoted list, without their quotes; at least one.
+ * Returns the items of a decoded quoted list, without their quotes; at least one.
  * @throws GatewayError `parameter-invalid`
  */
 export function itemsOf(name: string, value: string): string[] {
-  // What is left encoded after decoding could be a quote or comma to a server that decodes twice.
+  // A remaining escape could become a quote or comma in a server that decodes twice.
   if (/%[\da-f]{2}/i.test(value)) throw parameterInvalid(name, 'is encoded twice: encode it once');
   const items: string[] = [];
   let start = 0;

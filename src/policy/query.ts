@@ -4,20 +4,20 @@ import { foldName } from './spelling.ts';
 const AMPERSAND = 0x26;
 const SEMICOLON = 0x3b;
 
-/** One parameter as it stands in the query, nothing decoded. */
+/** One parameter of the query, still encoded. */
 interface Pair {
   readonly name: string;
   readonly folded: string;
   readonly value: string;
-  /** A semicolon stands before or after it, which some servers take for `&`. */
+  /** True next to a semicolon, which some servers treat as `&`. */
   readonly semicolon: boolean;
 }
 
-/** The parameters of a query, found only where every server finds the same. */
+/** The parameters of a query. Lookup fails where servers could find different values. */
 export class Query {
   readonly #pairs: Pair[] = [];
 
-  /** @param query without the question mark; undefined: the target has none */
+  /** @param query without the question mark; undefined if the target has none */
   constructor(query: string | undefined) {
     if (query === undefined) return;
     let start = 0;
@@ -33,8 +33,8 @@ export class Query {
   }
 
   /**
-   * The value of a parameter, still encoded; undefined: it is not there.
-   * @throws GatewayError `parameter-invalid` when servers could find different ones
+   * Returns the value of a parameter, still encoded; undefined if absent.
+   * @throws GatewayError `parameter-invalid` if servers could find different values
    */
   find(name: string): string | undefined {
     const folded = foldName(name);
@@ -61,7 +61,7 @@ export class Query {
     return found?.value;
   }
 
-  /** Whether any server could find such a parameter. */
+  /** True if any server could find such a parameter. */
   has(name: string): boolean {
     const folded = foldName(name);
     return this.#pairs.some((pair) => pair.folded === folded);
@@ -75,13 +75,13 @@ export class Query {
   }
 }
 
-/** Names the parameter and what is wrong with it; the value itself is never quoted. */
+/** Creates the error for a parameter; the message never contains the value. */
 export function parameterInvalid(name: string, reason: string): GatewayError {
   return new GatewayError('parameter-invalid', `The parameter ${name} ${reason}.`);
 }
 
 /**
- * The value of a parameter, decoded as forms are: %XX is UTF-8, + a space.
+ * Decodes the value of a parameter as in forms: %XX is UTF-8, + is a space.
  * @throws GatewayError `parameter-invalid`
  */
 export function decodeValue(name: string, value: string): string {
@@ -98,12 +98,12 @@ export function decodeValue(name: string, value: string): string {
  * @throws GatewayError `parameter-invalid`
  */
 export function decodeExactly(name: string, value: string): string {
-  // To a server that decodes forms it is a space, to another one a plus.
+  // Servers that decode forms read a space, others a plus.
   if (value.includes('+')) throw parameterInvalid(name, 'holds a +: write %20 for a space, %2B for a plus');
   return decodeValue(name, value);
 }
 
-/** undefined: it is not percent-encoded UTF-8. */
+/** Undefined if the text is not percent-encoded UTF-8. */
 function decoded(text: string): string | undefined {
   const spaced = text.includes('+') ? text.replaceAll('+', ' ') : text;
   if (!spaced.includes('%')) return spaced;

@@ -1,6 +1,6 @@
 /**
- * A target (path and query, byte for byte) without the prefix that only clients see; as it is when it does
- * not start with it, since a request that names the upstream or a host of its own needs none.
+ * Removes the prefix that only clients see from a target (path and query). Targets without it are returned
+ * unchanged, because requests for the upstream's URL or a deployment's own host need no prefix.
  */
 export function withoutPrefix(target: string, prefix: string | undefined): string {
   if (prefix === undefined || !target.startsWith(prefix)) return target;

@@ -3,7 +3,7 @@ import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { withoutPrefix } from './rewrite.ts';
 import { foldPath } from './spelling.ts';
 
-/** What a deployment's configuration says about who may ask for what. */
+/** The configuration of a deployment, as far as policy needs it. */
 export interface DeploymentSettings {
   readonly baseUrl: string;
   readonly match: { readonly pathPrefix?: string | undefined; readonly host?: string | undefined };
@@ -22,26 +22,26 @@ export interface Sites {
   readonly parameter: string;
   /** The credential of each site. */
   readonly credentials: ReadonlyMap<string, string>;
-  /** Whether a request without site goes to the only one that its client may use. */
+  /** True if a request without a site gets the only site that its client may use. */
   readonly inject: boolean;
 }
 
-/** A deployment's part of the policy, worked out once. */
+/** The compiled policy of a deployment. */
 export interface DeploymentRules {
   readonly deployment: string;
-  /** What paths begin with for clients, and not for the upstream. */
+  /** Path prefix for clients, which is removed for the upstream. */
   readonly stripPrefix: string | undefined;
-  /** Of a deployment without sites. */
+  /** Credential of a deployment without sites; else empty. */
   readonly credential: string;
-  /** undefined: the query does not matter. */
+  /** Undefined if the deployment has no sites. */
   readonly sites: Sites | undefined;
   readonly catalogue: Catalogue;
   readonly unlistedOperations: 'allow' | 'deny';
-  /** Whether a path stays in this deployment however it is read; undefined: its upstream is this one's alone. */
+  /** True if every reading of a path stays in this deployment; undefined if no check is needed. */
   readonly isOwnPath: ((path: string) => boolean) | undefined;
 }
 
-/** The rules of one deployment; `all` are those of the configuration, this one among them. */
+/** Compiles the rules of one deployment; `all` are the settings of every deployment, including this one. */
 export function compileRules(
   name: string,
   settings: DeploymentSettings,
@@ -65,8 +65,8 @@ function sitesOf({ siteParameter, sites, injectSite }: DeploymentSettings): Site
 }
 
 /**
- * Deployments of one upstream are told apart by their prefixes: `/v1/../v2` must not come round the
- * rules of /v2. One that a host name leads to has every path.
+ * Checks paths of deployments that share an upstream and differ by prefix, because `/v1/../v2` must not
+ * bypass the rules of /v2. A deployment with its own host name has every path.
  */
 function ownPath(
   settings: DeploymentSettings,
@@ -82,11 +82,11 @@ function ownPath(
 
 interface Siblings {
   readonly folders: PrefixMap<string>;
-  /** How many deployments of the upstream have a prefix. */
+  /** Number of prefixes that deployments of the upstream have. */
   readonly deployments: number;
 }
 
-/** Worked out once for all the deployments of a configuration. */
+/** Cached for all deployments of a configuration. */
 const FOLDERS = new WeakMap<object, ReadonlyMap<string, Siblings>>();
 
 function foldersByOrigin(all: Readonly<Record<string, DeploymentSettings>>): ReadonlyMap<string, Siblings> {
@@ -103,7 +103,7 @@ function siblingsIn(group: readonly DeploymentSettings[]): Siblings {
   return { folders: new PrefixMap(folders.map((each) => [each, each])), deployments: folders.length };
 }
 
-/** Where its paths begin at the upstream. */
+/** Returns the path prefix at the upstream. */
 function prefixOf({ match, rewrite }: DeploymentSettings): string | undefined {
   return match.pathPrefix && withoutPrefix(match.pathPrefix, rewrite?.stripPrefix);
 }

@@ -1,4 +1,4 @@
-/** Headers that some servers and frameworks take for the method or target, instead of the request line. */
+/** Headers that some servers and frameworks use as method or target instead of the request line. */
 const OVERRIDES: ReadonlySet<string> = new Set([
   '-method',
   'x-forwarded-method',
@@ -12,17 +12,17 @@ const OVERRIDES: ReadonlySet<string> = new Set([
   'x-rewrite-url',
 ]);
 
-/** The parameter, and of some the header, that many frameworks take for the method. */
+/** The parameter, and for some frameworks the header, that overrides the method. */
 export const METHOD = '_method';
 
-/** Bodies whose fields many servers mix with the parameters of the query. */
+/** Content types whose fields many servers mix with the parameters of the query. */
 const FORMS = ['application/x-www-form-urlencoded', 'multipart/form-data'];
 
-/** What a server could go by instead of the request line. */
+/** Parts of a request that a server could use instead of the request line. */
 export interface SecondTarget {
-  /** Another method or path. */
+  /** True for another method or path. */
   readonly override: boolean;
-  /** More parameters. */
+  /** True for additional parameters. */
   readonly form: boolean;
 }
 
@@ -32,9 +32,9 @@ export function secondTarget(headers: readonly string[]): SecondTarget {
   let form = false;
   for (let index = 0; index + 1 < headers.length; index += 2) {
     const written = headers[index] ?? '';
-    // Nothing of these lengths is among them, and most headers end here.
+    // No name in OVERRIDES has these lengths; this skips most headers.
     if ((written.length < 12 && written.length !== METHOD.length) || written.length > 22) continue;
-    // CGI and its kind cannot tell the two apart.
+    // CGI maps `_` and `-` to the same character.
     const name = written.toLowerCase().replaceAll('_', '-');
     if (OVERRIDES.has(name)) override = true;
     else if (name === 'content-type') form ||= isForm(headers[index + 1] ?? '');

@@ -6,12 +6,12 @@ import type { Sites } from './rules.ts';
 /** The site of a request. */
 export interface Site {
   readonly name: string;
-  /** The request does not name it; what is sent must. */
+  /** True if the request does not contain the site, so that the upstream request must add it. */
   readonly injected: boolean;
 }
 
 /**
- * The site that a query names, or the only one that the rules leave where that may be added.
+ * Returns the site that a query names; without one, the only site that the rules allow, if injection is on.
  * @throws GatewayError `site-required`, `site-unknown`, `parameter-invalid`
  */
 export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
@@ -24,7 +24,7 @@ export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site
   throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
 }
 
-/** The target with the site at the end of its query; no other byte changes. */
+/** Appends the site to the query of a target; no other byte changes. */
 export function withSite(target: string, parameter: string, site: string): string {
   const mark = target.indexOf('?');
   const isOpen = mark === target.length - 1 || target.endsWith('&');

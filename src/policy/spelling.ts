@@ -1,32 +1,37 @@
 /*
- * How the most liberal server could read a path or a name. Nothing that is sent is ever rewritten by
- * this: it finds out whether something that a rule does not match could be read as something that it does.
+ * Normalizes a path or a name as the most lenient server could read it. The result is never sent: it only
+ * shows that an input that no rule matches could be read as one that a rule does match.
  */
 
 /** Percent-encoding of any depth at once: %2e, %252e, %25252e; and %u002e, which some servers know. */
 const ENCODED = /%(?:25)*(?:u([\da-f]{4})|([\da-f]{2}))/gi;
 /** UTF-8 of ASCII characters in two or three bytes (RFC 3629 §3 forbids it), as Latin-1. */
 const OVERLONG = /[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]/g;
-/** Encodings can be put together from encodings (%%32e); each pass undoes one such step. */
+/** Maximum decoding passes: encodings can be nested (%%32e), and each pass removes one level. */
 const PASSES = 3;
 
 const ASCII = /^[\0-\x7f]*$/;
 const PLAIN_NAME = /^[a-z\d_-]*$/;
 
-/** A parameter's name as the most liberal server reads it: decoded, in lower case, without `[]`. */
+/**
+ * Normalizes a parameter's name as the most lenient server reads it: decoded, in lower case, without `[]`.
+ */
 export function foldName(name: string): string {
   if (PLAIN_NAME.test(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.trim().replace(/[. ]/g, '_');
 }
 
-/** A path as the most liberal server reads it: decoded, in lower case, without dot and empty segments. */
+/**
+ * Normalizes a path as the most lenient server reads it: decoded, in lower case, without dot and empty
+ * segments.
+ */
 export function foldPath(path: string): string {
   const [text = ''] = foldCase(decodeAll(path)).split('\0', 1);
   const kept: string[] = [];
   for (const segment of text.replaceAll('\\', '/').split('/')) {
     const [name = ''] = segment.split(';', 1);
-    // Windows drops dots and spaces at the end of a name, and takes name::$DATA for it.
+    // Windows ignores dots and spaces at the end of a name, and reads name::$DATA as name.
     const plain = name.replace(/:+\$.*$/, '').replace(/[. +]+$/, '');
     if (name === '..') kept.pop();
     else if (plain !== '') kept.push(plain);
@@ -35,8 +40,8 @@ export function foldPath(path: string): string {
 }
 
 /**
- * Without case and without what looks alike: fullwidth letters, the long s and the Kelvin sign have their ASCII twins
- * (NFKD and simple case mapping), accents and characters without width are dropped.
+ * Removes case and look-alikes: fullwidth letters, the long s and the Kelvin sign become their ASCII
+ * counterparts (NFKD and simple case mapping); accents and zero-width characters are dropped.
  */
 function foldCase(text: string): string {
   if (ASCII.test(text)) return text.toLowerCase();
