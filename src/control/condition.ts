@@ -14,9 +14,9 @@ interface Finding {
 
 export interface DeploymentEvidence {
   readonly minute: DeploymentInterval;
-  /** The issue that readiness reports; empty if there is none. */
+  /** The error that readiness reports; empty if there is none. */
   readonly problem: string;
-  /** True if the deployment can serve requests in spite of that issue. */
+  /** True if the deployment can serve requests in spite of it. */
   readonly serving: boolean;
   readonly policy: string;
   /** Unix milliseconds. */

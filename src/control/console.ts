@@ -7,7 +7,7 @@ import type { ConsoleSource } from './snapshot.ts';
 import { readTotals } from './totals.ts';
 
 export interface ConsolePace {
-  /** Between two points of the charts, and two pictures of the moment for those who watch, in milliseconds. */
+  /** Intervals of the charts' points and of the stream's snapshots, in milliseconds. */
   readonly sampleMs: number;
   readonly tickMs: number;
 }
@@ -21,7 +21,7 @@ export interface ConsoleOptions extends ConsolePace {
   readonly onError: (error: unknown) => void;
 }
 
-/** The page at `/`, and `/api/…` with what it shows. It reads only. */
+/** Serves the console's page at `/` and its data under `/api/`. Read-only. */
 export class Console {
   readonly router = Router();
   readonly #sampler: Sampler;

@@ -5,7 +5,7 @@ import { decodeExactly, decodeValue, parameterInvalid, type Query } from './quer
 
 /** The parts of a request that limits of a rule apply to. */
 export interface Asked {
-  /** undefined: the deployment has no sites. */
+  /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
   readonly query: Query;
 }

@@ -18,9 +18,9 @@ export interface DeploymentSettings {
 
 /** The sites of a deployment. */
 export interface Sites {
-  /** The query parameter that names the site. */
+  /** Name of the query parameter that contains the site. */
   readonly parameter: string;
-  /** The credential of each site. */
+  /** Name of the credential of each site. */
   readonly credentials: ReadonlyMap<string, string>;
   /** True if a request without a site gets the only site that its client may use. */
   readonly inject: boolean;
