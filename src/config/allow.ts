@@ -7,7 +7,7 @@ import { record, SECTION, text, whole } from './values.ts';
 
 const EVERYTHING = '*';
 
-/** What one client may do; one of the rules must hold for a request. */
+/** The rules of one client; one of them must hold for a request. */
 export const allowSchema = () => z.array(rule(), { error: 'a list of rules' }).default([]);
 
 const rule = () =>
@@ -73,7 +73,7 @@ function chosen(list: readonly string[]): Rule['sites'] {
   return list.includes(EVERYTHING) ? EVERYTHING : new Set(list);
 }
 
-/** Whether what the rules of a client name is there. `path` is that of its `allow`. */
+/** Checks that names in a client's rules exist. `path` is the path of its `allow`. */
 export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
   for (const index of keysOfList(tree, path)) {
     const at = [...path, index];
@@ -100,9 +100,9 @@ export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
 
 interface Named {
   readonly deployment: string;
-  /** With its article. */
+  /** A noun with its article, for messages. */
   readonly what: string;
-  /** The mapping that has the names. */
+  /** The mapping whose keys are the valid names. */
   readonly section: Path;
 }
 

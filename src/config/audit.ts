@@ -7,7 +7,7 @@ const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or
 const PARAMETERS = 'a list of names of query parameters';
 const PSEUDONYMISE = 'a list that may hold: address';
 
-/** Where it is recorded who got what. `folder` is where relative names of files start. */
+/** Schema of the audit log. `folder` is the base of relative file names. */
 export const auditSchema = (folder: string) =>
   z.strictObject(
     {
@@ -73,7 +73,7 @@ export const auditSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** The rules between \`audit\` and what else there is. */
+/** Checks `audit` against other sections. */
 export function* auditFits(tree: unknown): Generator<Complaint> {
   if (valueAt(tree, ['audit', 'stream', 'redis']) !== true || valueAt(tree, ['redis']) !== undefined) return;
   yield {

@@ -2,10 +2,13 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Steps } from '../base/steps.ts';
 import type { Config } from './schema.ts';
 
-/** Sections whose entries are told one by one. */
+/** Sections whose changed entries are listed individually. */
 const BY_ENTRY = ['deployments', 'credentials'];
 
-/** What differs between two configurations, by name: `deployments.submissions`, `anonymous`. Never a value. */
+/**
+ * Lists the names of changed sections and entries, such as `deployments.submissions`, `anonymous`; never a
+ * value.
+ */
 export function* changesBetween(before: Config, after: Config): Steps<string[]> {
   const changed: string[] = [];
   for (const section of new Set([...Object.keys(before), ...Object.keys(after)])) {
@@ -16,7 +19,7 @@ export function* changesBetween(before: Config, after: Config): Steps<string[]> 
   return changed;
 }
 
-/** The entries that differ; of what has no entries, itself by the empty name. */
+/** Yields the changed entries; for a value without entries, the empty name. */
 function* namesOfChanges(before: unknown, after: unknown): Steps<string[]> {
   if (!isObject(before) || !isObject(after)) return before === after ? [] : [''];
   const changed: string[] = [];

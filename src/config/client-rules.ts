@@ -3,10 +3,12 @@ import type { Complaint } from './faults.ts';
 import { itemsAt, keysAt, listNames, textAt, valueAt } from './tree.ts';
 import { EarlierClients, readClients, readNetwork, type WrittenClient } from './written-clients.ts';
 
-/** Of nothing at all, as it comes out of a shell whose variable was not set. */
+/** SHA-256 of the empty text, which a shell produces from an unset variable. */
 const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855';
 
-/** The rules between clients, and between them and the rest. `exposed`: other machines reach the data plane. */
+/**
+ * Checks clients against each other and other sections. `exposed`: other machines can reach the data plane.
+ */
 export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complaint> {
   yield* somebodyIsServed(tree, exposed);
   yield* proxiesFit(tree);
@@ -34,7 +36,7 @@ export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complain
 function* somebodyIsServed(tree: unknown, exposed: boolean): Generator<Complaint> {
   const clients = valueAt(tree, ['clients']);
   const none = clients === undefined || (Array.isArray(clients) && clients.length === 0);
-  // A tree without deployments is not a configuration yet, and says so.
+  // A tree without deployments has an issue of its own.
   const anonymous = valueAt(tree, ['anonymous']) ?? false;
   if (!none || anonymous !== false || keysAt(tree, ['deployments']).length === 0) return;
   const found = clients === undefined ? 'is missing' : 'is empty';

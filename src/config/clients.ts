@@ -84,7 +84,7 @@ const identify = () =>
         'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
     });
 
-/** Who may send requests. Rules between clients are in `client-rules.ts`. */
+/** Schema of a client. Rules between clients are in `client-rules.ts`. */
 export const clientSchema = () =>
   z.strictObject(
     {
@@ -107,7 +107,7 @@ export const clientSchema = () =>
 
 export type Client = z.output<ReturnType<typeof clientSchema>>;
 
-/** Whose Bearer tokens count, and where their public keys are. */
+/** Schema of the trusted token issuers and the URLs of their public keys. */
 export const jwtSchema = () =>
   z.strictObject(
     {
@@ -132,7 +132,7 @@ export const jwtSchema = () =>
     { error: SECTION },
   );
 
-/** Keys that others could change on the way would let them make tokens. */
+/** Requires https, or http to a loopback host: an attacker who replaces the keys could forge tokens. */
 function isKeySetUrl(value: string): boolean {
   if (!URL.canParse(value)) return false;
   const { protocol, hostname, username, password } = new URL(value);
@@ -144,7 +144,7 @@ function isNotEmpty(section: object): boolean {
   return Object.keys(section).length > 0;
 }
 
-/** Whether a client can be called so. */
+/** True if the text is a valid client id. */
 export function isClientId(text: string): boolean {
   return NAME.test(text) && text !== ANONYMOUS.id;
 }

@@ -6,10 +6,10 @@ import { knownKeys } from './values.ts';
 
 type Issue = z.core.$ZodIssue;
 
-/** Keys that the configuration will have, and this version does not read. `*` is any name. */
+/** Keys that are reserved for later versions. `*` matches any name. */
 const LATER = ['workers'].map((path) => path.split('.'));
 
-/** The schema's issues with a tree as sentences. */
+/** Turns the schema's issues into sentences with paths. */
 export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {
   return issues.flatMap((issue): Complaint[] => {
     const path = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
@@ -26,7 +26,7 @@ export function complaints(schema: unknown, tree: unknown, issues: readonly Issu
   });
 }
 
-/** How zod's own messages begin, where a schema has none of ours. */
+/** Start of zod's own messages, which are used where a schema has no message. */
 const ZOD_PREFIX = /^[A-Z][a-z ]*: expected /;
 
 function sentence(value: unknown, expected: string): string {
@@ -42,7 +42,7 @@ function aboutKey(parent: Path, name: string, known: readonly string[]): Complai
     return { path: key, key, message: 'is not available in this version: leave it out' };
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
-  // Where a secret belongs, a key out of place may be the secret itself: `password: { hunter2 }`.
+  // In a section for secrets, a misplaced key may be the secret itself: `password: { hunter2 }`.
   return holdsSecret(parent)
     ? { path: parent, key, message: `a key here ${nearest}` }
     : { path: key, key, message: nearest };

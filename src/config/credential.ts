@@ -44,7 +44,7 @@ const next = (folder: string) =>
       error: 'is empty: give username, password or ha1, as far as they differ',
     });
 
-/** A user name, with a password or a hash of it, and what is to take their place. */
+/** Schema of a credential: a user name with a password or its hash, and optionally the next version. */
 export const credentialSchema = (folder: string) =>
   z
     .strictObject(
@@ -64,7 +64,7 @@ export const credentialSchema = (folder: string) =>
       error: 'has no password: give password, or ha1 with a hash of it',
     });
 
-/** The file of sealed secrets, and what opens it. */
+/** Schema of the sealed file and of the identity that decrypts it. */
 export const sealedSchema = (folder: string) =>
   z.strictObject(
     {

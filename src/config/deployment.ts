@@ -119,7 +119,7 @@ const body = () =>
       path: ['replayUpTo'],
     });
 
-/** One upstream service. `folder` is where relative names of files start. */
+/** Schema of one upstream service. `folder` is the base of relative file names. */
 export const deploymentSchema = (folder: string) =>
   z.strictObject(
     {
@@ -187,7 +187,7 @@ export const deploymentSchema = (folder: string) =>
 
 export type Deployment = z.output<ReturnType<typeof deploymentSchema>>;
 
-/** The names of the credentials that a deployment uses, each once. */
+/** Returns the names of the credentials that a deployment uses, without duplicates. */
 export function credentialsOf({
   credential,
   sites = {},

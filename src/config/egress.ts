@@ -6,7 +6,7 @@ import { fileName, flag, isOrigin, SECTION, text } from './values.ts';
 
 const ANY_ADDRESS = ['0.0.0.0', '::'];
 
-/** How connections to an upstream leave. `folder` is where relative names of files start. */
+/** Schema of outgoing connections to an upstream. `folder` is the base of relative file names. */
 export const egressSchema = (folder: string) =>
   z.strictObject(
     {
@@ -23,7 +23,7 @@ export const egressSchema = (folder: string) =>
           {
             url: text(
               'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
-              // A user and password in it have a rule of their own.
+              // A user and password in the URL have an issue of their own.
               (value) => isOrigin(value.replace(/^(https?:\/\/).*@/, '$1')),
             ).describe(
               'The forward proxy. TLS to the upstream goes through its tunnel and is verified as without a proxy.',
@@ -48,7 +48,7 @@ export const egressSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** The rules between `egress` and its deployment. `credentialExists` is the rule for names of credentials. */
+/** Checks `egress` within its deployment. `credentialExists` checks the name of a credential. */
 export function* egressFits(
   tree: unknown,
   deployment: string,

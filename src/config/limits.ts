@@ -3,10 +3,10 @@ import { SECTION, whole } from './values.ts';
 
 const RATE = 'a rate, such as 50/s, 600/min or 10000/h';
 const SECONDS: Readonly<Record<string, number>> = { s: 1, min: 60, h: 3600 };
-/** More than any gateway serves. */
+/** Upper bound of all numbers, above any realistic limit. */
 const MOST = 1_000_000_000;
 
-/** What a client, or everybody together at a deployment, may use. */
+/** Schema of the limits of a client or a deployment. */
 export const limitsSchema = () =>
   z
     .strictObject(
@@ -36,7 +36,7 @@ export const limitsSchema = () =>
       return { rate: bucket, concurrent, daily };
     });
 
-/** Requests per second. */
+/** Parses a rate to requests per second. */
 function rate() {
   return z.string({ error: RATE }).transform((written, context): number => {
     const [, count = '', unit = ''] = /^([1-9]\d{0,8})\/(s|min|h)$/.exec(written) ?? [];

@@ -5,36 +5,36 @@ import type { Finding } from './faults.ts';
 import type { Listen } from './listen.ts';
 import { certificatesIn, type PemGuard, readPem } from './pem.ts';
 
-/** What the data plane needs for TLS; texts are PEM. */
+/** TLS settings of the data plane; texts are PEM. */
 export interface ListenTls {
   readonly cert: string;
   readonly key: string;
-  /** Who signs the certificates of clients; undefined: they are not asked for any. */
+  /** Authorities of client certificates; undefined: clients are not asked for a certificate. */
   readonly clientCa: string | undefined;
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
-  /** When the certificate expires, in seconds of Unix time. */
+  /** Expiry of the certificate, in seconds of Unix time. */
   readonly expires: number;
 }
 
 export interface ReadListenTls {
-  /** undefined: without TLS, or there are findings. */
+  /** Undefined without TLS, or if there are issues. */
   readonly tls: ListenTls | undefined;
   readonly findings: readonly Finding[];
-  /** What works, and should not stay as it is. */
+  /** Issues that do not prevent the use of the files. */
   readonly warnings: readonly Finding[];
 }
 
 type FileKey = 'certFile' | 'keyFile' | 'clientCaFile';
 
-/** The files that `listen.tls` names. */
+/** Returns the files that `listen.tls` names. */
 export function listenTlsFiles(section: Listen['tls']): string[] {
   const { certFile, keyFile, clientCaFile } = section ?? {};
   return [certFile, keyFile?.file, clientCaFile].filter((file) => file !== undefined);
 }
 
 /**
- * Reads certificate, key and authority of the data plane, and sees whether they fit. `uid`: the user of this process;
- * without one, owners of files are not checked.
+ * Reads certificate, key and client authority of the data plane, and checks that they belong together.
+ * `uid` is the user of this process; without one, owners of files are not checked.
  */
 export async function readListenTls(section: Listen['tls'], uid: number | undefined): Promise<ReadListenTls> {
   if (section === undefined) return { tls: undefined, findings: [], warnings: [] };
@@ -69,7 +69,7 @@ export async function readListenTls(section: Listen['tls'], uid: number | undefi
   return { tls, findings, warnings: expiry(validToDate) };
 }
 
-/** Whether somebody whose connection stands under `before` might not get one under `after`. */
+/** True if a connection that `before` allows might be refused under `after`. */
 export function trustsLess(before: ListenTls, after: ListenTls): boolean {
   if (before.minVersion < after.minVersion) return true;
   const kept = new Set(fingerprintsIn(after.clientCa));
@@ -88,7 +88,7 @@ interface Part<T> {
 interface Wanted<T> extends PemGuard {
   readonly file: string;
   readonly parse: (text: string) => T | undefined;
-  /** Of a text that has no such part. */
+  /** Error message for a text that cannot be parsed. */
   readonly wrong: string;
 }
 
@@ -136,7 +136,7 @@ function misfit(
     createSecureContext({ cert, key });
     return undefined;
   } catch (error) {
-    // Such as a key that is too short for this OpenSSL.
+    // For example, a key that is too short for this OpenSSL.
     return `cannot be used: ${isNativeError(error) ? error.message : 'for an unknown reason'}; name another pair`;
   }
 }

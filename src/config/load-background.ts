@@ -7,24 +7,24 @@ import type { LoadAnswer } from './load-worker.ts';
 import { fromPieces } from './pieces.ts';
 import type { Config } from './schema.ts';
 
-/** Beside this file, in a checkout as in the package. */
+/** Beside this file, in a checkout and in the package. */
 const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
 
 export interface BackgroundConfig {
   readonly config: Config;
   faultsAt(findings: readonly Finding[]): Promise<readonly Fault[]>;
-  /** Frees what knows the places in the file. */
+  /** Ends the worker thread, which holds the source positions. */
   close(): Promise<void>;
 }
 
 /**
- * As `loadLocated`, in a process that serves: a thread of its own reads and checks the file, and the configuration is
- * put together in slices.
+ * Does the same as `loadLocated` in a process that serves: a worker thread reads and checks the file, and
+ * the configuration is assembled in slices, so that the event loop is not blocked.
  */
 export async function loadInBackground(file: string): Promise<BackgroundConfig> {
   const worker = new Worker(WORKER, { workerData: file });
   try {
-    // Rejects with an error that ends the thread.
+    // Rejects if an error ends the thread.
     const [answer] = (await once(worker, 'message')) as [LoadAnswer];
     if ('faults' in answer) throw new ConfigError(answer.faults);
     const config = await runInSlices(fromPieces(answer.pieces, file));

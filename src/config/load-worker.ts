@@ -3,7 +3,7 @@ import { ConfigError, type Fault, type Finding } from './faults.ts';
 import { loadLocated } from './load.ts';
 import { type Pieces, toPieces } from './pieces.ts';
 
-/** What the thread says first: the configuration, or what is wrong with it. */
+/** First message of the thread: the configuration or its issues. */
 export type LoadAnswer = { readonly pieces: Pieces } | { readonly faults: readonly Fault[] };
 
 // The thread of load-background.ts.

@@ -9,34 +9,43 @@ import { brokenRules } from './rules.ts';
 import { type Config, configSchema } from './schema.ts';
 import { readYaml } from './yaml-source.ts';
 
-/** A configuration, and a way back to where each part of it is written. */
+/** A configuration with the source positions of its parts. */
 export interface LocatedConfig extends CheckedTree {
   config: Config;
 }
 
-/** A configuration that was found right, as it is written. */
+/** The tree of a valid configuration. */
 export interface CheckedTree {
-  /** Made of mappings, lists, texts, numbers, true, false and null. */
+  /** Consists of mappings, lists, texts, numbers, booleans and null. */
   tree: unknown;
   faultAt(finding: Finding): Fault;
 }
 
-/** Reads a configuration. Throws a ConfigError with every fault: syntax, values, rules between them. */
+/**
+ * Parses a configuration.
+ * @throws ConfigError with every issue: syntax, values, and rules between them
+ */
 export function parseConfig(text: string, file: string): Config {
   return parseLocated(text, file).config;
 }
 
-/** Reads the configuration in a file. Throws a ConfigError, also when the file cannot be read. */
+/**
+ * Reads the configuration in a file.
+ * @throws ConfigError with every issue, or if the file cannot be read
+ */
 export async function loadConfig(file: string): Promise<Config> {
   return (await loadLocated(file)).config;
 }
 
-/** As `loadConfig`, for who has more to say about places of the file. */
+/** Does the same as `loadConfig`, and keeps the source positions for further issues. */
 export async function loadLocated(file: string): Promise<LocatedConfig> {
   return parseLocated(await readText(file), file);
 }
 
-/** Reads a YAML file that another schema describes. Throws a ConfigError as `loadConfig` does. */
+/**
+ * Reads a YAML file with another schema.
+ * @throws ConfigError with every issue, or if the file cannot be read
+ */
 export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
   const source = readYaml(await readText(file), file);
   const result = schema.safeParse(source.value);

@@ -10,12 +10,12 @@ const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
   'a path as clients send it, such as /api/reports/{id}: a segment in braces stands for any one segment, and nothing in it can be read in two ways';
 
-/** Whether requests with this method reach an upstream. */
+/** True if requests with this method can reach an upstream. */
 export function isMethod(name: string): boolean {
   return name !== 'CONNECT' && METHODS.includes(name);
 }
 
-/** The operations that a deployment is known to have. */
+/** Schema of the listed operations of a deployment. */
 export const operationsSchema = () =>
   record(
     z.strictObject(
@@ -39,7 +39,7 @@ function isTemplate(path: string): boolean {
   return /^\/[\w\-.~%!$&'()*+,=:@/]*$/.test(literal) && !isAmbiguous(literal);
 }
 
-/** What operations, sites and the rest of a deployment have to do with each other. */
+/** Checks operations, sites and related keys of a deployment against each other. */
 export function* operationsFit(tree: unknown, deployment: string): Generator<Complaint> {
   const path = ['deployments', deployment];
   if (valueAt(tree, [...path, 'injectSite']) === true && valueAt(tree, [...path, 'sites']) === undefined) {

@@ -1,26 +1,27 @@
 import { X509Certificate } from 'node:crypto';
 import { readGuardedFile } from '../base/guarded-file.ts';
 
-/** In bytes; the bundle of a distribution has about 250 kB. */
+/** Size limit in bytes; the bundle of a distribution has about 250 kB. */
 const LARGEST = 4 * 2 ** 20;
 
-/** What a file in PEM form may be to be trusted. */
+/** Conditions for reading a PEM file. */
 export interface PemGuard {
-  /** The user of this process; without one, the file's owner is not checked. */
+  /** The user of this process; undefined: the file's owner is not checked. */
   readonly uid: number | undefined;
-  /** False where it holds a private key. */
+  /** False for a private key. */
   readonly readableByOthers: boolean;
 }
 
 /**
- * The text of a file that only this user and root can write: another certificate authority would let its writer in,
- * or let him pose as an upstream. Throws an Error whose message says what is wrong with the file and never quotes it.
+ * Reads a file that only this user and root can write: another user could otherwise add a certificate
+ * authority and impersonate an upstream or a client.
+ * @throws Error with the reason; its message never contains text of the file
  */
 export async function readPem(file: string, guard: PemGuard): Promise<string> {
   return (await readGuardedFile(file, { ...guard, largest: LARGEST })).bytes.toString('latin1');
 }
 
-/** The certificates of a text in PEM form; undefined: there is none, or one that cannot be read. */
+/** Parses the certificates in a PEM text; undefined if there is none, or an invalid one. */
 export function certificatesIn(pem: string): [X509Certificate, ...X509Certificate[]] | undefined {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
   try {

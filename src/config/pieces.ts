@@ -5,10 +5,10 @@ import { credentialSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { type Config, configSchema } from './schema.ts';
 
-/** Entries of the large sections in one piece. */
+/** Maximum number of entries of a large section in one piece. */
 const ENTRIES = 50;
 
-/** A checked configuration on its way from one thread to another, in pieces that each take little time to read. */
+/** A checked configuration, serialized for another thread in pieces that are each quick to parse. */
 export type Pieces = readonly Uint8Array<ArrayBuffer>[];
 
 interface Large {
@@ -19,7 +19,7 @@ interface Large {
 
 type Piece = { readonly [key in keyof Large]: readonly (readonly [key: string, value: unknown])[] };
 
-/** Takes a checked tree apart. */
+/** Splits a checked tree into pieces. */
 export function toPieces(tree: unknown): Pieces {
   const { clients = [], credentials = {}, deployments = {}, ...rest } = tree as Large;
   const encoder = new TextEncoder();
@@ -33,7 +33,7 @@ export function toPieces(tree: unknown): Pieces {
   return pieces;
 }
 
-/** Puts the pieces of a checked tree together to the configuration that they are. */
+/** Assembles the configuration from the pieces of a checked tree. */
 export function* fromPieces([rest, ...pieces]: Pieces, file: string): Steps<Config> {
   const folder = dirname(file);
   const decoder = new TextDecoder();

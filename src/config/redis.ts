@@ -10,7 +10,7 @@ const URL_SHAPE =
   'redis://host:port, or rediss://host:port for TLS, with /number after it for another database than 0';
 const ONE_KIND = 'give exactly one of url, sentinels and cluster';
 
-/** One server, or a host and port that leads to more. */
+/** Host and port of a server, or of a Sentinel or cluster node. */
 export interface Address {
   host: string;
   port: number;
@@ -21,7 +21,7 @@ type Servers =
   | { kind: 'sentinel'; sentinels: Address[]; name: string }
   | { kind: 'cluster'; nodes: Address[] };
 
-/** Where processes share what they know of challenges. `folder` is where relative names of files start. */
+/** Schema of the shared Redis. `folder` is the base of relative file names. */
 export const redisSchema = (folder: string) =>
   z
     .strictObject(
@@ -82,7 +82,7 @@ export const redisSchema = (folder: string) =>
       return z.NEVER;
     });
 
-/** The rules between the parts of `redis`. */
+/** Checks the keys of `redis` against each other. */
 export function* redisFits(tree: unknown): Generator<Complaint> {
   const given = keysAt(tree, ['redis']);
   const url = textAt(tree, ['redis', 'url']);
@@ -122,7 +122,7 @@ function addresses() {
   return z.array(parsed(ADDRESS, parseAddress), { error }).nonempty({ error });
 }
 
-/** A text that means more than itself. */
+/** A text with a parsed form. */
 function parsed<T>(expected: string, parse: (written: string) => T | undefined) {
   return z.string({ error: expected }).transform((written, context): T => {
     const value = parse(written);
@@ -132,7 +132,7 @@ function parsed<T>(expected: string, parse: (written: string) => T | undefined) 
   });
 }
 
-/** What stands between the scheme's slashes and the path may not hold an @, but that has a rule of its own. */
+/** Accepts user and password, because redisFits reports them with a better message. */
 function parseUrl(written: string): { address: Address; database: number; tls: boolean } | undefined {
   const match = /^redis(s?):\/\/(?:.*@)?([^/?#@]+)(?:\/(\d{1,4})?)?$/.exec(written);
   const [, tls, authority = '', database = '0'] = match ?? [];

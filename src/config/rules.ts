@@ -12,8 +12,8 @@ import { NAME } from './values.ts';
 const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
 
 /**
- * The rules between parts of the configuration. They read the tree as written, so that they are
- * checked even while a value elsewhere is wrong and the schema has no result.
+ * Checks rules between parts of the configuration. They read the tree before validation, so that their
+ * issues are reported together with those of the schema.
  */
 export function brokenRules(tree: unknown): Complaint[] {
   return [
@@ -83,7 +83,7 @@ function dataAddressOf(tree: unknown): string {
   return textAt(tree, ['listen', 'address']) ?? '127.0.0.1';
 }
 
-/** True if other machines reach the address. A text that is no address is an issue of its own. */
+/** True if other machines can reach the address. A text that is not an address is an issue of its own. */
 function isExposed(text: string): boolean {
   return parseAddress(text) !== undefined && !isLoopbackHost(text);
 }

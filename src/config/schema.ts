@@ -8,8 +8,8 @@ import { redisSchema } from './redis.ts';
 import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './values.ts';
 
 /**
- * What a configuration may say. Rules between its parts are in `rules.ts`. `folder` is where
- * relative names of files start.
+ * Schema of the configuration. Rules between its parts are in `rules.ts`. `folder` is the base of relative
+ * file names.
  */
 export const configSchema = (folder: string) =>
   z.strictObject(
@@ -106,5 +106,5 @@ export const configSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** A configuration that was found right: durations in ms, sizes in bytes, defaults filled in, file names absolute. */
+/** A valid configuration: durations in ms, sizes in bytes, defaults filled in, absolute file names. */
 export type Config = z.output<ReturnType<typeof configSchema>>;

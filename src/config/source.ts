@@ -10,7 +10,7 @@ const NO_SOURCE = `has no source: ${ONE_SOURCE}`;
 const SEVERAL = `has more than one source: ${ONE_SOURCE}`;
 const MISPLACED = 'has readableByOthers without file: leave it out';
 
-/** A secret's source. `folder` is where relative names of files start. */
+/** Schema of a secret's source. `folder` is the base of relative file names. */
 export const source = (folder: string, expected = ANY) =>
   z
     .strictObject(
@@ -63,7 +63,10 @@ function sourcesIn({ env, file, readableByOthers, sealed, value }: SourceFields)
   ].filter((source) => source !== undefined);
 }
 
-/** A private key's file: the name alone, or with leave for others to read it, as orchestrators have it. */
+/**
+ * Schema of a private key's file: its name, or its name with permission for others to read it, which some
+ * orchestrators need.
+ */
 export const keyFile = (folder: string) =>
   z.union(
     [
@@ -73,7 +76,10 @@ export const keyFile = (folder: string) =>
     { error: 'the name of a file, or { file: NAME, readableByOthers: true }' },
   );
 
-/** A secret's source that is neither sealed nor in the configuration itself: what opens the sealed file. */
+/**
+ * Schema of a source outside the sealed file and the configuration, for the identity that decrypts the
+ * sealed file.
+ */
 export const outerSource = (folder: string) =>
   source(folder, 'a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {
     if ('env' in found || 'file' in found) return found;
@@ -81,7 +87,7 @@ export const outerSource = (folder: string) =>
     return z.NEVER;
   });
 
-/** Where a user name or password comes from: exactly one of these. */
+/** Source of a user name or password: exactly one of these. */
 export type SecretSource =
   | { env: string }
   | { file: string; readableByOthers?: boolean }

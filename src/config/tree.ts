@@ -1,6 +1,6 @@
 import type { Path } from './faults.ts';
 
-/** The value at a path of a tree that nobody has checked yet; undefined where there is none. */
+/** Returns the value at a path of an unchecked tree; undefined if there is none. */
 export function valueAt(tree: unknown, path: Path): unknown {
   let value = tree;
   for (const segment of path) {
@@ -13,37 +13,37 @@ export function valueAt(tree: unknown, path: Path): unknown {
   return value;
 }
 
-/** The text at a path; undefined where there is none, or something else. */
+/** Returns the text at a path; undefined if there is none, or another type. */
 export function textAt(tree: unknown, path: Path): string | undefined {
   const value = valueAt(tree, path);
   return typeof value === 'string' ? value : undefined;
 }
 
-/** The keys of the mapping at a path, in the order of the file; none where there is no mapping. */
+/** Returns the keys of the mapping at a path, in the order of the file; none if it is not a mapping. */
 export function keysAt(tree: unknown, path: Path): string[] {
   const value = valueAt(tree, path);
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.keys(value) : [];
 }
 
-/** Whether the mapping at a path has a key. */
+/** True if the mapping at a path has the key. */
 export function hasKeyAt(tree: unknown, path: Path, key: string): boolean {
   const value = valueAt(tree, path);
   return typeof value === 'object' && value !== null && !Array.isArray(value) && Object.hasOwn(value, key);
 }
 
-/** Names that a message lists. */
+/** Maximum number of names in a message. */
 const LISTED = 20;
 
-/** Names for a message: the first ones, if there are many. */
+/** Joins names for a message, with a count in place of those beyond `LISTED`. */
 export function listNames(names: readonly string[]): string {
   const shown = names.slice(0, LISTED).join(', ');
   return names.length > LISTED ? `${shown} and ${names.length - LISTED} more` : shown;
 }
 
-/** Of the mappings whose keys were listed: many messages may list the same many keys. */
+/** Caches lists by mapping, because many messages may list the same keys. */
 const LISTS = new WeakMap<object, string>();
 
-/** The keys of the mapping at a path, for a message. */
+/** Joins the keys of the mapping at a path for a message. */
 export function listKeysAt(tree: unknown, path: Path): string {
   const value = valueAt(tree, path);
   if (typeof value !== 'object' || value === null) return '';
@@ -52,7 +52,7 @@ export function listKeysAt(tree: unknown, path: Path): string {
   return list;
 }
 
-/** The items of the list at a path; none where there is no list. */
+/** Returns the items of the list at a path; none if it is not a list. */
 export function itemsAt(tree: unknown, path: Path): unknown[] {
   const value = valueAt(tree, path);
   return Array.isArray(value) ? value : [];

@@ -4,10 +4,10 @@ import { keyFile, source } from './source.ts';
 import { keysAt, textAt } from './tree.ts';
 import { fileName, flag, hostName, oneOf, SECTION, text } from './values.ts';
 
-/** What only a connection with TLS can do. */
+/** Keys that require TLS. */
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 
-/** How an upstream is recognised, and what is shown to it. `folder` is where relative names of files start. */
+/** Schema of TLS to an upstream. `folder` is the base of relative file names. */
 export const upstreamTlsSchema = (folder: string) =>
   z.strictObject(
     {
@@ -49,7 +49,7 @@ export const upstreamTlsSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** The rules between `tls` and its deployment. */
+/** Checks `tls` within its deployment. */
 export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<Complaint> {
   const path = ['deployments', deployment, 'tls'];
   const given = keysAt(tree, path);

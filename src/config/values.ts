@@ -7,12 +7,11 @@ import { parseDuration, parseSize } from '../base/units.ts';
 import type { Path } from './faults.ts';
 
 /*
- * The kinds of value that the configuration holds. The `error` of a plain kind is the end of the
- * sentence "must be …"; a custom issue is a whole sentence of its own. Neither quotes a value that
- * may be a secret.
+ * The kinds of value in the configuration. The `error` of a plain kind ends the sentence "must be …"; a
+ * custom issue is a whole sentence. Neither quotes a value that may be a secret.
  */
 
-/** What a credential, a deployment, or an entry of the sealed file may be called. */
+/** Valid names of credentials, deployments and entries of the sealed file. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
 export const SECTION = 'a mapping of keys to values';
@@ -30,7 +29,7 @@ export function oneOf<const T extends readonly string[]>(choices: T): z.ZodType<
   return z.enum(choices, { error: choices.length === 1 ? `${choices[0]}` : `one of ${choices.join(', ')}` });
 }
 
-/** Text of a known shape. */
+/** A text that matches `shape`. */
 export function text(
   expected: string,
   shape: RegExp | ((value: string) => boolean) = /./u,
@@ -48,7 +47,7 @@ export const duration = (): z.ZodType<number> =>
     return milliseconds;
   });
 
-/** A wait that may be left out. */
+/** A duration that may be zero. */
 export const durationOrZero = (): z.ZodType<number> =>
   quantity('duration', 'a duration, such as 0s, 500ms or 5s', (written) => {
     const milliseconds = parseDuration(written);
@@ -56,7 +55,7 @@ export const durationOrZero = (): z.ZodType<number> =>
     throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
   });
 
-/** A span of time that no timer measures: days and years. */
+/** A duration without the limit of timers: days and years. */
 export const period = (): z.ZodType<number> =>
   quantity('duration', 'a period, such as 12h, 1d or 365d', (written) => {
     const milliseconds = parseDuration(written);
@@ -67,17 +66,17 @@ export const period = (): z.ZodType<number> =>
 export const size = (): z.ZodType<number> =>
   quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
 
-/** `unit` is for the configuration page, which shows defaults as they are written. */
+/** `unit` tells the configuration page how to format defaults. */
 function quantity(
   unit: 'duration' | 'size',
   error: string,
   parse: (written: string) => number,
 ): z.ZodType<number> {
-  // A number without unit reaches here as a number, not as text.
+  // YAML reads a value without a unit as a number.
   return meaning(z.union([z.string(), z.number()], { error }), parse).meta({ unit });
 }
 
-/** Text that stands for something; `parse` throws a RangeError whose message is the complaint. */
+/** Transforms a text; `parse` throws a RangeError whose message becomes the issue. */
 function meaning<T>(shape: z.ZodType<string | number>, parse: (written: string) => T): z.ZodType<T> {
   return shape.transform((written, context) => {
     try {
@@ -92,19 +91,19 @@ function meaning<T>(shape: z.ZodType<string | number>, parse: (written: string) 
   });
 }
 
-/** Addresses that begin alike. */
+/** A network in CIDR notation, or an address. */
 export const network = (): z.ZodType<Network> =>
   meaning(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
 
-/** A list of at least one. */
+/** A list of at least one item. */
 export const listOf = <T extends z.ZodType>(item: T, expected: string) =>
   z.array(item, { error: expected }).nonempty({ error: expected });
 
-/** One value, or a list of them for the time in which one replaces another; always a list afterwards. */
+/** One value, or a list of several, as while one replaces another; the result is always a list. */
 export const oneOrMore = <T>(item: z.ZodType<T>, expected: string) =>
   z.union([item.transform((value) => [value]), listOf(item, expected)], { error: expected });
 
-/** The name of a file, relative to the folder of the configuration; absolute afterwards. */
+/** A file name, resolved against the folder of the configuration. */
 export const fileName = (folder: string): z.ZodType<string> =>
   text('the name of a file').transform((name) => resolve(folder, name));
 
@@ -119,21 +118,21 @@ export const hostName = (): z.ZodType<string> =>
     (host) => host.toLowerCase(),
   );
 
-/** What stands in a Host header, without the port. */
+/** The host of a Host header, without the port. */
 export const clientHost = (): z.ZodType<string> =>
   text(
     'a host name or an address without scheme and port, such as gateway.internal, 10.0.0.7 or ::1',
     (value) => isHost(value) || isIPv6(value.replace(/^\[(.*)\]$/, '$1')),
   );
 
-/** `https://host` or `https://host:port`, kept as written: it is what the request is signed for. */
+/** `https://host` or `https://host:port`, kept as written, because it becomes the Host header. */
 export const origin = (): z.ZodType<string> =>
   text(
     'an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
     isOrigin,
   );
 
-/** Scheme, host and perhaps a port, nothing after them. */
+/** True for a scheme and host with an optional port, and nothing after them. */
 export function isOrigin(value: string): boolean {
   const match = /^https?:\/\/([^/:@[\]]+|\[[^\]]+\])(?::(\d{1,5}))?$/.exec(value);
   const [, host = '', portText = '443'] = match ?? [];
@@ -141,22 +140,19 @@ export function isOrigin(value: string): boolean {
   return number >= 1 && number <= 65_535 && (host.startsWith('[') ? isIPv6(host.slice(1, -1)) : isHost(host));
 }
 
-/** A DNS name in its ASCII form, or an IPv4 address. */
+/** True for a DNS name in its ASCII form, or an IPv4 address. */
 export function isHost(value: string): boolean {
   return value.length <= 253 && value.split('.').every((label) => /^\w[\w-]{0,62}$/.test(label));
 }
 
-/**
- * A record whose every key that the file does not have is undefined: without prototype, so that a
- * look-up by a client's word such as "constructor" finds nothing.
- */
+/** A record without prototype, so that a lookup of a client's text such as "constructor" finds nothing. */
 export function record<T extends z.ZodType>(value: T, expected = SECTION) {
   return z
     .record(z.string(), value, { error: expected })
     .transform((entries): Record<string, z.output<T>> => Object.assign(Object.create(null), entries));
 }
 
-/** The keys that the mapping at a path may have; none where it may have any, or is no mapping. */
+/** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */
 export function knownKeys(schema: unknown, path: Path): string[] {
   const inner = unwrap(schema);
   const [segment, ...rest] = path;

@@ -3,22 +3,22 @@ import { NetworkMap } from '../base/network-map.ts';
 import type { Path } from './faults.ts';
 import { itemsAt, keysAt, textAt, valueAt } from './tree.ts';
 
-/** A client as it is written, whether or not its values are right. */
+/** A client of an unchecked tree; its values may be invalid. */
 export interface WrittenClient {
   readonly index: number;
   readonly path: Path;
   readonly id: string | undefined;
-  /** Of its API keys, in lower case. */
+  /** Hashes of its API keys, in lower case. */
   readonly hashes: readonly string[];
-  /** undefined: there are none, or not all of them are networks. */
+  /** Undefined if there are none, or one is invalid. */
   readonly networks: readonly Network[] | undefined;
-  /** Whether `identify` has addresses, right or wrong. */
+  /** True if `identify` has addresses, valid or not. */
   readonly asksForAddress: boolean;
-  /** All else that must hold, each value with its path under `identify`. */
+  /** The other conditions, each value with its path under `identify`. */
   readonly facts: ReadonlySet<string>;
 }
 
-/** The clients of a tree that nobody has checked yet. */
+/** Reads the clients of an unchecked tree. */
 export function readClients(tree: unknown): WrittenClient[] {
   return itemsAt(tree, ['clients']).map((_, index) => {
     const path = ['clients', index];
@@ -40,18 +40,18 @@ export function readClients(tree: unknown): WrittenClient[] {
 }
 
 /**
- * The clients before the one that is looked at. Each is filed under the fact that the fewest clients have, so that
- * those that could cover another one are found without a look at every one.
+ * The clients before the current one. Each is indexed by its rarest fact or network, so that clients that
+ * could cover another one are found without a scan.
  */
 export class EarlierClients {
   readonly ids = new Set<string>();
   readonly #owners = new Map<string, WrittenClient>();
   readonly #byFact = new Map<string, WrittenClient[]>();
   readonly #byNetwork = new NetworkMap<WrittenClient>();
-  /** How many clients have a fact or a network. */
+  /** Number of clients with a fact or a network. */
   readonly #shares = new Map<string, number>();
 
-  /** `all`: the clients that will be added. */
+  /** @param all the clients that will be added */
   constructor(all: readonly WrittenClient[]) {
     for (const { facts, networks = [] } of all) {
       for (const mark of [...facts, ...networks.map(String)]) {
@@ -76,12 +76,12 @@ export class EarlierClients {
     }
   }
 
-  /** The first client that has one of these API keys. */
+  /** Returns the first client with one of these API keys. */
   ownerOf(hashes: readonly string[]): WrittenClient | undefined {
     return first(hashes.flatMap((hash) => this.#owners.get(hash) ?? []));
   }
 
-  /** The first client that whatever shows all that `later` lists fits, too. */
+  /** Returns the first client that matches every request that `later` matches. */
   covering(later: WrittenClient): WrittenClient | undefined {
     const found: WrittenClient[] = [];
     for (const fact of later.facts) {
@@ -131,7 +131,7 @@ function networksAt(tree: unknown, path: Path): Network[] | undefined {
   return networks.length > 0 && networks.every((network) => network !== undefined) ? networks : undefined;
 }
 
-/** undefined: it is no network. */
+/** Undefined if it is not a network. */
 export function readNetwork(written: unknown): Network | undefined {
   try {
     return Network.parse(String(written));

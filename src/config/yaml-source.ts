@@ -16,21 +16,21 @@ import {
 import type { Complaint, Fault, Path } from './faults.ts';
 import { formatPath } from './faults.ts';
 
-/** A YAML text that knows where each of its keys and values stands. */
+/** A parsed YAML text with the source positions of its keys and values. */
 export interface YamlSource {
-  /** What the text says, or undefined when its syntax is too broken to tell. */
+  /** The parsed value; undefined if the syntax is too broken. */
   readonly value: unknown;
   readonly syntaxFaults: readonly Fault[];
   /**
-   * The place of a complaint: its key; else the value at its path, or that value's key when the
-   * value is empty. Where the path does not exist, the last key on the way to it.
+   * Locates an issue: at its key; else at the value of its path, or at that value's key if the value is
+   * empty. If the path does not exist, at the last existing key of it.
    */
   faultAt(complaint: Complaint): Fault;
 }
 
 /**
- * What each error of the parser means. Its own messages quote the text around the error, and that
- * may be a password.
+ * Messages for the parser's error codes. The parser's own messages quote the surrounding text, which may
+ * contain a password.
  */
 const SYNTAX: Readonly<Record<string, string>> = {
   ALIAS_PROPS: 'an alias can have neither anchor nor tag: leave them out',
@@ -54,14 +54,14 @@ const SYNTAX: Readonly<Record<string, string>> = {
 
 const OTHER_SYNTAX = 'this is not YAML: write "key: value", one on a line';
 
-/** Reads YAML. Whatever the text is, it does not throw: errors are among `syntaxFaults`. */
+/** Reads YAML. Never throws: errors are in `syntaxFaults`. */
 export function readYaml(text: string, file: string): YamlSource {
   const lines = new LineCounter();
   const document = parseDocument(text, {
     lineCounter: lines,
     prettyErrors: false,
     stringKeys: true,
-    // The parser compares each key with every other one; `survey` takes one look at each.
+    // The parser compares each pair of keys; `survey` visits each key once.
     uniqueKeys: false,
   });
 
@@ -82,12 +82,12 @@ export function readYaml(text: string, file: string): YamlSource {
   }
 
   let value: unknown;
-  // A key that stands twice leaves the rest readable; every other error makes the rest a guess.
+  // After a duplicate key the rest is still reliable; after any other error it is not.
   if (syntaxFaults.length === 0) {
     try {
       value = document.toJS();
     } catch {
-      // The parser bounds how far aliases of aliases may expand.
+      // The parser limits the expansion of nested aliases.
       syntaxFaults.push(fault(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
@@ -107,15 +107,15 @@ export function readYaml(text: string, file: string): YamlSource {
 }
 
 interface Survey {
-  /** Offsets of keys that their mapping has already. */
+  /** Offsets of duplicate keys. */
   readonly repeatedKeys: readonly number[];
-  /** Offsets of aliases without an anchor before them. */
+  /** Offsets of aliases without an earlier anchor. */
   readonly danglingAliases: readonly number[];
-  /** What each of the other aliases stands for. */
+  /** Targets of the other aliases. */
   readonly targets: ReadonlyMap<Alias, Node>;
 }
 
-/** Looks once at each node, in the order of the text: an alias stands for the latest anchor of its name. */
+/** Visits each node once, in the order of the text: an alias refers to the latest anchor of its name. */
 function survey(document: Document): Survey {
   const anchors = new Map<string, Node>();
   const found = { repeatedKeys: [] as number[], danglingAliases: [] as number[], targets: new Map() };
@@ -144,13 +144,13 @@ function survey(document: Document): Survey {
   return found;
 }
 
-/** A value of the document, and its key unless it is an item of a list or the whole. */
+/** A value of the document with its key; list items and the root have none. */
 interface Place {
   readonly key: unknown;
   readonly value: unknown;
 }
 
-/** Where keys and values stand. Each mapping that a path leads through is indexed once. */
+/** Source positions of keys and values. Each mapping on a path is indexed once. */
 class Places {
   readonly #root: Place;
   readonly #targets: Survey['targets'];
@@ -184,7 +184,7 @@ class Places {
   }
 
   #indexOf(map: YAMLMap): ReadonlyMap<string, Pair> {
-    // The last pair of a key is the one whose value counts.
+    // Of duplicate keys, the last pair counts.
     const index =
       this.#indexes.get(map) ??
       new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));
