@@ -125,7 +125,7 @@ export const clientHost = (): z.ZodType<string> =>
     (value) => isHost(value) || isIPv6(value.replace(/^\[(.*)\]$/, '$1')),
   );
 
-/** `https://host` or `https://host:port`, kept as written, because it becomes the Host header. */
+/** `https://host` or `https://host:port`, kept as written. */
 export const origin = (): z.ZodType<string> =>
   text(
     'an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',

@@ -14,26 +14,26 @@ import {
 import { type CredentialFinding, filesOf, findingOf, type SourceReader } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
 
-/** How often files are read that change meanwhile. */
+/** Attempts to read a set of files that change in the meantime. */
 const TRIES = 10;
 
-/** What answers an upstream's challenges. */
+/** A credential for Digest authentication. */
 export type Credential = DigestCredential & {
   readonly name: string;
-  /** An ordinal number; another one whenever the content is another, and says nothing about it. */
+  /** An ordinal number; changes whenever the content changes, and reveals nothing about it. */
   readonly version: string;
-  /** When the youngest part of it was put where it is; undefined where nobody knows. */
+  /** Time of the latest change of its parts; undefined if unknown. */
   readonly changedAt: Date | undefined;
 };
 
 export interface CredentialSet {
   readonly name: string;
   readonly current: Credential;
-  /** To be tried before it takes the place of `current`. */
+  /** The next version, which is tested before it replaces `current`. */
   readonly next: Credential | undefined;
 }
 
-/** Credentials that cannot be used. The message holds every finding, one a line. */
+/** Credentials that cannot be used. The message contains every issue, one on each line. */
 export class CredentialError extends Error {
   override readonly name = 'CredentialError';
   readonly findings: readonly CredentialFinding[];
@@ -46,11 +46,14 @@ export class CredentialError extends Error {
 
 export interface Credentials {
   readonly byName: ReadonlyMap<string, CredentialSet>;
-  /** What works, and should not stay as it is. */
+  /** Issues that do not prevent the use of the credentials. */
   readonly warnings: readonly CredentialFinding[];
 }
 
-/** Reads every credential. Throws a CredentialError with all that is wrong. */
+/**
+ * Reads every credential.
+ * @throws CredentialError with every issue
+ */
 export async function readCredentials(
   sources: Readonly<Record<string, CredentialSources>>,
   reader: SourceReader,
@@ -80,7 +83,7 @@ export async function readCredentials(
 }
 
 interface PartsRead {
-  /** Undefined: there are faults. */
+  /** Undefined if there are issues. */
   readonly current: Parts | undefined;
   readonly following: Parts | undefined;
   readonly faults: CredentialFinding[];
@@ -88,8 +91,9 @@ interface PartsRead {
 }
 
 /**
- * Reads all that is said of one credential as it was at one moment: files that are exchanged together, as in a mounted
- * secret, would else give an old password with a new `next`, and the one in between would be lost.
+ * Reads a consistent snapshot of one credential. In a mounted secret several files are replaced together;
+ * without the check, an old password could be combined with a new `next`, and the version between them
+ * would be lost.
  */
 async function readTogether(
   name: string,

@@ -1,7 +1,9 @@
 import { Decrypter, generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { Secret } from '../base/secret.ts';
 
-/** The identities in the text of an identity file, as `age-keygen` writes it; undefined: none, or a broken one. */
+/**
+ * Parses an identity file, as `age-keygen` writes it; undefined if there is no identity, or an invalid one.
+ */
 export function parseIdentities(text: Secret): readonly Secret[] | undefined {
   const lines = text
     .reveal()
@@ -11,7 +13,7 @@ export function parseIdentities(text: Secret): readonly Secret[] | undefined {
   return lines.length > 0 && lines.every(isIdentity) ? lines.map((line) => new Secret(line)) : undefined;
 }
 
-/** The text of a new identity file, as `age-keygen` writes it. */
+/** Creates the text of a new identity file, as `age-keygen` writes it. */
 export async function newIdentity(now: Date): Promise<Secret> {
   const identity = await generateX25519Identity();
   const recipient = await identityToRecipient(identity);

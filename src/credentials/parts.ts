@@ -3,7 +3,7 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { Credential } from '../digest/authorization.ts';
 import { type CredentialFinding, type Found, findingOf, type Source, type SourceReader } from './sources.ts';
 
-/** The names that the configuration has for algorithms, and how long their hashes are in hex. */
+/** Names of algorithms in the configuration, and the length of their hashes in hex digits. */
 export const HASHES = {
   md5: { algorithm: 'MD5', digits: 32 },
   sha256: { algorithm: 'SHA-256', digits: 64 },
@@ -12,20 +12,20 @@ export const HASHES = {
 
 export type HashSources = { readonly realm: string } & { readonly [name in keyof typeof HASHES]?: Source };
 
-/** Where the parts of a credential come from; at most one of password and ha1. */
+/** Sources of the parts of a credential; at most one of password and ha1. */
 export interface PartSources {
   readonly username?: Source;
   readonly password?: Source;
   readonly ha1?: HashSources;
 }
 
-/** `next`: what differs in the credential that is to take the place of this one. */
+/** `next`: the parts that differ in the next version. */
 export interface CredentialSources extends PartSources {
   readonly username: Source;
   readonly next?: PartSources;
 }
 
-/** The parts of a credential, read. */
+/** The parts of a credential, as read from their sources. */
 export interface Parts {
   readonly username: Found;
   readonly proof: Proof;
@@ -37,21 +37,21 @@ type Proof =
 
 export interface PartContext {
   readonly reader: SourceReader;
-  /** The place in the configuration. */
+  /** Path in the configuration. */
   readonly path: readonly string[];
   readonly faults: CredentialFinding[];
   readonly warnings: CredentialFinding[];
 }
 
-/** Reads the parts; undefined when one cannot be read, which is then among the faults. */
+/** Reads the parts; undefined if one cannot be read, which is then added to the issues. */
 export async function readParts(given: CredentialSources, context: PartContext): Promise<Parts | undefined> {
   const [username, proof] = await readGiven(given, context);
   return username && proof && { username, proof };
 }
 
 /**
- * What is to take the place of these parts: as `next` says, and where it says nothing, what waits in the
- * sealed file. undefined: nothing is.
+ * Reads the parts of the next version: from `next`, else from the next value in the sealed file, else the
+ * current part. Undefined if there is no next version.
  */
 export async function nextParts(
   current: Parts | undefined,
@@ -64,7 +64,7 @@ export async function nextParts(
   return { username: username ?? following(current.username), proof: proof ?? followingProof(current.proof) };
 }
 
-/** The parts as digest/ takes them. */
+/** Converts the parts to the credential of digest/. */
 export function joinParts({ username, proof }: Parts): Credential {
   const name = username.secret.reveal();
   if ('password' in proof) return { username: name, password: proof.password.secret };
@@ -72,7 +72,7 @@ export function joinParts({ username, proof }: Parts): Credential {
   return { username: name, ha1: { realm: proof.realm, hashes: Object.fromEntries(hashes) } };
 }
 
-/** Everything that makes the credential another one when it changes. */
+/** Returns every text whose change makes a new version of the credential. */
 export function contentOf({ username, proof }: Parts): string[] {
   const name = username.secret.reveal();
   if ('password' in proof) return [name, 'password', proof.password.secret.reveal()];
@@ -85,12 +85,12 @@ export function allOf({ username, proof }: Parts): Found[] {
   return [username, ...secrets];
 }
 
-/** Every source of a credential, `next` included. */
+/** Returns every source of a credential, including `next`. */
 export function sourcesOf({ next = {}, ...current }: CredentialSources): Source[] {
   return [current, next].flatMap((given: PartSources) => [given.username ?? [], proofSources(given)].flat());
 }
 
-/** Where the password comes from, or the hashes of it. */
+/** Returns the sources of the password or of its hashes. */
 export function proofSources({ password, ha1 }: PartSources): Source[] {
   return [password, ha1?.md5, ha1?.sha256, ha1?.['sha512-256']].filter((source) => source !== undefined);
 }
@@ -142,7 +142,7 @@ function warnOfValue(part: readonly string[], source: Source, { path, warnings }
   }
 }
 
-/** RFC 7616 §3.4: it goes into a quoted string of a header, which holds no controls. */
+/** RFC 7616 §3.4: the user name goes into a quoted string of a header, which cannot contain controls. */
 function objectionToUsername(name: string): string | undefined {
   return /\p{Cc}/u.test(name) ? 'holds a control character, such as a line break: remove it' : undefined;
 }

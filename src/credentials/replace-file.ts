@@ -4,21 +4,22 @@ import { errorCode } from '../base/error-code.ts';
 
 const READ_WRITE_BITS = 0o666;
 
-/** A file could not be written. The message says why and what to do. */
+/** A file that could not be written. The message gives the reason and the remedy. */
 export class ReplaceError extends Error {
   override readonly name = 'ReplaceError';
 }
 
 /**
- * Gives a file new content: all of it or, whatever happens, the old. Owner and mode stay; a new file is for
- * this user alone. While `make` runs nobody else replaces this file. Throws a ReplaceError, or what `make`
- * throws.
+ * Replaces the content of a file atomically. Owner and mode are kept; a new file is readable by this user
+ * only. While `make` runs, no other call replaces this file.
+ * @throws ReplaceError, or an error of `make`
  */
 export async function replaceFile(file: string, make: () => Promise<string>): Promise<void> {
-  // A link stays one: what it leads to is replaced.
+  // A symbolic link is kept; its target is replaced.
   const target = await realpath(file).catch(() => file);
   const beside = `${target}.new`;
-  // Made before anything is read, so that of two who change the file at once one is told, and none is lost.
+  // Created before the old content is read: of two concurrent writers, the second one fails instead of
+  // overwriting.
   const handle = await open(beside, 'wx', 0o600).catch((error: unknown) => {
     throw new ReplaceError(whyNotMade(error, beside), { cause: error });
   });
@@ -49,7 +50,7 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
   await handle.sync();
 }
 
-/** Without it the new name may be gone after a crash of the machine. */
+/** Without the sync the new name may be lost in a crash of the machine. */
 async function flushFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {

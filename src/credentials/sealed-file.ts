@@ -9,10 +9,10 @@ import type { FileSource, Found } from './sources.ts';
 
 const LARGEST = 2 ** 20;
 const ARMOR = '-----BEGIN AGE ENCRYPTED FILE-----';
-/** As the library says it; everything else that it says is about damage. */
+/** Message of the library for a wrong identity; its other messages are about damaged files. */
 const WRONG_IDENTITY = /no identity matched/;
 
-/** The file of sealed secrets, and what opens it. */
+/** The sealed file and the source of its identity. */
 export interface SealedSection {
   readonly file: string;
   readonly identity: IdentitySource;
@@ -20,7 +20,7 @@ export interface SealedSection {
 
 export type IdentitySource = { readonly env: string } | FileSource;
 
-/** The sealed file cannot be used: because of itself, or of its identity. Never quotes either. */
+/** The sealed file or its identity cannot be used. The message never quotes either. */
 export class SealedError extends Error {
   override readonly name = 'SealedError';
   readonly part: 'file' | 'identity';
@@ -31,7 +31,10 @@ export class SealedError extends Error {
   }
 }
 
-/** The entries of the sealed file. `read` gets the identity. Throws a SealedError. */
+/**
+ * Reads the entries of the sealed file. `read` reads the identity.
+ * @throws SealedError
+ */
 export async function readSealed(
   { file, identity }: SealedSection,
   read: (source: IdentitySource) => Promise<Found>,
@@ -40,7 +43,10 @@ export async function readSealed(
   return open(bytes, identities, file);
 }
 
-/** The identities that a source holds, at least one. Throws a SealedError. */
+/**
+ * Reads the identities of a source, at least one.
+ * @throws SealedError
+ */
 export async function readIdentities(
   source: IdentitySource,
   read: (source: IdentitySource) => Promise<Found>,
@@ -63,14 +69,14 @@ export async function readIdentities(
   );
 }
 
-/** The content of a sealed file with these entries, for `age` and for `readSealed`. Every identity opens it. */
+/** Encrypts entries for `age` and for `readSealed`. Each of the identities can decrypt the result. */
 export async function seal(entries: SealedEntries, identities: readonly Secret[]): Promise<string> {
   const encrypter = new Encrypter();
   for (const identity of identities) encrypter.addRecipient(await identityToRecipient(identity.reveal()));
   return armor.encode(await encrypter.encrypt(formatEntries(entries).reveal()));
 }
 
-/** Whether more can open the file than these identities; who writes it for them alone locks the others out. */
+/** True if the file has more recipients than these identities; rewriting it would lock the others out. */
 export async function isForOthers(file: string, identities: readonly Secret[]): Promise<boolean> {
   const header = headerOf(unarmored(await readCipher(file), file));
   return (header.match(/^-> (?:X25519|mlkem768x25519) /gm) ?? []).length > identities.length;
@@ -78,7 +84,7 @@ export async function isForOthers(file: string, identities: readonly Secret[]): 
 
 async function readCipher(file: string): Promise<Buffer> {
   try {
-    // What is sealed may be read by anyone.
+    // The content is encrypted, so others may read the file.
     return (await readGuardedFile(file, { readableByOthers: true, largest: LARGEST })).bytes;
   } catch (error) {
     throw new SealedError('file', messageOf(error));
@@ -107,7 +113,7 @@ async function decrypt(sealed: Uint8Array, identities: readonly Secret[], file: 
   try {
     return decodeUtf8(await decrypter.decrypt(sealed), file);
   } catch (error) {
-    // Not as a cause: what the library says may quote what it read.
+    // Without the cause, because messages of the library may quote the content.
     if (!WRONG_IDENTITY.test(messageOf(error))) throw damaged(file);
     throw new SealedError(
       'identity',
@@ -132,7 +138,7 @@ function damaged(file: string): SealedError {
   );
 }
 
-/** The lines that say for whom the file is sealed; they end with the header's MAC. */
+/** Returns the recipients' lines of the header, which ends with its MAC. */
 function headerOf(sealed: Uint8Array): string {
   const text = Buffer.from(sealed).toString('latin1');
   return text.slice(0, text.indexOf('\n---') + 1);

@@ -2,19 +2,19 @@ import { parseDocument, stringify } from 'yaml';
 import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
 
-/** What an entry may be called: a word that needs no quotes on a command line. */
+/** Valid entry names: they need no quotes on a command line. */
 export const ENTRY_NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
 export interface SealedValue {
   readonly value: Secret;
-  /** Counts up in one entry from 1; says nothing about the value. */
+  /** Counts up from 1 within one entry; reveals nothing about the value. */
   readonly version: number;
-  /** undefined: written by hand, without a date. */
+  /** Undefined for an entry that was written by hand, without a date. */
   readonly sealedAt: Date | undefined;
 }
 
 export interface SealedEntry extends SealedValue {
-  /** What is to take its place. */
+  /** The next version. */
   readonly next: SealedValue | undefined;
 }
 
@@ -37,7 +37,7 @@ const sealedEntries = z.record(
   sealedValue.extend({ next: sealedValue.optional() }),
 );
 
-/** The entries in the plain text of a sealed file, YAML or JSON; undefined when it holds something else. */
+/** Parses the plain text of a sealed file, YAML or JSON; undefined if it is invalid. */
 export function parseEntries(text: string): SealedEntries | undefined {
   const result = sealedEntries.safeParse(treeOf(text));
   if (!result.success) return undefined;
@@ -49,7 +49,7 @@ export function parseEntries(text: string): SealedEntries | undefined {
   );
 }
 
-/** The plain text of a sealed file: YAML, for whoever opens it with `age`. */
+/** Formats the plain text of a sealed file as YAML, which operators may edit with `age`. */
 export function formatEntries(entries: SealedEntries): Secret {
   const tree = [...entries].map(([name, { next, ...current }]) => [
     name,
@@ -60,12 +60,12 @@ export function formatEntries(entries: SealedEntries): Secret {
 
 function treeOf(text: string): unknown {
   const document = parseDocument(text);
-  // A warning, too: a tag that is not known is left out, and may be the beginning of a secret without quotes.
+  // Warnings count, too: the parser drops an unknown tag, which may be the start of an unquoted secret.
   if (document.errors.length + document.warnings.length > 0) return undefined;
   try {
     return document.toJS() ?? {};
   } catch {
-    // The parser bounds how far aliases expand.
+    // The parser limits the expansion of aliases.
     return undefined;
   }
 }

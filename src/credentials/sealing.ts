@@ -7,20 +7,23 @@ import { isForOthers, readIdentities, readSealed, type SealedSection, seal } fro
 import type { SealedEntries, SealedEntry } from './sealed-form.ts';
 import type { SourceReader } from './sources.ts';
 
-/** What was asked of the sealed file does not fit what is there. The message says what to do. */
+/** A command that does not fit the content of the sealed file. The message contains the remedy. */
 export class SealingError extends Error {
   override readonly name = 'SealingError';
 }
 
-/** A change of one entry; undefined: it is not there yet. Throws a SealingError. */
+/**
+ * A change of one entry, which is undefined if it does not exist.
+ * @throws SealingError
+ */
 export type EntryChange = (entry: SealedEntry | undefined, name: string) => SealedEntry;
 
-/** This value from now on, whatever was there. */
+/** Replaces the entry by this value. */
 export function setTo(value: Secret, now: Date): EntryChange {
   return (entry) => ({ value, version: highest(entry) + 1, sealedAt: now, next: undefined });
 }
 
-/** This value beside the one in use, to take its place. */
+/** Adds this value as the next version. */
 export function setNext(value: Secret, now: Date): EntryChange {
   return (entry, name) => {
     if (entry === undefined)
@@ -29,7 +32,7 @@ export function setNext(value: Secret, now: Date): EntryChange {
   };
 }
 
-/** The next value takes the place of the one in use. */
+/** Replaces the current value by the next one. */
 export const promote: EntryChange = (entry, name) => {
   if (entry?.next === undefined) {
     throw new SealingError(`nothing waits to be promoted: run credential rotate ${name} first`);
@@ -38,8 +41,8 @@ export const promote: EntryChange = (entry, name) => {
 };
 
 /**
- * Changes one entry of the sealed file, which need not be there yet; resolves to what the entry is now. Throws a
- * SealedError, ReplaceError or SealingError.
+ * Changes one entry of the sealed file, which is created if missing. Resolves to the new entry.
+ * @throws SealedError, ReplaceError, SealingError
  */
 export async function changeEntry(
   section: SealedSection,
@@ -60,7 +63,10 @@ export async function changeEntry(
   return entry;
 }
 
-/** Makes a new identity in a file of its own, chmod 600. Throws a SealingError where the file exists. */
+/**
+ * Creates a new identity in a file with mode 600, and resolves to its name.
+ * @throws SealingError if a file exists or the identity is not a file; ReplaceError if it cannot be written
+ */
 export async function makeIdentity({ file, identity }: SealedSection, now: Date): Promise<string> {
   if ('env' in identity) {
     throw new SealingError(

@@ -8,41 +8,43 @@ const LARGEST = 64 * 1024;
 
 export interface FileSource {
   readonly file: string;
-  /** Docker and Kubernetes give secrets modes that let others read them. */
+  /** Docker and Kubernetes set modes that let others read secrets. */
   readonly readableByOthers?: boolean;
 }
 
-/** Where a secret comes from: an environment variable, a file, an entry of the sealed file, or the configuration. */
+/**
+ * Source of a secret: an environment variable, a file, an entry of the sealed file, or the configuration.
+ */
 export type Source =
   | { readonly env: string }
   | FileSource
   | { readonly sealed: string }
   | { readonly value: Secret };
 
-/** What the process offers to sources. */
+/** The process environment that sources read from. */
 export interface Surroundings {
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** The user of this process; without one, owners of files are not checked. */
+  /** The user of this process; undefined: owners of files are not checked. */
   readonly uid?: number;
 }
 
 export interface Found {
   readonly secret: Secret;
-  /** Of an entry of the sealed file. */
+  /** Version of an entry of the sealed file. */
   readonly version?: number;
-  /** When it was put there; undefined where nobody knows. */
+  /** Time of the last change; undefined if unknown. */
   readonly changedAt?: Date | undefined;
-  /** What waits in the sealed file to take its place. */
+  /** The next version in the sealed file. */
   readonly next?: Found | undefined;
 }
 
-/** Something about a part of the configuration, never with a secret in it. */
+/** An issue with a part of the configuration; its message never contains a secret. */
 export interface CredentialFinding {
   readonly path: readonly string[];
   readonly message: string;
 }
 
-/** Reads secrets. The sealed file is opened once, so all that one reader says of it is from one moment. */
+/** Reads secrets. The sealed file is opened once, so that all its entries are from one moment. */
 export class SourceReader {
   readonly #surroundings: Surroundings;
   readonly #section: SealedSection | undefined;
@@ -53,7 +55,10 @@ export class SourceReader {
     this.#section = sealed;
   }
 
-  /** Throws an Error whose message says where the secret was looked for, and never quotes it. */
+  /**
+   * Reads a secret.
+   * @throws Error whose message names the source and never contains the secret
+   */
   async read(source: Source): Promise<Found> {
     if ('value' in source) return { secret: filled(source.value.reveal(), 'the value') };
     if ('file' in source) return readFileSource(source, this.#surroundings.uid);
@@ -61,7 +66,10 @@ export class SourceReader {
     return { secret: readVariable(source.env, this.#surroundings) };
   }
 
-  /** The entries of the sealed file; none where no such file is configured. Throws a SealedError. */
+  /**
+   * Reads the entries of the sealed file; none if it is not configured.
+   * @throws SealedError
+   */
   sealed(): Promise<SealedEntries> {
     if (this.#section === undefined) return Promise.resolve(new Map());
     this.#entries ??= readSealed(this.#section, (identity) => this.read(identity));
@@ -84,13 +92,13 @@ export class SourceReader {
   }
 }
 
-/** What went wrong with the source at a path. A sealed file that cannot be read is told at its own place. */
+/** Converts an error at a path to an issue. Errors of the sealed file are reported at its own path. */
 export function findingOf(path: readonly string[], error: unknown): CredentialFinding {
   if (error instanceof SealedError) return { path: ['sealed', error.part], message: error.message };
   return { path, message: isNativeError(error) ? error.message : 'cannot be read' };
 }
 
-/** A source in a few words, without what it holds. */
+/** Describes a source without its content. */
 export function describeSource(source: Source): string {
   if ('env' in source) return `env ${source.env}`;
   if ('file' in source) return `file ${source.file}`;
@@ -117,7 +125,7 @@ function filled(value: string, place: string): Secret {
   return new Secret(value);
 }
 
-/** The files among these sources, each once. */
+/** Returns the files among these sources, without duplicates. */
 export function filesOf(sources: readonly Source[]): string[] {
   return [...new Set(sources.flatMap((source) => ('file' in source ? source.file : [])))];
 }

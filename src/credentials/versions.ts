@@ -1,14 +1,15 @@
 import { createHmac, randomBytes } from 'node:crypto';
 
 /**
- * The versions of credentials in the life of a process: one content has one version, a new content a higher
- * one. Contents are remembered by a keyed hash that never leaves this object.
+ * Assigns versions to contents of credentials during the life of a process: equal contents have equal
+ * versions, a new content a higher one. Contents are stored as keyed hashes; the key never leaves this
+ * object.
  */
 export class CredentialVersions {
   readonly #key = randomBytes(32);
   readonly #known = new Map<string, { readonly byMark: Map<string, string>; highest: number }>();
 
-  /** `proposed`: the version in the sealed file, taken unless a different content had it. */
+  /** `proposed`: the version in the sealed file; used if it is higher than every version so far. */
   versionOf(name: string, content: readonly string[], proposed = 1): string {
     const mark = createHmac('sha256', this.#key).update(JSON.stringify(content)).digest('base64');
     const known = this.#known.get(name) ?? { byMark: new Map<string, string>(), highest: 0 };

@@ -10,22 +10,22 @@ export interface WatchOptions {
   readonly sealed: SealedSection | undefined;
   readonly surroundings: Surroundings;
   readonly versions: CredentialVersions;
-  /** What was read last. */
+  /** The credentials that were read last. */
   readonly known: Credentials['byName'];
-  /** Another content was read. */
+  /** Called when the content has changed. */
   readonly onChange: (credentials: Credentials) => void;
-  /** What is there now cannot be used; told once for each reason, and tried again until it can. */
+  /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
   readonly onError: (error: CredentialError) => void;
-  /** In milliseconds; by default a second. */
+  /** Polling interval in milliseconds; one second by default. */
   readonly intervalMs?: number;
 }
 
 export interface CredentialWatch {
-  /** Resolves when nothing is read any more; no callback comes after the call. */
+  /** Resolves when no read is pending; no callback comes after the call. */
   close(): Promise<void>;
 }
 
-/** Reads credentials again when one of their files changed. */
+/** Reads the credentials again when one of their files has changed. */
 export function watchCredentials(options: WatchOptions): CredentialWatch {
   const { credentials, sealed, surroundings, versions, onChange, onError, intervalMs } = options;
   let known = versionsIn(options.known);

@@ -4,10 +4,7 @@ import { type Finding, fine, wrong } from './finding.ts';
 
 const NOT_SERVED = new Set([404, 405, 410, 501]);
 
-/**
- * What the upstream did with a request whose Digest it accepted. `address`: from where it was sent, if that is
- * known.
- */
+/** Judges the response to a request whose Digest was accepted. `address`: the source address, if known. */
 export function accessFinding(answer: Answer, ofSite: boolean, address: string | undefined): Finding {
   const status = answer.kind === 'answered' ? answer.status : 401;
   const facts = { status };

@@ -5,10 +5,10 @@ import { errorCode } from '../base/error-code.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 const MEBIBYTE = 2 ** 20;
-/** Less free space than that, in bytes, is gone before somebody looks. */
+/** Free space in bytes below which a warning is given. */
 const SCARCE = 1024 * MEBIBYTE;
 
-/** Whether the directory of the audit log is there, or can be made; takes files; and has room. */
+/** Checks that the audit directory exists or can be created, is writable, and has free space. */
 export async function examineAudit(directory: string): Promise<Finding> {
   const existing = await nearestExisting(directory);
   const obstacle = await whyUnwritable(existing);
@@ -28,7 +28,9 @@ async function nearestExisting(path: string): Promise<string> {
   return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
 }
 
-/** By writing one: permissions alone would not tell, since root passes them, and a mount can be read-only. */
+/**
+ * Creates a file, because permissions alone do not show it: root passes them, and a mount can be read-only.
+ */
 async function whyUnwritable(directory: string): Promise<string | undefined> {
   const file = join(directory, `.doctor-${randomUUID()}`);
   try {

@@ -3,14 +3,14 @@ import { type Challenge, chooseChallenge, offersScheme, parseChallenges } from '
 import type { Answer } from './contact.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
-/** Says nothing of authentication: a lock-out, throttling or a proxy in between can answer so. */
+/** Statuses of a lock-out, throttling or an intermediary, which show nothing about authentication. */
 const UNAVAILABLE = new Set([429, 502, 503, 504]);
 
 export function isUnavailable(status: number): boolean {
   return UNAVAILABLE.has(status);
 }
 
-/** What the answer to a request without authentication shows. */
+/** Judges the response to a request without authentication. */
 export function challengeFinding(answer: Answer, allowed: readonly AlgorithmName[]): Finding {
   if (answer.kind === 'answered') return unchallenged(answer.status);
   const { lines } = answer;

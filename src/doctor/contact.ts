@@ -8,12 +8,12 @@ import type { Message } from '../upstream/signing.ts';
 import { nowhere } from '../upstream/sink.ts';
 import type { TlsSeen } from '../upstream/upstream-tls.ts';
 
-/** The longest waits, in milliseconds: the whole run is to end within 10 s. */
+/** Upper bounds in milliseconds, because the whole run must end within 10 s. */
 const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
-/** Credentials that are examined at the same time. */
+/** Number of credentials that are examined concurrently. */
 const CONNECTIONS = 4;
 
-/** What came back. */
+/** The response to a request. */
 export type Answer =
   | { readonly kind: 'answered'; readonly status: number }
   | {
@@ -28,7 +28,7 @@ export interface ContactExternals {
   readonly wallTime: () => number;
 }
 
-/** Connections to one upstream, and what was noticed on them. */
+/** Connections to one upstream, with observations of TLS and of its clock. */
 export class Contact {
   readonly #connections: Connections;
   readonly #wallTime: () => number;
@@ -50,7 +50,7 @@ export class Contact {
     return this.#connections.tlsSeen;
   }
 
-  /** How far the upstream's clock is ahead of this host's, in milliseconds; undefined: it did not tell. */
+  /** Lead of the upstream's clock over this host's, in milliseconds; undefined if no response had a date. */
   get clockDifferenceMs(): number | undefined {
     return this.#clockDifferenceMs;
   }
@@ -60,8 +60,8 @@ export class Contact {
   }
 
   /**
-   * One request and its answer.
-   * @throws GatewayError when there is none
+   * Sends one request and returns its response.
+   * @throws GatewayError if there is no response
    */
   async ask(
     message: Message,
@@ -81,7 +81,7 @@ export class Contact {
     return { kind: 'challenged', lines: result.challenges, setCookies: result.setCookies };
   }
 
-  /** Ends every connection at once. */
+  /** Closes every connection at once. */
   close(): Promise<void> {
     return this.#connections.dispatcher.destroy();
   }
@@ -89,7 +89,7 @@ export class Contact {
   #noteDate(date: string | undefined): void {
     const told = Date.parse(date ?? '');
     if (Number.isNaN(told)) return;
-    // It is told in whole seconds, rounded down.
+    // Date has whole seconds, rounded down.
     this.#clockDifferenceMs = told - Math.floor(this.#wallTime() / 1000) * 1000;
   }
 }

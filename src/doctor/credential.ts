@@ -20,13 +20,13 @@ import { lineProblem } from './line-problem.ts';
 import type { Probe } from './probe.ts';
 
 /**
- * Authenticated attempts with one credential, whatever comes of them: an upstream may lock the address out of
- * whoever fails more often, and the gateway with it.
+ * Limit of authenticated attempts with one credential: after more failures an upstream may lock out the
+ * address, and with it the gateway.
  */
 const MAX_ATTEMPTS = 3;
 
 export interface ExaminedCredential {
-  /** As findings call it. */
+  /** Name of the credential in findings. */
   readonly label: string;
   readonly credential: Credential;
   /** A request of each site that it is for, or the only one; never empty. */
@@ -34,7 +34,7 @@ export interface ExaminedCredential {
 }
 
 export interface Place {
-  /** undefined: the deployment has no sites. */
+  /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
   readonly probe: Probe;
 }
@@ -48,13 +48,13 @@ export interface CredentialCircumstances {
   readonly clock: Clock;
 }
 
-/** An answer to a request that was authenticated. */
+/** The response to an authenticated request. */
 interface Attempt {
   readonly answer: Answer;
   readonly nextnonce: boolean;
 }
 
-/** Examines one credential: never rejects. */
+/** Examines one credential. Never rejects. */
 export class CredentialExamination {
   readonly #examined: ExaminedCredential;
   readonly #circumstances: CredentialCircumstances;
@@ -89,7 +89,7 @@ export class CredentialExamination {
     if (this.#judge(attempt.answer, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
   }
 
-  /** A nonce that was stale on arrival gets a second chance, as the gateway would give it. */
+  /** Retries once if a new nonce is refused as stale, as the gateway does. */
   async #authenticate(nonce: Nonce, place: Place): Promise<{ nonce: Nonce; attempt: Attempt }> {
     const attempt = await this.#attempt(nonce, place);
     const again = this.#choose(attempt.answer);
@@ -98,7 +98,7 @@ export class CredentialExamination {
     return { nonce: fresh, attempt: await this.#attempt(fresh, place) };
   }
 
-  /** Whether the credential is good, so that more can be asked with it. */
+  /** True if the credential works, so that it can be used for more requests. */
   #judge(answer: Answer, place: Place): boolean {
     if (answer.kind === 'answered' && isUnavailable(answer.status)) {
       this.#tell(wrong('credential', 'upstream-unavailable', `HTTP ${answer.status}`));
@@ -119,7 +119,10 @@ export class CredentialExamination {
     return false;
   }
 
-  /** The same nonce again, for the next site if there is one; then the sites that are left, as far as it goes. */
+  /**
+   * Uses the nonce again, for the next site if there is one; then examines the remaining sites up to the
+   * limit.
+   */
   async #useAgain(nonce: Nonce, nextnonce: boolean, first: Place, others: readonly Place[]): Promise<void> {
     const left = [...others];
     const { answer } = await this.#attempt(nonce, left[0] ?? first);
@@ -136,7 +139,7 @@ export class CredentialExamination {
     }
   }
 
-  /** Takes the site that was asked for off the list. */
+  /** Removes the examined site from the list and reports its finding. */
   #tellOfNext(left: Place[], answer: Answer): void {
     const place = left.shift();
     if (place !== undefined) this.#findings.push(this.#access(answer, place));

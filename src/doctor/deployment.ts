@@ -15,7 +15,7 @@ import { type Probe, probeOf } from './probe.ts';
 import { sourceAddressTo } from './source-address.ts';
 import { clockFinding, tlsFinding } from './time-findings.ts';
 
-/** Milliseconds for everything that is asked of one deployment. */
+/** Time limit for one deployment, in milliseconds. */
 const DEADLINE_MS = 8_000;
 
 export interface ExaminedDeployment {
@@ -36,7 +36,7 @@ export interface DeploymentReport {
   readonly findings: readonly Finding[];
 }
 
-/** Asks a deployment for a challenge, and answers it with each of its credentials. Ends within 8 s. */
+/** Requests a challenge and authenticates with each credential of the deployment. Ends within 8 s. */
 export async function examineDeployment(
   deployment: ExaminedDeployment,
   externals: ContactExternals,
@@ -121,7 +121,7 @@ class Examination {
       : problem;
   }
 
-  /** Asks for nothing, and shows nothing: the request has no path, site or credential. */
+  /** Sends a plain HTTP request without path, site or credential, which reveals nothing. */
   async #answersInClear(): Promise<boolean> {
     const { connection, proxyCredential } = this.#deployment;
     const origin = connection.origin.replace(/^https:/, 'http:');
@@ -137,7 +137,7 @@ class Examination {
     }
   }
 
-  /** One for each request at a time. */
+  /** Concurrent requests each need a cancellation of their own. */
   #cancellation(): Cancellation {
     const cancellation = new Cancellation();
     this.#underWay.push(cancellation);
@@ -174,7 +174,7 @@ function egressFinding({ localAddress, proxy }: Egress, address: string | undefi
   });
 }
 
-/** Through a proxy the upstream sees the proxy's. */
+/** Through a proxy the upstream sees the proxy's address, not this one. */
 async function addressSeen({ origin, egress }: ConnectionOptions): Promise<string | undefined> {
   const { localAddress, proxy } = egress;
   if (localAddress !== undefined) return localAddress;

@@ -5,27 +5,27 @@ import { type DeploymentReport, type ExaminedDeployment, examineDeployment } fro
 import type { Finding, Mark } from './finding.ts';
 import { examineRedis } from './redis.ts';
 
-/** What a configuration depends on. */
+/** The parts of a configuration that doctor examines. */
 export interface Examined {
   readonly deployments: readonly ExaminedDeployment[];
-  /** undefined: without Redis. */
+  /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
-  /** undefined: without an audit log. */
+  /** Undefined without an audit log. */
   readonly auditDirectory: string | undefined;
 }
 
 export interface Report {
-  /** The worst of all findings. */
+  /** The gravest mark of all findings. */
   readonly mark: Mark;
   readonly failures: number;
   readonly warnings: number;
   readonly deployments: readonly DeploymentReport[];
-  /** null: the configuration has none. */
+  /** null if Redis is not configured. */
   readonly redis: Finding | null;
   readonly audit: Finding | null;
 }
 
-/** Examines everything at the same time; ends within 10 s. */
+/** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: Examined, externals: ContactExternals): Promise<Report> {
   const { redis: redisOptions, auditDirectory } = examined;
   const [redis, audit, deployments] = await Promise.all([

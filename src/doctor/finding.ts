@@ -14,19 +14,19 @@ export type Check =
   | 'redis'
   | 'audit';
 
-/** What was seen, for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
+/** Data of a finding for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
 export type Facts = Readonly<Record<string, string | number | boolean | null>>;
 
-/** What one check showed. Never holds a secret, a nonce or an Authorization. */
+/** Result of one check. Never contains a secret, a nonce or an Authorization. */
 export interface Finding {
   readonly check: Check;
-  /** The credential or site that it is about. */
+  /** The credential or site that the finding is about. */
   readonly subject?: string;
   readonly mark: Mark;
-  /** Of what is not ok. */
+  /** Undefined if the mark is ok. */
   readonly problem?: ProblemName;
   readonly saw: string;
-  /** One sentence: what to do about the problem. */
+  /** One sentence with the remedy. */
   readonly advice?: string;
   readonly facts?: Facts;
 }
@@ -53,7 +53,7 @@ function seen(saw: string, facts: Facts | undefined): Pick<Finding, 'saw' | 'fac
   return { saw: printable(saw), facts: Object.fromEntries(clean) };
 }
 
-/** An upstream chooses its realm and issuer: what a terminal would obey must not reach it. */
+/** Removes control characters: an upstream chooses its realm and issuer, and could send terminal escapes. */
 function printable(text: string): string {
   return text.replace(/\p{C}/gu, '?');
 }

@@ -7,7 +7,7 @@ import { type Finding, wrong } from './finding.ts';
 
 type Known = readonly [Parameters<typeof wrong>[1], string];
 
-/** Codes of Node and undici: what they are called here, and what was seen. */
+/** Codes of Node and undici with their problem and observation. */
 const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
   ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
@@ -18,7 +18,7 @@ const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENETUNREACH', ['no-route', 'no route to the address']],
 ]);
 
-/** The gateway's own codes, likewise. */
+/** The same for the gateway's own codes. */
 const byGatewayCode: ReadonlyMap<string, Known> = new Map([
   ['upstream-timeout', ['answer-timeout', 'no response in time']],
   ['upstream-protocol', ['not-http', 'it does not speak HTTP/1.1']],
@@ -30,7 +30,7 @@ const byGatewayCode: ReadonlyMap<string, Known> = new Map([
   ['credential-unavailable', ['credential-unsuitable', 'ha1 does not fit what the upstream asks for']],
 ]);
 
-/** What it means that a request got no answer. */
+/** Returns the finding for a request without a response. */
 export function lineProblem(error: unknown): Finding {
   const failure = asGatewayError(error);
   if (failure instanceof PinMissing) {
@@ -49,7 +49,7 @@ export function lineProblem(error: unknown): Finding {
     : wrong('connection', known[0], known[1]);
 }
 
-/** What it says ends with what to do, if there is anything to do but to check the proxy. */
+/** Splits the detail: its first sentence is the observation, the rest is the advice, if there is any. */
 function proxyProblem({ detail }: ProxyFault): Finding {
   const [what = '', ...rest] = detail.split(/\.\s+/);
   const problem = wrong('connection', 'proxy', what.replace(/\.$/, ''));

@@ -4,15 +4,15 @@ import { withSite } from '../policy/site.ts';
 
 type DeploymentSettings = Config['deployments'][string];
 
-/** A request that does nothing. */
+/** A request without side effects. */
 export interface Probe {
   readonly method: string;
   readonly target: string;
 }
 
 /**
- * What the configuration says does nothing, or a HEAD of an operation or of whatever comes first under the prefix.
- * `site`: named in it, if it is not yet.
+ * Returns the request of `renewAhead` if configured, else a HEAD of a listed GET operation, or of the
+ * deployment's prefix. Adds `site` if the request does not contain one.
  */
 export function probeOf(settings: DeploymentSettings, site: string | undefined): Probe {
   const { siteParameter } = settings;

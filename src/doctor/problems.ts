@@ -1,15 +1,15 @@
 import type { TlsFaultName } from '../upstream/tls-faults.ts';
 
-/** `warn`: it works, and should not stay as it is. */
+/** `warn`: it works, but should be changed. */
 type Severity = 'warn' | 'fail';
 
 interface Problem {
   readonly mark: Severity;
-  /** One sentence: what to do. */
+  /** One sentence with the remedy. */
   readonly advice: string;
 }
 
-/** What can be wrong with a set-up, but for TLS, whose faults have their advice with them. */
+/** Problems that doctor reports, except TLS errors, which have their own advice. */
 export const problems = {
   'address-not-here': {
     mark: 'fail',
@@ -172,5 +172,5 @@ export const problems = {
   unknown: { mark: 'fail', advice: 'Report this to the maintainers of digest-gateway, with what was seen.' },
 } as const satisfies Record<string, Problem>;
 
-/** Stable: scripts tell failures apart by it. */
+/** Stable names, for scripts. */
 export type ProblemName = keyof typeof problems | `tls-${TlsFaultName}`;

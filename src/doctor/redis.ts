@@ -5,10 +5,13 @@ import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { RedisSession } from '../redis/session.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
-/** How long Redis may take to be there, in milliseconds; the first attempt to connect may fail. */
+/** Time limit for connecting to Redis, in milliseconds; the first attempt may fail. */
 const GRACE_MS = 2_000;
 
-/** Whether Redis is there, takes writes and passes messages on, as the gateway's own pulse finds it, and who is believed. */
+/**
+ * Checks with the gateway's own heartbeat that Redis takes writes and passes on messages, and that values
+ * are signed.
+ */
 export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
   const up = Promise.withResolvers<true>();
@@ -45,7 +48,7 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
   }
 }
 
-/** By the words that Redis itself begins its errors with. */
+/** Classifies an error by the code that Redis puts at its start. */
 function unusable(problem: string): Finding {
   if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
   if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);

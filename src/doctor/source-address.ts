@@ -2,8 +2,8 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 
 /**
- * The address of this host from which packets to a host leave, as its routes are; undefined: there is no way.
- * Sends nothing: a UDP socket that is connected has an address, and that is all.
+ * Returns the local address that the routing table selects for a host; undefined if there is no route.
+ * Sends no packet: connecting a UDP socket only assigns its address.
  */
 export async function sourceAddressTo(host: string): Promise<string | undefined> {
   try {
@@ -21,7 +21,7 @@ function boundTo(address: string, type: 'udp4' | 'udp6'): Promise<string> {
       socket.close();
       reject(error);
     });
-    // Any port will do: nothing is sent to it.
+    // Any port works, because nothing is sent to it.
     socket.connect(443, address, () => {
       const { address: own } = socket.address();
       socket.close();

@@ -1,10 +1,10 @@
 import type { Report } from './doctor.ts';
 import type { Finding, Mark } from './finding.ts';
 
-/** Colours a text, or leaves it as it is. */
+/** Colours a text, or returns it unchanged. */
 export type Paint = (mark: Mark, text: string) => string;
 
-/** The report for people: a table for each deployment, with what to do under each problem. */
+/** Formats the report as text: a table for each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {
   const { deployments, redis, audit } = report;
   const others = [redis, audit].filter((finding) => finding !== null);

@@ -2,16 +2,18 @@ import type { TlsSeen } from '../upstream/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 const DAY_MS = 86_400_000;
-/** A certificate that expires sooner, in days, is worth a word: somebody has to renew it. */
+/** Remaining days of a certificate below which a warning is given. */
 const SOON_DAYS = 30;
-/** Nonces carry timestamps and certificates expire: a clock that is further off, in milliseconds, shows there. */
+/**
+ * Clock difference in milliseconds above which a warning is given: nonces and certificates depend on time.
+ */
 const CLOCK_MS = 30_000;
 
-/** What the TLS handshake showed; `now`: Unix time in milliseconds. undefined: there was no TLS. */
+/** Judges the TLS handshake. `now`: Unix time in milliseconds; `seen`: undefined without TLS. */
 export function tlsFinding(seen: TlsSeen | undefined, now: number): Finding {
   if (seen === undefined) return wrong('tls', 'plaintext', 'no TLS');
   const { protocol, expiresAt } = seen;
-  // A distinguished name has one attribute a line.
+  // A distinguished name has one attribute on each line.
   const issuer = seen.issuer.trimEnd().replaceAll('\n', ', ');
   const daysLeft = Math.floor((expiresAt - now) / DAY_MS);
   const expires = new Date(expiresAt).toISOString();
@@ -22,7 +24,7 @@ export function tlsFinding(seen: TlsSeen | undefined, now: number): Finding {
     : fine('tls', saw, facts);
 }
 
-/** `differenceMs`: how far the upstream's clock is ahead; undefined: it did not tell, and there is nothing to say. */
+/** `differenceMs`: lead of the upstream's clock; undefined if unknown, which gives no finding. */
 export function clockFinding(differenceMs: number | undefined): Finding[] {
   if (differenceMs === undefined) return [];
   const seconds = Math.round(differenceMs / 1000);
