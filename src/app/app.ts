@@ -44,16 +44,16 @@ export interface AppDeps {
   readonly spent: SpentBuffers;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
-  /** Where it is recorded who got what; the app closes it. Left out: nothing is recorded. */
+  /** The audit log, which the app closes; undefined: nothing is recorded. */
   readonly audit?: Audit;
-  /** Undefined: nothing is traced. */
+  /** Undefined if tracing is off. */
   readonly tracing: Tracing | undefined;
-  /** Where the built page of the console is. */
+  /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly consolePace?: ConsolePace;
 }
 
-/** A configuration in force, with what was built from it. */
+/** An active configuration with the parts that were built from it. */
 interface Generation {
   readonly setup: AppSetup;
   readonly deployments: readonly Deployment[];
@@ -62,18 +62,18 @@ interface Generation {
   readonly since: number;
 }
 
-/** A configuration that can be put in force: everything that can fail is done. */
+/** A configuration that is ready to be activated: every step that can fail is done. */
 interface Prepared extends Omit<Generation, 'since'> {
   readonly gateway: GatewayOptions;
   readonly applyLimits: () => void;
-  /** What it changes, by name. */
+  /** Names of the changed sections and entries. */
   readonly changed: readonly string[];
 }
 
-/** The gateway as a whole: builds every part, hands each what it needs, and replaces configurations. */
+/** The whole gateway: builds and connects its parts, and replaces configurations. */
 export class App {
   readonly #deps: AppDeps;
-  /** From the start: some of it cannot change while the gateway runs. */
+  /** The setup at the start; parts of it cannot change while the gateway runs. */
   readonly #setup: AppSetup;
   readonly #audit: Audit;
   readonly #metrics: Metrics;
@@ -87,12 +87,12 @@ export class App {
   #listening: { readonly address: string; readonly port: number };
   #storeUp: boolean;
   #live = false;
-  /** Upstreams that were replaced, and have requests under way that no reload waits for. */
+  /** Replaced upstreams that still finish requests; no reload waits for them. */
   readonly #retiring = new Set<Promise<void>>();
   #tlsWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
   readonly #hurry = new AbortController();
-  /** An error that reached no caller: counted, and logged with its stack. Never throws. */
+  /** Counts and logs an error that reached no caller. Never throws. */
   readonly uncaught: (error: unknown) => void;
 
   constructor(setup: AppSetup, deps: AppDeps) {
@@ -126,8 +126,8 @@ export class App {
   }
 
   /**
-   * Opens both planes; resolves to where they listen.
-   * @throws Error when a port cannot be had; nothing is left open then
+   * Opens both planes; resolves to their addresses.
+   * @throws Error if a port cannot be opened; nothing stays open then
    */
   async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
     const { log, build, uid } = this.#deps;
@@ -153,7 +153,7 @@ export class App {
     return addresses;
   }
 
-  /** Puts another configuration in force. If it cannot be read or built, the one in force stays. Never rejects. */
+  /** Activates another configuration. The current one stays if it cannot be read or built. Never rejects. */
   async reload(load: () => Promise<AppSetup>): Promise<void> {
     const { log } = this.#deps;
     let prepared: Prepared;
@@ -177,7 +177,7 @@ export class App {
     }
   }
 
-  /** The sources of a credential hold another version: it is tried before it is used. */
+  /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
   offer(set: CredentialSet): void {
     this.#audit.admin('credential-read', { credential: set.name });
     const { setup, deployments } = this.#active;
@@ -190,23 +190,23 @@ export class App {
   }
 
   /**
-   * Ends as a load balancer needs it: says that it is not ready, serves for `drain.delay`, accepts no more connections
-   * and tells the open ones to close, then closes everything. `close` cuts it short.
+   * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no
+   * more connections, lets the open ones end, and closes everything. `close` skips the rest of the delay.
    */
   drain(): Promise<void> {
     this.#closing ??= this.#drain();
     return this.#closing;
   }
 
-  /** Refuses new requests, finishes those under way and closes everything; can be called again. */
+  /** Refuses new requests, finishes the current ones and closes everything. May be called more than once. */
   close(): Promise<void> {
     this.#hurry.abort();
     return this.drain();
   }
 
   /**
-   * Reads and builds all of another configuration. Changes nothing that is in force.
-   * @throws Error when a part of it cannot be built; what was built until then is closed
+   * Builds every part of another configuration without changing the active one.
+   * @throws Error if a part cannot be built; parts that were built are closed
    */
   async #prepare(setup: AppSetup): Promise<Prepared> {
     const { setup: inForce, deployments: running } = this.#active;
@@ -226,7 +226,7 @@ export class App {
     }
   }
 
-  /** In one go, so that a request sees the old configuration or the new one. */
+  /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
   #commit({ setup, deployments, identification, gateway, applyLimits, changed }: Prepared): void {
     const { log } = this.#deps;
     const { deployments: before } = this.#active;
@@ -246,7 +246,7 @@ export class App {
     this.#retire(before, deployments);
   }
 
-  /** After a commit: upstreams that stay get their credentials, and limits hear of other processes. */
+  /** Offers credentials to the upstreams that were kept, and loads limits of other processes. */
   async #settle({ setup, deployments }: Prepared): Promise<void> {
     const pause = slices();
     for (const deployment of deployments) {
@@ -263,7 +263,7 @@ export class App {
     this.#metrics.listenCertificateExpiry.set(tls.expires);
   }
 
-  /** Closes the upstreams of these deployments that the others do not use. */
+  /** Closes the upstreams of `deployments` that `others` do not use. */
   #retire(deployments: readonly Deployment[], others: readonly Deployment[]): void {
     const closed = closeAll(withOther(deployments, others)).catch(reportError);
     this.#retiring.add(closed);
@@ -283,7 +283,7 @@ export class App {
     await this.#audit.close('stop');
   }
 
-  /** Resolves when no connection is left. `close` skips the delay and ends connections without a request. */
+  /** Resolves when no connection is open. `close` skips the delay and ends connections without a request. */
   async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
     const { signal } = this.#hurry;
     await delay(delayMs, undefined, { signal }).catch(() => undefined);
@@ -363,7 +363,7 @@ export class App {
   }
 }
 
-/** Those whose upstream none of the others uses. */
+/** Returns the deployments whose upstream `others` do not use. */
 function withOther(deployments: readonly Deployment[], others: readonly Deployment[]): Deployment[] {
   const used = new Set(others.map(({ upstream }) => upstream));
   return deployments.filter(({ upstream }) => !used.has(upstream));
@@ -373,7 +373,7 @@ function messageOf(error: unknown): string {
   return isNativeError(error) ? error.message : String(error);
 }
 
-/** Takes over nonces that other processes share. */
+/** Loads the nonces that other processes share. */
 async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
   const pause = slices();
   const restored: Promise<void>[] = [];
@@ -384,7 +384,7 @@ async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
   await Promise.all(restored);
 }
 
-/** In slices: each has connections to destroy. */
+/** Works in slices, because closing many connections would block the event loop. */
 async function closeAll(deployments: readonly Deployment[]): Promise<void> {
   const pause = slices();
   const closed: Promise<void>[] = [];

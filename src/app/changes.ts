@@ -8,7 +8,7 @@ interface InForce {
   readonly credentials: ReadonlyMap<string, CredentialSet>;
 }
 
-/** What a reload changes, by name; a credential also when only the secret in its file is another one. */
+/** Lists the names of changes, including credentials whose secret changed in its source only. */
 export function* changesOf(before: InForce, after: InForce): Steps<string[]> {
   const changed = yield* changesBetween(before.config, after.config);
   const told = new Set(changed);

@@ -5,7 +5,7 @@ import type { AuditLine, AuditView } from '../control/view.ts';
 
 const text = z.string().default('');
 
-/** The fields of a record that the console shows; admin records have few of them. */
+/** The fields of a record for the console; admin records have few of them. */
 const shown = z.object({
   kind: text,
   requestId: text,
@@ -20,7 +20,7 @@ const shown = z.object({
   event: text,
 });
 
-/** The audit log as the console shows it. */
+/** Makes the console's view of the audit log. */
 export function auditSource(audit: Audit): AuditSource {
   return {
     view: () => viewOf(audit),

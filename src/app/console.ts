@@ -16,7 +16,7 @@ export interface ConsoleParts {
   readonly build: BuildInfo;
   readonly clock: Clock;
   readonly audit: Audit;
-  /** The setup in force, and when it was taken over, in Unix milliseconds. */
+  /** The active setup, and its time of activation in Unix milliseconds. */
   readonly setup: () => AppSetup;
   readonly configuredAt: () => number;
   readonly storeUp: () => boolean;
@@ -25,7 +25,7 @@ export interface ConsoleParts {
   readonly faults: () => readonly RecentFault[];
 }
 
-/** What the gateway tells its console. */
+/** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
   const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, faults } =
     parts;
@@ -95,7 +95,7 @@ function credentialView(
   };
 }
 
-/** Faults are timed on the gateway's clock, which has no date. */
+/** Converts times from the gateway's clock, which has no date. */
 function faultView(fault: RecentFault, clock: Clock): FaultView {
   const { deployment, code, title, detail, count, at, requestId } = fault;
   const lastAt = Date.now() - (clock.now() - at);

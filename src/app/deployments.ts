@@ -14,9 +14,10 @@ import { Upstream, type UpstreamExternals, type UpstreamOptions } from '../upstr
 import { egressOf, upstreamTlsOf } from './egress.ts';
 
 /**
- * The deployments of a setup. Those that run already and stay as they are keep their upstream; it gets credentials that
- * it does not know, which no request uses before the setup is in force. `offerCredentials` does the rest then. `built`
- * has the deployments that were made so far, also after an error.
+ * Builds the deployments of a setup. A running deployment with unchanged options keeps its upstream, which
+ * gets credentials that are new to it; no request uses them before the setup is active, when
+ * `offerCredentials` completes the work. `built` receives each deployment, so that the caller can close
+ * them after an error.
  */
 export function* buildDeployments(
   setup: AppSetup,
@@ -43,7 +44,7 @@ export function* buildDeployments(
   return built;
 }
 
-/** Gives an upstream the credentials of the setup in force, and no others. */
+/** Gives an upstream exactly the credentials of the active setup. */
 export function offerCredentials(setup: AppSetup, deployment: Deployment): void {
   const { name, upstream } = deployment;
   dropUnknownCredentials(setup, deployment);
@@ -52,7 +53,7 @@ export function offerCredentials(setup: AppSetup, deployment: Deployment): void 
   if (settings !== undefined) offerProxyCredential(setup, settings, upstream);
 }
 
-/** Takes credentials away that the setup in force does not have. */
+/** Removes credentials that the active setup does not have. */
 export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
   upstream.keepOnly(new Set(credentialSets(setup, name).map((set) => set.name)));
 }
@@ -88,7 +89,7 @@ export function gatewayOptions(
   };
 }
 
-/** The credentials that a deployment's requests use. */
+/** Returns the credentials that a deployment's requests use. */
 export function credentialSets({ config, credentials }: AppSetup, name: string): CredentialSet[] {
   return credentialsOf(config.deployments[name] ?? {}).map((credential) => {
     const set = credentials.get(credential);
@@ -97,7 +98,7 @@ export function credentialSets({ config, credentials }: AppSetup, name: string):
   });
 }
 
-/** What a deployment's upstream is made from. */
+/** Returns the options of a deployment's upstream. */
 export function upstreamOptions(
   setup: AppSetup,
   name: string,

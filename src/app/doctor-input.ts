@@ -2,7 +2,9 @@ import type { Examined } from '../doctor/doctor.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { credentialSets, upstreamOptions } from './deployments.ts';
 
-/** The parts of a setup that the doctor examines. `only`: the one deployment to examine, which exists. */
+/**
+ * Selects the parts of a setup that doctor examines. `only`: an existing deployment, or undefined for all.
+ */
 export function doctorInput(setup: AppSetup, only?: string): Examined {
   const deployments = Object.entries(setup.config.deployments)
     .filter(([name]) => only === undefined || name === only)

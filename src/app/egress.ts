@@ -7,7 +7,7 @@ import type { UpstreamTls } from '../upstream/upstream-tls.ts';
 
 type Settings = Config['deployments'][string];
 
-/** How a deployment recognises its upstream. */
+/** Returns the TLS options of a deployment's upstream. */
 export function upstreamTlsOf(setup: AppSetup, deployment: string, { tls }: Settings): UpstreamTls {
   return {
     ca: setup.authorities.get(deployment),
@@ -18,7 +18,7 @@ export function upstreamTlsOf(setup: AppSetup, deployment: string, { tls }: Sett
   };
 }
 
-/** How a deployment's connections leave. */
+/** Returns the egress options of a deployment. */
 export function egressOf(setup: AppSetup, deployment: string, { egress }: Settings): Egress {
   const { localAddress, proxy } = egress;
   if (proxy === undefined) return { localAddress, proxy };
@@ -29,7 +29,10 @@ export function egressOf(setup: AppSetup, deployment: string, { egress }: Settin
   };
 }
 
-/** Says which deployments cannot send anything: the gateway starts nevertheless, the address may come. */
+/**
+ * Logs deployments without their local address. The gateway starts anyway, because the address may be added
+ * later.
+ */
 export async function warnOfMissingAddresses(log: Log, deployments: readonly Deployment[]): Promise<void> {
   for (const { name, upstream } of deployments) {
     if ((await upstream.connections.hasEgressAddress()) !== false) continue;

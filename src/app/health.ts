@@ -5,7 +5,7 @@ import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { CredentialState, Upstream } from '../upstream/upstream.ts';
 
-/** The label `state` of `credential_state`. */
+/** Values of the label `state` of `credential_state`. */
 const STATE_LABELS = {
   'in-use': 'in-use',
   candidate: 'candidate',
@@ -15,7 +15,7 @@ const STATE_LABELS = {
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 
-/** What the data plane does. */
+/** State of the data plane. */
 export type Stage = 'starting' | 'serving' | 'draining';
 
 const NOT_SERVING = {
@@ -24,7 +24,7 @@ const NOT_SERVING = {
   draining: 'is shutting down: send requests to another gateway',
 } as const satisfies Record<Stage, string>;
 
-/** What `/readyz` says. */
+/** Returns the content of `/readyz`. */
 export async function readiness(
   stage: Stage,
   storeUp: boolean,
@@ -55,7 +55,7 @@ function sinkChecks({ sink }: Audit): Check[] {
   return [{ name: 'audit-stream', ok: sink.failing === undefined, detail }];
 }
 
-/** Brings the gauges up to date that are read, not counted. */
+/** Updates the gauges that are read, not counted. */
 export async function observe(
   metrics: Metrics,
   deployments: readonly Deployment[],
@@ -76,7 +76,7 @@ export async function observe(
   }
 }
 
-/** Counted by the log itself, where it costs the request path least. */
+/** The log keeps these counts itself, which costs least on the request path. */
 function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
   auditRecords.reset();
   auditRecords.inc(counts.records);
@@ -85,7 +85,7 @@ function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }
   if (sink !== undefined) auditFailures.inc({ sink: 'redis' }, sink.failures);
 }
 
-/** A deployment, a version or a state that is gone must not stand there as it was last. */
+/** Resets all gauges, so that removed deployments, versions and states disappear. */
 function forgetAll(metrics: Metrics): void {
   const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState } = metrics;
   const { upstreamConnections, upstreamCertificateExpiry, egressAddressPresent } = metrics;
@@ -105,7 +105,7 @@ function forgetAll(metrics: Metrics): void {
 
 const CHECK = 'deployment:';
 
-/** Name of a deployment's line in the readiness. */
+/** Returns the name of a deployment's check in the readiness. */
 export function checkOf(deployment: string): string {
   return `${CHECK}${deployment}`;
 }

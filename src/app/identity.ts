@@ -12,7 +12,7 @@ interface IdentityExternals {
   readonly metrics: Metrics;
 }
 
-/** Who is calling, as a configuration describes it. Starts to fetch the keys of its token issuers. */
+/** Builds the identification of clients, and starts to fetch the keys of the token issuers. */
 export function* buildIdentification(
   { clients, jwt, anonymous, listen }: Config,
   { clock, log, metrics }: IdentityExternals,

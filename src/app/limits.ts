@@ -10,11 +10,11 @@ import { tellRejections } from './store.ts';
 
 export interface LimitsSetup {
   readonly config: Config;
-  /** undefined: without Redis. */
+  /** Undefined without Redis. */
   readonly redis: RedisOptions | undefined;
 }
 
-/** Limits of this process alone, or through Redis those of all together. */
+/** Creates limits for this process, or shared limits if Redis is configured. */
 export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics: Metrics, log: Log): Limits {
   const reject = tellRejections(metrics, log);
   const onRejected = (): void => reject('limits', 'malformed');
@@ -25,7 +25,7 @@ export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics
   });
 }
 
-/** The limits that a configuration sets. */
+/** Returns the limits in a configuration. */
 export function limitsOptions({ clients, deployments }: Config): LimitsOptions {
   return {
     clients: limited(clients.map(({ id, limits }) => [id, limits])),

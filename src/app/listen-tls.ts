@@ -12,7 +12,9 @@ export interface ListenTlsDeps {
   readonly renew: (tls: ListenTls) => void;
 }
 
-/** Takes over the data plane's certificate when its files change. `known`: the one that was read last. */
+/**
+ * Replaces the data plane's certificate when its files change. `known`: the certificate that was read last.
+ */
 export function watchListenTls(
   section: Listen['tls'],
   known: ListenTls | undefined,

@@ -7,7 +7,7 @@ export function needsRestart(a: Config, b: Config): boolean {
 
 function fixedPartOf({ listen, control, redis, audit }: Config): string {
   const { address, port, tls, limits } = listen;
-  // What is recorded of a request changes with a reload, where and how does not.
+  // A reload changes which fields are recorded, but not the log's files and key.
   const fixed = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
   return JSON.stringify([address, port, tls, limits, control, redis, fixed]);
 }

@@ -4,7 +4,10 @@ import { openRedisStore, type RedisStoreOptions, type RejectionReason } from '..
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
-/** Redis, or the memory of this process alone. Tells of Redis when it comes and goes, never of each call. */
+/**
+ * Opens the store in Redis or in memory. Logs when Redis becomes reachable or unreachable, not each failed
+ * call.
+ */
 export function openStore(
   redis: RedisStoreOptions | undefined,
   metrics: Metrics,
@@ -26,7 +29,7 @@ export function openStore(
   });
 }
 
-/** Counts values in Redis that no gateway wrote, and logs each kind and reason once. */
+/** Counts rejected values in Redis, and logs each kind and reason once. */
 export function tellRejections(
   { storeRejections }: Metrics,
   log: Log,

@@ -3,14 +3,14 @@ import type { Log } from '../base/log.ts';
 import { describeError } from '../base/report-error.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
-/** Between two lines about the same error, in milliseconds. */
+/** Time between two log lines about the same error, in milliseconds. */
 const QUIET_MS = 10_000;
-/** Different errors that are told apart. */
+/** Number of distinct errors that are remembered. */
 const REMEMBERED = 50;
 
 /**
- * What receives the errors that reach no caller: counts each, and logs it with its stack, the same one at most once per
- * interval. It never throws, since nothing is left that would catch it.
+ * Creates the handler of errors that reach no caller. It counts each error and logs it with its stack,
+ * equal ones at most once per interval. It never throws, because nothing would catch its errors.
  */
 export function uncaughtErrors(log: Log, clock: Clock, metrics: Metrics): (error: unknown) => void {
   const told = new Map<string, { at: number; suppressed: number }>();

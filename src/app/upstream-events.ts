@@ -11,7 +11,7 @@ export interface EventSinks {
   readonly metrics: Metrics;
 }
 
-/** What was learned about upstreams and their credentials, as log, metrics and audit log tell it. */
+/** Reports events of upstreams and their credentials to log, metrics and audit log. */
 export class UpstreamEvents {
   readonly #sinks: EventSinks;
 
@@ -19,7 +19,7 @@ export class UpstreamEvents {
     this.#sinks = sinks;
   }
 
-  /** The reuse policy of a deployment's nonces became stricter or freer. */
+  /** Called when the reuse policy of a deployment's nonces becomes stricter or freer. */
   readonly onPolicyStep = (deployment: string, policy: NoncePolicy, from: NoncePolicy): void => {
     const { audit, log, metrics } = this.#sinks;
     metrics.noncePolicySteps.inc({ deployment, policy });
@@ -32,7 +32,7 @@ export class UpstreamEvents {
     audit.admin('nonce-policy', which);
   };
 
-  /** Nonces turned out to serve only the process that obtained them, or every process again. */
+  /** Called when nonces stop or start to work across processes. */
   readonly onCrossProcess = (deployment: string, works: boolean): void => {
     const { log } = this.#sinks;
     if (works)
@@ -40,7 +40,7 @@ export class UpstreamEvents {
     else log.warn({ deployment }, 'nonces of other processes refused by the upstream; not sharing them');
   };
 
-  /** A candidate was promoted or refused. */
+  /** Called when a candidate is promoted or refused. */
   readonly onRotation = (rotation: DeploymentRotation): void => {
     const { audit, log, metrics } = this.#sinks;
     const { deployment, credential, result } = rotation;
@@ -50,7 +50,7 @@ export class UpstreamEvents {
     audit.admin('credential-rotation', { ...rotation });
   };
 
-  /** The upstream refuses a credential version, or accepts it again. */
+  /** Called when the upstream refuses a credential version, or accepts it again. */
   readonly onStanding = ({ refused, ...which }: CredentialNews): void => {
     this.#sinks.audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   };

@@ -29,7 +29,7 @@ export interface ExaminedCredential {
   /** Name of the credential in findings. */
   readonly label: string;
   readonly credential: Credential;
-  /** A request of each site that it is for, or the only one; never empty. */
+  /** A request for each of its sites, or a single one; never empty. */
   readonly places: readonly Place[];
 }
 

@@ -7,20 +7,23 @@ import {
   type RegistryContentType,
 } from 'prom-client';
 
-/** How one exchange with the upstream ended. */
+/** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
 
-/** Why a challenge was obtained. */
+/** Reason why a challenge was obtained. */
 export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
 
 const PREFIX = 'digest_gateway_';
-/** Gauges of prom-client that are named like counters: Prometheus' own linter objects, and each has a twin. */
+/**
+ * Gauges of prom-client that are named like counters, which Prometheus' linter reports; each has a
+ * correctly named twin.
+ */
 const MISNAMED = [
   'nodejs_active_handles_total',
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',
 ];
-/** Seconds, 0.5 ms to 60 s. */
+/** In seconds, 0.5 ms to 60 s. */
 const DURATION_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
@@ -35,7 +38,7 @@ interface RequestLabels {
   readonly operation: string;
 }
 
-/** Every instrument of the gateway, on a registry of its own. */
+/** Every instrument of the gateway, on its own registry. */
 export class Metrics {
   readonly registry = new Registry<RegistryContentType>();
   readonly #exemplars: boolean;
@@ -153,7 +156,7 @@ export class Metrics {
     [],
   );
 
-  /** `exemplars`: durations tell of a trace each, which only OpenMetrics can carry. */
+  /** @param exemplars true to add trace ids to durations; requires OpenMetrics */
   constructor(build: BuildInfo, exemplars = false) {
     this.#exemplars = exemplars;
     if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
@@ -165,7 +168,7 @@ export class Metrics {
     );
     collectDefaultMetrics({ register: this.registry });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
-    // A counter that first appears with 1 has not increased, as Prometheus sees it.
+    // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
     this.#gauge('build_info', 'Always 1; the labels tell version and runtime', ['version', 'node']).set(
       { version: build.version, node: build.node },
@@ -173,7 +176,7 @@ export class Metrics {
     );
   }
 
-  /** A request has ended. `traceId`: of its trace, if that is kept. */
+  /** Observes the duration of a request. `traceId`: id of its trace if it is sampled. */
   observeRequest(labels: RequestLabels, seconds: number, traceId: string | undefined): void {
     if (this.#exemplars) {
       const exemplarLabels = traceId === undefined ? {} : { trace_id: traceId };

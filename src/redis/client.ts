@@ -1,21 +1,21 @@
 import { type Commands, connectCommands, ended, type RedisOptions, type Scripts } from './connection.ts';
 
-/** What ioredis says of a command that it cannot send. */
+/** Messages of ioredis for a command that it cannot send. */
 const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
 
-/** One connection for commands, or one to each node of a Cluster; it comes back by itself. */
+/** One connection for commands, or one to each node of a Cluster. It reconnects by itself. */
 export class RedisClient {
   readonly commands: Commands;
   readonly #timeoutMs: number;
-  /** Resolves when it is known whether there is a connection. */
+  /** Resolves when the first connection attempt has succeeded or failed. */
   readonly #known = Promise.withResolvers<void>();
-  /** The last error of a connection: a command that fails says only that there is no connection. */
+  /** The last error of a connection: a failed command reports only that there is no connection. */
   #problem: string | undefined;
 
   constructor(options: RedisOptions, scripts: Scripts) {
     this.#timeoutMs = options.timeoutMs;
     this.commands = connectCommands(options, scripts);
-    // One node or one Sentinel that cannot be reached is no verdict: others can.
+    // An unreachable node or Sentinel does not mean that Redis is down: others may be reachable.
     this.commands
       .on('node error', (error: Error) => this.noteError(error))
       .on('sentinelError', (error: Error) => this.noteError(error));
@@ -25,15 +25,15 @@ export class RedisClient {
     });
   }
 
-  /** Why there is no connection, as far as is known. */
+  /** The reason why there is no connection, if known. */
   get problem(): string | undefined {
     return this.#problem;
   }
 
   /**
-   * Calls Redis, and gives up after `limitMs` milliseconds (`redis.timeout`), the wait for the first connection
-   * included. Then the signal is aborted, and nothing more may be sent.
-   * @throws Error that holds neither commands nor their arguments
+   * Calls Redis. Gives up after `limitMs` milliseconds (`redis.timeout`), including the wait for the first
+   * connection; the signal is then aborted, and no further command may be sent.
+   * @throws Error without commands and their arguments
    */
   async call<T>(
     work: (commands: Commands, signal: AbortSignal) => Promise<T>,
@@ -72,7 +72,10 @@ export class RedisClient {
   }
 }
 
-/** The message only: errors of ioredis carry the command, which may be AUTH, and so may the end of the message. */
+/**
+ * Returns the message without arguments: errors of ioredis carry the command, which may be AUTH, also at
+ * the message's end.
+ */
 function withoutArguments(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if ('lastNodeError' in error && error.lastNodeError instanceof Error)
@@ -91,7 +94,7 @@ async function within<T>(ms: number, work: (signal: AbortSignal) => Promise<T>):
   };
   let turn: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    // If this process stood still, the reply has arrived and only waits to be read.
+    // If the event loop was blocked, the reply may have arrived and is read first.
     turn = setImmediate(giveUp);
   }, ms);
   try {

@@ -14,40 +14,39 @@ export type RedisServers =
 
 export interface RedisOptions {
   readonly servers: RedisServers;
-  /** undefined: Redis's user `default`. */
+  /** Undefined: the user `default` of Redis. */
   readonly username: string | undefined;
   readonly password: Secret | undefined;
-  /** Of the Sentinels, who have nothing of the two above; undefined: their user `default`. */
+  /** User at the Sentinels, which do not use the two keys above; undefined: their user `default`. */
   readonly sentinelUsername: string | undefined;
   readonly sentinelPassword: Secret | undefined;
-  /** Before every key and channel. Holds no brace: those mark what stays on one node of a Cluster. */
+  /** Prefix of every key and channel. Contains no brace, because braces mark the hash tag in a Cluster. */
   readonly keyPrefix: string;
-  /** The longest that anybody waits for a reply, in milliseconds. */
+  /** Maximum wait for a reply, in milliseconds. */
   readonly timeoutMs: number;
-  /** With TLS, of Sentinels too; `ca` is PEM, undefined: the authorities that Node.js has. undefined: no TLS. */
+  /** TLS, also to Sentinels; `ca` is PEM, or undefined for the authorities of Node.js. Undefined: no TLS. */
   readonly tls: { readonly ca: string | undefined } | undefined;
 }
 
 type ClientOptions = Omit<RedisClientOptions, 'replyMapping'>;
 
-/** Where commands go. */
+/** The connection or connections for commands. */
 export type Commands = Redis | Cluster;
 
 /** Lua scripts by the names of the commands that call them. */
 export type Scripts = Record<string, { lua: string; numberOfKeys?: number; readOnly?: boolean }>;
 
-/** Milliseconds within which a connection stands, or one with unanswered commands says something. */
+/** Time limit for connecting, and for silence on a connection with pending commands, in milliseconds. */
 const SILENCE_MS = 1_000;
-/** The longest pause between two attempts to connect, in milliseconds. */
+/** Maximum pause between two attempts to connect, in milliseconds. */
 const RETRY_MS = 500;
-/** The longest that the end of a connection is waited for, in milliseconds. */
+/** Maximum wait for the end of a connection, in milliseconds. */
 const END_MS = 500;
-/** How often a Redis that reads its data is asked whether it is done, in milliseconds. */
+/** Interval between checks of a Redis that is still loading its data, in milliseconds. */
 const LOADING_MS = 200;
 
 /**
- * Opens connections for commands that come back by themselves, as often as it takes. Nothing is queued while they are
- * away.
+ * Opens connections for commands. They reconnect without limit; commands are not queued while disconnected.
  */
 export function connectCommands(options: RedisOptions, scripts: Scripts): Commands {
   const { servers } = options;
@@ -61,7 +60,7 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
           ...client,
           ...sentinelOptions(options, servers),
           sentinelRetryStrategy: pause,
-          // A master that was replaced keeps its connections, as a replica.
+          // A master that became a replica keeps its connections and refuses writes.
           reconnectOnError: (error) => error.message.startsWith('READONLY'),
         }),
       );
@@ -76,7 +75,9 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
   }
 }
 
-/** Opens one connection for messages; when it ends, it ends. In a Cluster every node has all messages. */
+/**
+ * Opens one connection for messages. It does not reconnect. In a Cluster every node receives all messages.
+ */
 export function connectMessages(options: RedisOptions, commands: Commands): Redis {
   const { servers } = options;
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
@@ -97,8 +98,8 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
 }
 
 /**
- * ioredis listens for the first error of a socket only. TLS can have two (its own verdict on a certificate, then the
- * server's alert), and an error without a listener is uncaught.
+ * Adds an error listener to each socket. ioredis listens for the first error only; TLS can have two (the
+ * check of the certificate, then the server's alert), and an error without a listener is uncaught.
  */
 function bearing(connection: Redis): Redis {
   return connection.on('error', () => connection.stream?.on('error', () => undefined));
@@ -118,7 +119,7 @@ function clientOptions({ username, password, tls }: RedisOptions): ClientOptions
     maxRetriesPerRequest: 0,
     connectTimeout: SILENCE_MS,
     socketTimeout: SILENCE_MS,
-    // A Redis that hangs does not answer a farewell.
+    // A hanging Redis does not reply to QUIT.
     disconnectTimeout: 100,
     maxLoadingRetryTime: LOADING_MS,
   };
@@ -150,9 +151,9 @@ function pause(attempt: number): number {
   return Math.min(50 * 2 ** Math.min(attempt, 10), RETRY_MS);
 }
 
-/** Closes a connection, or all of a Cluster's; resolves when that is done. */
+/** Closes a connection, or all of a Cluster; resolves when they have ended. */
 export async function ended(connection: Redis | Cluster): Promise<void> {
-  // Between two attempts there is no connection whose end could be told.
+  // Between two attempts there is no connection, so 'end' would not be emitted.
   const open = connection.status !== 'end' && connection.status !== 'reconnecting';
   const end = open ? once(connection, 'end', { signal: AbortSignal.timeout(END_MS) }) : undefined;
   connection.disconnect();

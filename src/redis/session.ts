@@ -4,12 +4,15 @@ import { RedisClient } from './client.ts';
 import { type Commands, connectMessages, type RedisOptions, type Scripts } from './connection.ts';
 import { RedisSubscription } from './subscription.ts';
 
-/** How often it is checked whether Redis is there, in milliseconds. */
+/** Interval of the heartbeat, in milliseconds. */
 const BEAT_MS = 1_000;
-/** How long a pulse stays in Redis, in milliseconds. */
+/** Lifetime of a pulse key in Redis, in milliseconds. */
 const PULSE_MS = 10_000;
 
-/** (pulse; ms, channel, message) → 1: the last pulse is still there. Fails unless this Redis takes writes and passes on messages. */
+/**
+ * (pulse key; ms, channel, message) → 1 if the last pulse still exists. Fails unless Redis takes writes and
+ * passes on messages.
+ */
 const beatPulse = {
   numberOfKeys: 1,
   lua: `
@@ -27,24 +30,26 @@ declare module 'ioredis' {
 
 export interface SessionOptions {
   readonly redis: RedisOptions;
-  /** Those of the caller's commands. */
+  /** Scripts of the caller's commands. */
   readonly scripts: Scripts;
-  /** All processes hear its messages. */
+  /** Channel of all processes. */
   readonly channel: string;
-  /** Only this process hears its messages. */
+  /** Channel of this process only. */
   readonly ownChannel: string;
-  /** Keys whose nodes have to take writes for Redis to be up, in a Cluster one for each hash tag in use. */
+  /** Keys whose nodes must take writes for Redis to be up; in a Cluster one for each hash tag in use. */
   readonly pulseKeys: () => readonly string[];
-  /** Called on each change, and once with the first that is known; `reason` says why it is down. */
+  /** Called on each change, and first when the state is known; `reason` is set if Redis is down. */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
-  /** Redis is there, and messages or calls may have been missed, or its data been lost. */
+  /**
+   * Called when Redis is up after messages or calls may have been missed, or its data may have been lost.
+   */
   readonly onRejoin: () => void;
 }
 
 /**
- * A client, a subscription, and a heartbeat through both of them that says whether Redis is there, takes writes and
- * passes messages on.
+ * A client, a subscription, and a heartbeat through both. The heartbeat shows that Redis is reachable,
+ * takes writes and passes on messages.
  */
 export class RedisSession {
   readonly #options: SessionOptions;
@@ -54,7 +59,7 @@ export class RedisSession {
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
   #mayHaveMissed = true;
-  /** Keys that have had a pulse. */
+  /** Keys that have received a pulse. */
   readonly #beaten = new Set<string>();
   #beating = false;
   #beatAgain = false;
@@ -74,7 +79,7 @@ export class RedisSession {
     this.#subscription = new RedisSubscription({
       connect: () => connectMessages(redis, commands),
       channels: [channel, ownChannel],
-      // The parser of ioredis calls this: an error would leave it between two replies.
+      // Called by the parser of ioredis: an error would leave it between two replies.
       onMessage: (at, message) =>
         at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
       onSubscribed: () => {
@@ -86,7 +91,7 @@ export class RedisSession {
     this.#timer = setInterval(() => void this.#beat(), BEAT_MS);
   }
 
-  /** As `RedisClient.call`; a failure is followed by a heartbeat, which finds out whether Redis is there. */
+  /** Does the same as `RedisClient.call`. After a failure a heartbeat checks if Redis is reachable. */
   async call<T>(work: (commands: Commands, signal: AbortSignal) => Promise<T>): Promise<T> {
     try {
       return await this.#client.call(async (commands, signal) => {
@@ -95,7 +100,7 @@ export class RedisSession {
         return await work(commands, signal);
       });
     } catch (error) {
-      // Others did not hear what the call was to tell them.
+      // Other processes may not have received the call's message.
       this.#mayHaveMissed = true;
       if (this.#up === true) void this.#beat();
       throw error;
@@ -110,7 +115,7 @@ export class RedisSession {
     await Promise.all([this.#subscription.close(), this.#client.close()]);
   }
 
-  /** A connection changed its state. */
+  /** Called when a connection changes its state. */
   #look(): void {
     const complete = this.#client.commands.status === 'ready' && this.#subscription.subscribed;
     if (complete || this.#up === true) void this.#beat();
@@ -135,12 +140,12 @@ export class RedisSession {
     const { pulseKeys, redis } = this.#options;
     this.#echo = Promise.withResolvers<void>();
     await Promise.all(pulseKeys().map((key) => this.#beatOn(commands, key)));
-    // A connection whose other end is gone without a word stays subscribed for ever.
+    // A half-open connection would stay subscribed forever without messages.
     const deaf = setTimeout(() => this.#subscription.renew(), redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
   }
 
-  /** A pulse that is gone before its time was removed with everything else, as by FLUSHALL. */
+  /** Writes a pulse. If the last one disappeared early, all data was lost, as after FLUSHALL. */
   async #beatOn(commands: Commands, key: string): Promise<void> {
     const wasThere = await commands.beatPulse(key, PULSE_MS, this.#options.ownChannel, '');
     if (this.#beaten.has(key) && wasThere !== 1) this.#mayHaveMissed = true;

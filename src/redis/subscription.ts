@@ -1,20 +1,20 @@
 import type { Redis } from 'ioredis';
 import { ended } from './connection.ts';
 
-/** Milliseconds between two attempts to subscribe. */
+/** Pause between two attempts to subscribe, in milliseconds. */
 const RETRY_MS = 200;
 
 export interface SubscriptionOptions {
-  /** Opens a connection that does not come back by itself. */
+  /** Opens a connection that does not reconnect. */
   readonly connect: () => Redis;
   readonly channels: readonly string[];
   readonly onMessage: (channel: string, message: string) => void;
-  /** The subscription stands: from here on messages arrive, those since the last one ended are lost. */
+  /** Called when messages arrive again; those since the end of the last subscription are lost. */
   readonly onSubscribed: () => void;
   readonly onError: (error: Error) => void;
 }
 
-/** A subscription that is renewed, on a new connection, whenever it ends. */
+/** A subscription that is renewed on a new connection whenever it ends. */
 export class RedisSubscription {
   readonly #options: SubscriptionOptions;
   #connection: Redis;
@@ -27,7 +27,7 @@ export class RedisSubscription {
     this.#connection = this.#connect();
   }
 
-  /** Gives up a connection through which nothing comes. */
+  /** Ends a connection on which no message arrives; a new one replaces it. */
   renew(): void {
     this.#connection.disconnect();
   }

@@ -10,12 +10,12 @@ import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
 
 export interface AuditSetup {
-  /** Undefined: there is no audit section, or its key cannot be read. */
+  /** Undefined without an audit section, or if its key cannot be read. */
   readonly options: AuditOptions | undefined;
   readonly findings: readonly Finding[];
 }
 
-/** Makes the options of the audit log from its section of the configuration; `findings`: what is wrong with them. */
+/** Makes the options of the audit log from its section; `findings` are the issues with it. */
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
   if (section === undefined) return { options: undefined, findings: [] };
   const { keyFile, replica = replicaName(), ...options } = section;
@@ -37,7 +37,7 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
 
 /**
  * Reads and checks a key file.
- * @throws Error if it cannot be read or holds no key; the message does not quote it
+ * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
   const { secret } = await reader.read({ file });
@@ -49,7 +49,7 @@ export async function readAuditKey(file: string, reader: SourceReader): Promise<
   return secret;
 }
 
-/** The host name of the machine or container as a folder name. */
+/** Returns the host name as a valid folder name. */
 function replicaName(): string {
   const name = hostname()
     .replace(/[^\w.-]/g, '-')

@@ -4,11 +4,11 @@ import type { Finding, Path } from '../config/faults.ts';
 import { certificatesIn, readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 
-/** The certificate authorities that the configuration names, and what is wrong with their files. */
+/** The configured certificate authorities, and issues with their files. */
 export interface Authorities {
-  /** PEM by name of the deployment; those without `tls.caFile` are not in it. */
+  /** PEM by name of the deployment, for deployments with `tls.caFile`. */
   byDeployment: ReadonlyMap<string, string>;
-  /** PEM by name of the deployment, of the proxies that have `caFile`. */
+  /** PEM of proxies with `caFile`, by name of the deployment. */
   proxies: ReadonlyMap<string, string>;
   /** PEM; undefined without `redis.tls.caFile`. */
   redis: string | undefined;
@@ -16,8 +16,8 @@ export interface Authorities {
 }
 
 /**
- * Reads every `caFile`, so that a wrong one is known before the first handshake fails. `uid`: the user of this process;
- * without one, owners of files are not checked.
+ * Reads every `caFile`, so that an invalid one is reported before the first handshake fails. `uid` is the
+ * user of this process; without one, owners of files are not checked.
  */
 export async function readAuthorities(
   { deployments, redis }: Pick<Config, 'deployments' | 'redis'>,

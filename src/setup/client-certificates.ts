@@ -9,16 +9,16 @@ import { findingOf, type SourceReader } from '../credentials/sources.ts';
 import type { ClientCertificate } from '../upstream/upstream-tls.ts';
 
 export interface ClientCertificates {
-  /** By name of the deployment; those without `tls.certFile` are not in it. */
+  /** By name of the deployment, for deployments with `tls.certFile`. */
   readonly byDeployment: ReadonlyMap<string, ClientCertificate>;
   readonly findings: readonly Finding[];
-  /** What works, and should not stay as it is. */
+  /** Issues that do not prevent the use of the certificates. */
   readonly warnings: readonly Finding[];
 }
 
 /**
- * Reads what the deployments show to upstream services that ask for a certificate. `uid`: the user of this process;
- * without one, owners of files are not checked.
+ * Reads the client certificates for upstream services. `uid` is the user of this process; without one,
+ * owners of files are not checked.
  */
 export async function readClientCertificates(
   { deployments }: Pick<Config, 'deployments'>,
@@ -49,7 +49,7 @@ export async function readClientCertificates(
 
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
 
-/** What one of the keys names cannot be used; the cause says why, or the message. */
+/** An issue with the value of a key; the cause, if any, gives the reason. */
 class Unusable extends Error {
   readonly key: TlsKey;
 
@@ -67,7 +67,7 @@ async function readClientCertificate(
   if (certFile === undefined || keyFile === undefined) return undefined;
   const { chain, leaf } = await readChain(certFile, uid);
   const passphrase = keyPassphrase && (await readSecret('keyPassphrase', keyPassphrase, reader));
-  // Guarded as the file of a password is.
+  // Guarded like the file of a password.
   const key = openKey(keyFile.file, await readSecret('keyFile', keyFile, reader), passphrase);
   if (!leaf.checkPrivateKey(key)) {
     throw new Unusable(
@@ -100,7 +100,7 @@ async function readSecret(key: TlsKey, source: SecretSource, reader: SourceReade
   }
 }
 
-/** What OpenSSL says of a key that it cannot read is not passed on. */
+/** Replaces errors of OpenSSL, whose messages are not passed on. */
 function openKey(file: string, pem: Secret, passphrase: Secret | undefined): KeyObject {
   try {
     return createPrivateKey({
@@ -113,7 +113,7 @@ function openKey(file: string, pem: Secret, passphrase: Secret | undefined): Key
 }
 
 function whyNoKey(pem: Secret, withPassphrase: boolean): string {
-  // As both forms of an encrypted key say in plain text.
+  // Both formats of an encrypted key contain this word in plain text.
   if (!pem.reveal().includes('ENCRYPTED')) return 'holds no private key in PEM form: name a file that does';
   return withPassphrase
     ? 'is not opened by keyPassphrase: correct that, or name another file'

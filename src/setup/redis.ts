@@ -6,14 +6,17 @@ import type { Config } from '../config/schema.ts';
 import { findingOf, type SourceReader } from '../credentials/sources.ts';
 
 export interface RedisSetup {
-  /** undefined: without Redis. */
+  /** Undefined without Redis. */
   readonly options: RedisStoreOptions | undefined;
   readonly findings: readonly Finding[];
-  /** What works, and should not stay as it is. */
+  /** Issues that do not prevent the use of Redis. */
   readonly warnings: readonly Finding[];
 }
 
-/** Reads the passwords of Redis and of its Sentinels, and the keys that sign values; `ca` is what was read of its `tls.caFile`. */
+/**
+ * Reads the passwords of Redis and its Sentinels, and the keys for values; `ca` is the content of its
+ * `tls.caFile`.
+ */
 export async function readRedis(
   section: Config['redis'],
   ca: string | undefined,

@@ -14,7 +14,7 @@ import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';
 import { readRedis } from './redis.ts';
 
-/** A configuration with everything that it names, read and checked. */
+/** A configuration with all secrets and files that it names, read and checked. */
 export interface AppSetup {
   readonly config: Config;
   readonly credentials: ReadonlyMap<string, CredentialSet>;
@@ -24,19 +24,19 @@ export interface AppSetup {
   readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
   /** PEM of the authorities of proxies, by name of the deployment. */
   readonly proxyAuthorities: ReadonlyMap<string, string>;
-  /** undefined: without Redis. */
+  /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
-  /** undefined: the data plane is plain HTTP. */
+  /** Undefined if the data plane is plain HTTP. */
   readonly listenTls: ListenTls | undefined;
-  /** undefined: nothing is recorded. */
+  /** Undefined without an audit log. */
   readonly audit: AuditOptions | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly Fault[];
 }
 
 /**
- * Reads a configuration, every secret and every certificate that it names. `versions`: those of the process, where it
- * reads more than one setup.
+ * Reads a configuration and every secret and certificate that it names. `versions`: the process's versions,
+ * if it reads more than one setup.
  * @throws ConfigError with every issue, each at its place in the file
  */
 export async function readSetup(
@@ -48,7 +48,7 @@ export async function readSetup(
   return readNamed({ config, faultsAt: async (findings) => findings.map(faultAt) }, surroundings, versions);
 }
 
-/** As `readSetup`, for a process that serves: no request waits for it. */
+/** Does the same as `readSetup` without blocking the event loop, for a process that serves. */
 export async function readSetupInBackground(
   file: string,
   surroundings: Surroundings,
@@ -115,7 +115,7 @@ function orCredentialError(error: unknown): CredentialError {
   throw error;
 }
 
-/** What happens when the upstream's key changes and no other one is expected. */
+/** Warns of single pins, because a change of the upstream's key would then end all service. */
 function singlePins({ deployments }: Config): Finding[] {
   return Object.entries(deployments)
     .filter(([, { tls }]) => tls.pinSha256?.length === 1)
