@@ -58,7 +58,7 @@ interface Generation {
   readonly setup: AppSetup;
   readonly deployments: readonly Deployment[];
   readonly identification: Identification;
-  /** When it was put in force, in Unix milliseconds. */
+  /** Time of its activation, in Unix milliseconds. */
   readonly since: number;
 }
 

@@ -13,12 +13,12 @@ import { surroundings } from './surroundings.ts';
 
 /** The audit section of a configuration, with its keys. */
 export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
-  /** The current key first, then those that sealed earlier parts of the log. */
+  /** The current key first, then earlier keys of the log. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
 }
 
 /**
- * Reads the audit section of a configuration file and its key; `more`: files of earlier keys of the log.
+ * Reads the audit section of a configuration file and its key; `more`: files of earlier keys.
  * @throws ConfigError if the configuration is invalid or has no audit section, or a key cannot be read
  */
 export async function openAuditConfig(file: string, more: readonly string[] = []): Promise<AuditConfig> {

@@ -9,7 +9,7 @@ import { printable, targetOf } from './audit-format.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
 const POLL_MS = 200;
-/** Records of one replica that are read before those of the others. */
+/** Maximum number of records of one replica in one round. */
 const MOST_TAKEN = 500;
 
 interface TailArguments {
@@ -84,7 +84,7 @@ async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRec
   return taken.flat();
 }
 
-/** The records of one replica under a seal, as its log grows. */
+/** The sealed records of one replica, as its log grows. */
 class ReplicaTail {
   readonly #batches: SealedBatches;
   #seq = 0;
@@ -93,13 +93,13 @@ class ReplicaTail {
     this.#batches = batches;
   }
 
-  /** The next records, a bounded number; empty: there are none for now. */
+  /** Reads the next records, a bounded number; none if there are no new ones. */
   async take(): Promise<TailRecord[]> {
     const taken: TailRecord[] = [];
     while (taken.length < MOST_TAKEN) {
       const batch = await this.#batches.next();
       if (batch === undefined) return taken;
-      // Records that were written again after a failure of the disk are shown once.
+      // Records may be written twice after a disk error; the second copy is skipped.
       const records = batch.records.filter(({ seq }) => seq > this.#seq);
       this.#seq = records.at(-1)?.seq ?? this.#seq;
       taken.push(...records);

@@ -3,7 +3,7 @@ import { ConfigError, formatFault } from '../config/faults.ts';
 import { readSetup } from '../setup/setup.ts';
 import { surroundings } from './surroundings.ts';
 
-/** `check --config FILE`: reads a configuration and every secret it names, without network. */
+/** `check --config FILE`: reads a configuration and every secret that it names, without network access. */
 export function registerCheck(program: Command): void {
   program
     .command('check')

@@ -4,12 +4,12 @@ import { stringify } from 'yaml';
 import { Network } from '../base/network.ts';
 import { isClientId } from '../config/clients.ts';
 
-/** Bytes of randomness in a key: more than anybody can guess. */
+/** Bytes of randomness in a key, which cannot be guessed. */
 const KEY_BYTES = 20;
-/** Tells people and secret scanners what the key is. */
+/** Identifies the key for people and secret scanners. */
 const PREFIX = 'dgk_';
 
-/** `client add NAME`: makes an API key for a client of the gateway. */
+/** `client add NAME`: creates an API key for a client of the gateway. */
 export function registerClient(program: Command): void {
   program
     .command('client')
@@ -27,7 +27,7 @@ export function registerClient(program: Command): void {
 
 interface AddedClient {
   readonly apiKey: string;
-  /** As it stands under `clients`. */
+  /** The entry under `clients`. */
   readonly client: {
     readonly id: string;
     readonly identify: { readonly addresses?: readonly string[]; readonly apiKeySha256: string };

@@ -1,4 +1,4 @@
-/** A command cannot do what it is asked to. The message is all that the user needs to read. */
+/** A command that failed. The message is printed without a stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   /** The exit status: 1 failed, 2 wrong usage or configuration. */

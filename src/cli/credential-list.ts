@@ -11,7 +11,7 @@ interface Row {
   readonly state: 'current' | 'next' | 'unused';
   readonly from: readonly string[];
   readonly version: string;
-  /** undefined: nobody knows. */
+  /** Undefined if unknown. */
   readonly changedAt: Date | undefined;
 }
 
@@ -22,7 +22,7 @@ const UNITS = [
   ['s', 1000],
 ] as const;
 
-/** `credential list`: a row for each credential, for what is to take its place, and for sealed entries of nobody. */
+/** `credential list`: one row for each credential, next version, and unused sealed entry. */
 export async function listCredentials({
   config: file,
   json = false,
@@ -66,7 +66,7 @@ function rowOf(state: Row['state'], sources: PartSources, credential: Credential
   return [{ name, state, from: proofSources(sources).map(describeSource), version, changedAt }];
 }
 
-/** Where `next` says nothing of the password, it comes from where the current one comes from. */
+/** Without a password of its own, `next` has the source of the current password. */
 function nextOf({ next, ...current }: CredentialSources): PartSources {
   return next?.password !== undefined || next?.ha1 !== undefined ? next : current;
 }
@@ -89,7 +89,7 @@ function table(rows: readonly Row[], now: number): string[] {
   );
 }
 
-/** In the largest unit of which it has one, rounded down. */
+/** Formats an age in the largest unit that fits, rounded down. */
 function ageText(milliseconds: number): string {
   const [name, size] = UNITS.find(([, unit]) => milliseconds >= unit) ?? ['s', 1000];
   return `${Math.max(0, Math.floor(milliseconds / size))}${name}`;

@@ -29,7 +29,7 @@ interface RotateOptions {
   readonly promote?: boolean;
 }
 
-/** `credential seal|rotate|list`: what is in the sealed file, and where every credential comes from. */
+/** `credential seal|rotate|list`: changes the sealed file and lists credentials with their sources. */
 export function registerCredential(program: Command): void {
   const credential = program.command('credential').description('seal, rotate and list credentials');
   const withEntry = (name: string, what: string): Command =>
@@ -99,7 +99,7 @@ async function inPlainWords({ faultAt }: LocatedConfig, work: () => Promise<void
 
 function entryName(name: string): string {
   if (ENTRY_NAME.test(name)) return name;
-  // Commander puts the argument before this; a name is no secret.
+  // Commander adds the argument to the message; a name is not secret.
   throw new InvalidArgumentError(
     'Letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first.',
   );

@@ -1,14 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Milliseconds between two requests of one client, on average. */
+/** Average pause between two requests of one client, in milliseconds. */
 const PAUSE_MS = 700;
 
 export interface DemoTraffic {
-  /** Resolves when nothing is under way any more. */
+  /** Resolves when no request is pending. */
   stop(): Promise<void>;
 }
 
-/** Clients that ask for these, each by itself and without haste, until they are stopped. */
+/** Starts one client for each request, which sends it repeatedly until stopped. */
 export function startTraffic(requests: readonly Request[]): DemoTraffic {
   const stopping = new AbortController();
   const clients = requests.map((request) => ask(request, stopping.signal));
@@ -22,7 +22,7 @@ export function startTraffic(requests: readonly Request[]): DemoTraffic {
 
 async function ask(request: Request, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    // What comes of it is on the console.
+    // The console shows the results and errors.
     await answerTo(request, signal).catch(() => {});
     await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
   }

@@ -15,18 +15,18 @@ import { shutdownSignal } from './shutdown-signal.ts';
 import { describe } from './simulate.ts';
 import { surroundings } from './surroundings.ts';
 
-/** One request of each operation that the specification shows. */
+/** One request for each operation in the specification. */
 const REQUESTS = [
   '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123',
   '/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27',
 ];
 
-/** The clients in config/demo.yaml, by their API keys; the second one may not ask for everything. */
+/** API keys of the clients in config/demo.yaml; the rules of the second one do not allow all requests. */
 const KEYS = ['demo-reporting-key', 'demo-archive-key'];
-/** Short, so that there is something to see of how nonces end. */
+/** Short, so that the console shows expiring nonces. */
 const NONCE_LIFETIME_MS = 60_000;
 
-/** `demo`: simulator and gateway together, with nothing to configure. */
+/** `demo`: runs simulator and gateway together, without configuration. */
 export function registerDemo(program: Command): void {
   program
     .command('demo')
@@ -70,7 +70,7 @@ function requestsOf(apiKey: string, gateway: string): Request[] {
   return REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': apiKey } }));
 }
 
-/** As long as the demo runs, with a key that nobody keeps. */
+/** The audit log of the demo, with a random key that is not kept. */
 function auditIn(directory: string): AuditOptions {
   return {
     directory,
@@ -84,7 +84,9 @@ function auditIn(directory: string): AuditOptions {
   };
 }
 
-/** config/demo.yaml, in front of this simulator: its authority is new at every start, so no file holds it. */
+/**
+ * Reads config/demo.yaml for this simulator. Its authority is new at every start, so no file contains it.
+ */
 async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
   const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
   const setup = await readSetup(file, surroundings());

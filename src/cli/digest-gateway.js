@@ -1,10 +1,10 @@
 #!/usr/bin/env -S node --expose-gc --disable-sigusr1
-// The first flag is for base/spent-buffers.ts; without the other one SIGUSR1 opens a debugger, which reads secrets.
-// Plain JavaScript, and nothing imported before the check: a Node that is too old must get as far as
-// the sentence that says so.
+// --expose-gc is for base/spent-buffers.ts. Without --disable-sigusr1, SIGUSR1 opens a debugger, which can
+// read secrets.
+// Plain JavaScript without static imports, so that an old Node gets as far as the version check.
 const OLDEST = 24;
 
-// However the program was started, the signal opens no debugger.
+// If the flag is missing, this keeps the signal from opening a debugger.
 process.on('SIGUSR1', () => {});
 
 if (Number(process.versions.node.split('.')[0]) < OLDEST) {

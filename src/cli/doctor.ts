@@ -16,7 +16,7 @@ interface Options {
 
 const COLORS = { ok: 'green', warn: 'yellow', fail: 'red' } as const;
 
-/** `doctor`: asks every upstream, Redis and the disk, and says what to do. Exit status 1: something is wrong. */
+/** `doctor`: tests upstreams, Redis and disk, and prints advice. Exit status 1: at least one failure. */
 export function registerDoctor(program: Command): void {
   program
     .command('doctor')
@@ -35,7 +35,7 @@ export function registerDoctor(program: Command): void {
       const externals = { clock: monotonicClock, wallTime: Date.now };
       const report = await examine(doctorInput(setup, deployment), externals);
       await print(json ? JSON.stringify(report, undefined, 2) : painted(report));
-      // A name server that does not answer would hold the process long after its question was given up.
+      // A pending DNS query without a reply would keep the process alive.
       process.exit(report.failures > 0 ? 1 : 0);
     });
 }

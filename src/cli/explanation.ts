@@ -7,32 +7,32 @@ import { decide } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
 
-/** A request as a client would send it. */
+/** A request to explain. */
 export interface Question {
   readonly client: Client;
   readonly method: string;
   readonly target: string;
-  /** Of the Host header. */
+  /** Host of the Host header. */
   readonly host: string;
 }
 
-/** What comes of a request, and why. Empty texts: there is none. */
+/** The outcome of a request with its reason. Absent parts are empty texts. */
 export type Explanation = Granted | Refused;
 
 interface Granted {
   readonly allowed: true;
   readonly client: string;
   readonly deployment: string;
-  /** Where the rule stands in the configuration. */
+  /** Path of the rule in the configuration. */
   readonly rule: string;
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
-  /** Method and address of the request that goes out, byte for byte. */
+  /** Method and URL of the upstream request, byte for byte. */
   readonly sends: string;
-  /** Whether the site was added to what the client sent. */
+  /** True if the gateway adds the site. */
   readonly siteAdded: boolean;
-  /** What was checked, decoded. */
+  /** The checked parameters, decoded. */
   readonly parameters: Readonly<Record<string, string>>;
 }
 
@@ -45,7 +45,7 @@ interface Refused {
   readonly detail: string;
 }
 
-/** Judges a request as a gateway with this configuration does, without sending anything. */
+/** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(config: Config, { client, method, target, host }: Question): Explanation {
   const routes = new Routes(
     Object.entries(config.deployments).map(([name, settings]) => ({
@@ -83,7 +83,7 @@ function placeOf({ clients }: Config, { id }: Client, rule: number): string {
   return `clients[${clients.findIndex((client) => client.id === id)}].allow[${rule}]`;
 }
 
-/** The explanation for a reader, a line each. */
+/** Formats the explanation as text lines. */
 export function explanationLines(explanation: Explanation): string[] {
   const { client, deployment } = explanation;
   const who = [

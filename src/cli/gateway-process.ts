@@ -22,11 +22,11 @@ import { packageVersion } from './version.ts';
 export interface GatewayProcess {
   readonly app: App;
   readonly log: Log;
-  /** Sends the last traces; for the end. */
+  /** Sends the last traces and stops the SDK. */
   readonly stopTracing: () => Promise<void>;
 }
 
-/** The gateway as this process runs it: logs to stderr, names its version. */
+/** Creates the gateway of this process, with a log on stderr. */
 export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
@@ -34,7 +34,7 @@ export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
   const tracing = openTracing(build.version);
   const spent = spentMemory();
   const audit = await auditFor(setup.audit, setup.redis, log);
-  // Beside src/ in a checkout, and in the package, where this file is in dist/cli/.
+  // dist/ is two folders up from src/cli/ in a checkout, and from dist/cli/ in the package.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const app = new App(setup, {
     clock: monotonicClock,
@@ -51,8 +51,9 @@ export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
 }
 
 /**
- * An error that reached no caller does not end the process: what a request changes is its own but for counters, nonces
- * and the audit log, which are in order between any two steps, while an end would break off every other request.
+ * Keeps the process running after an error that reached no caller. A request shares only counters, nonces
+ * and the audit log with others, and these are consistent between any two steps; an exit would abort every
+ * other request.
  */
 function keepServing(app: App): void {
   process.on('uncaughtException', (error) => app.uncaught(error));
@@ -74,7 +75,7 @@ async function auditFor(
     return await openAudit(options, { log, ...(sink && { sink }) });
   } catch (error) {
     await sink?.close();
-    // `check` cannot foresee it: the disk is full, or another gateway writes to the folder.
+    // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
     throw new CommandError(2, `audit.directory: ${isNativeError(error) ? error.message : error}`, error);
   }
 }
@@ -90,7 +91,7 @@ function sinkFor(
   return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
 }
 
-/** An address as a client types it. */
+/** Formats an address as a URL. */
 export function urlOf(
   { address, port }: { address: string; port: number },
   scheme: 'http' | 'https' = 'http',

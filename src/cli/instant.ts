@@ -4,12 +4,18 @@ import { parseDuration } from '../base/units.ts';
 const FORMS =
   'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d for two days ago; UTC unless it says otherwise';
 
-/** Where a time that somebody typed begins: RFC 3339 in UTC, with milliseconds. */
+/**
+ * Returns the start of a time or period as RFC 3339 in UTC, with milliseconds.
+ * @throws InvalidArgumentError
+ */
 export function instantAt(value: string): string {
   return rangeOf(value).from;
 }
 
-/** Where a time that somebody typed is over: after a whole month or day, or right then. */
+/**
+ * Returns the end of a month or day, or the time itself, as RFC 3339 in UTC.
+ * @throws InvalidArgumentError
+ */
 export function instantAfter(value: string): string {
   return rangeOf(value).after;
 }
@@ -22,7 +28,7 @@ function rangeOf(value: string): { from: string; after: string } {
   }
   const [first, index] = [Number(day ?? 1), Number(month) - 1];
   const from = new Date(Date.UTC(Number(year), index, first));
-  // Date takes the 31st of February for the 3rd of March.
+  // Date accepts the 31st of February as the 3rd of March.
   if (from.getUTCMonth() !== index || from.getUTCDate() !== first) throw new InvalidArgumentError(FORMS);
   const after = day === undefined ? Date.UTC(Number(year), index + 1) : from.getTime() + 86_400_000;
   return { from: from.toISOString(), after: new Date(after).toISOString() };

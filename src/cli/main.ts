@@ -7,7 +7,10 @@ import { packageVersion } from './version.ts';
 
 type Register = (program: Command) => void;
 
-/** Each command registers itself; it sets `process.exitCode` when that is not 0. Only the one that runs is loaded. */
+/**
+ * Each command registers itself, and sets `process.exitCode` if it is not 0. Only the command that runs is
+ * loaded.
+ */
 const COMMANDS = new Map<string, () => Promise<Register>>([
   ['serve', async () => (await import('./serve.ts')).registerServe],
   ['check', async () => (await import('./check.ts')).registerCheck],
@@ -21,13 +24,14 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
 ]);
 
 /**
- * Runs the command that the arguments name. Exit status: 0 done, 1 found something wrong or failed,
- * 2 wrong usage or configuration.
+ * Runs the command in the arguments. Exit status: 0 done, 1 failed or found an error, 2 wrong usage or
+ * configuration.
  */
 export async function main(args: readonly string[]): Promise<void> {
-  // A report of a crash (--report-on-fatalerror and the like) would hold the environment, secrets and all.
+  // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
+  // secrets.
   process.report.excludeEnv = true;
-  // Who reads only the beginning (`| head`) has what they wanted.
+  // A reader such as `| head` may close the pipe early, which is not an error.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
   const program = await commandLine(args[0]);
   try {
@@ -37,9 +41,9 @@ export async function main(args: readonly string[]): Promise<void> {
   }
 }
 
-/** The program with the command of that name, or with every command if there is none. */
+/** Creates the program with the command of that name, or with all commands if there is none. */
 export async function commandLine(name = ''): Promise<Command> {
-  // Commands take these settings over when they are registered, so they come first.
+  // Subcommands copy these settings when they are registered, so they must be set first.
   const program = new Command('digest-gateway')
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
     .version(await packageVersion())
@@ -50,7 +54,7 @@ export async function commandLine(name = ''): Promise<Command> {
   return program;
 }
 
-/** Says on stderr what went wrong, unless that was done; the exit status for it. */
+/** Prints the error to stderr, unless commander did, and returns the exit status. */
 function report(error: unknown): 0 | 1 | 2 {
   if (error instanceof CommanderError) {
     return error.exitCode === 0 ? 0 : 2;

@@ -13,7 +13,10 @@ interface Options {
   readonly json?: boolean;
 }
 
-/** `policy explain`: what comes of a request, without sending it. Exit status 1: it would be refused. */
+/**
+ * `policy explain`: explains the outcome of a request without sending it. Exit status 1: it would be
+ * refused.
+ */
 export function registerPolicy(program: Command): void {
   program
     .command('policy')

@@ -1,17 +1,17 @@
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
-/** Lines to stdout, as fast as it takes them. */
+/** Writes lines to stdout with back-pressure. */
 export function print(lines: AsyncIterable<string>): Promise<void> {
   return pipeline(Readable.from(inPieces(lines)), process.stdout, { end: false });
 }
 
-/** Lines into a stream that ends with them. */
+/** Writes lines to a stream and ends it. */
 export function printTo(lines: AsyncIterable<string>, target: Writable): Promise<void> {
   return pipeline(Readable.from(inPieces(lines)), target);
 }
 
-/** A write for each line would be slow. */
+/** Joins lines, because one write per line is slow. */
 async function* inPieces(lines: AsyncIterable<string>): AsyncGenerator<string, void> {
   let piece = '';
   for await (const line of lines) {

@@ -1,6 +1,6 @@
 const MIB = 1024 * 1024;
 
-/** Shows on a terminal how many bytes were read. */
+/** Shows the number of bytes read, if stderr is a terminal. */
 export function showProgress(): { add: (bytes: number) => void; end: () => void } {
   if (!process.stderr.isTTY) return { add: () => undefined, end: () => undefined };
   let bytes = 0;

@@ -4,7 +4,10 @@ import { text } from 'node:stream/consumers';
 import { Secret } from '../base/secret.ts';
 import { CommandError } from './command-error.ts';
 
-/** A secret from stdin: asked for without echo on a terminal, else all that comes, without one newline at its end. */
+/**
+ * Reads a secret from stdin: without echo on a terminal, else until the end, without one trailing newline.
+ * @throws CommandError if it is empty or the prompt is interrupted
+ */
 export async function readSecretInput(prompt: string): Promise<Secret> {
   const entered = process.stdin.isTTY
     ? await asked(prompt)
@@ -14,7 +17,8 @@ export async function readSecretInput(prompt: string): Promise<Secret> {
 }
 
 async function asked(prompt: string): Promise<string> {
-  // With a terminal, readline switches its echo off and writes what is typed to its output instead.
+  // In terminal mode readline disables the terminal's echo and writes the input to its output, which is
+  // discarded.
   const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true });
   const { promise: givenUp, reject } = Promise.withResolvers<never>();

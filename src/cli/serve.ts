@@ -9,7 +9,7 @@ import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { surroundings } from './surroundings.ts';
 
-/** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reads the configuration again. */
+/** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads the configuration. */
 export function registerServe(program: Command): void {
   program
     .command('serve')
@@ -20,19 +20,19 @@ export function registerServe(program: Command): void {
 
 async function serve(file: string): Promise<void> {
   const started = Promise.withResolvers<void>();
-  // One after the other: two at once would each replace the same, and one of them be forgotten.
+  // Reloads run one after the other: concurrent ones would replace the same parts, and leave one unclosed.
   let reloading: Promise<unknown> = started.promise;
   const inTurn = (reload: () => Promise<void> | undefined): void => {
-    // A rejection that stayed would keep every later reload from being made.
+    // An unhandled rejection in the chain would block every later reload.
     reloading = reloading.then(reload).catch(reportError);
   };
-  // From the beginning: without a listener the signal ends the process.
+  // Registered first, because without a listener the signal ends the process.
   process.on('SIGHUP', () => inTurn(() => reloadFile()));
   const versions = new CredentialVersions();
   const setup = await readSetup(file, surroundings(), versions);
   const { app, log, stopTracing } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatFault(warning));
-  // From before the start: a signal that comes meanwhile would end the process without its audit log being closed.
+  // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
   const { listen, control } = await app.start();
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
@@ -52,7 +52,8 @@ async function serve(file: string): Promise<void> {
           const { tls } = await readListenTls(watched.config.listen.tls, surroundings().uid);
           return { ...watched, credentials: byName, listenTls: tls };
         };
-        // If the file was read again meanwhile, this setup is an old one, and another watch sees what changed.
+        // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
+        // change.
         inTurn(() => (watch === own ? app.reload(load) : undefined));
       },
       onError: ({ message }) => {
@@ -67,7 +68,7 @@ async function serve(file: string): Promise<void> {
     app.reload(async () => {
       const next = await readSetupInBackground(file, surroundings(), versions);
       await watch.close();
-      // A watch that begins after the shutdown would keep the process alive.
+      // A watch that starts after the shutdown would keep the process alive.
       if (!isStopping) watch = watchOver(next);
       return next;
     });
@@ -78,7 +79,7 @@ async function serve(file: string): Promise<void> {
   log.info({ signal }, 'draining; another signal skips drain.delay');
   void shutdownSignal().then(() => app.close());
   await watch.close();
-  // Ctrl-C: no balancer has to find out.
+  // Ctrl-C skips the delay, because no load balancer needs to notice.
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');

@@ -1,6 +1,6 @@
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 
-/** Resolves with the next signal that asks the process to end. Unless this is called again, one more ends it at once. */
+/** Resolves with the next SIGTERM or SIGINT. A later one ends the process unless this is called again. */
 export function shutdownSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     const heard = (signal: NodeJS.Signals): void => {

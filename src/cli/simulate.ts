@@ -23,7 +23,7 @@ export function registerSimulate(program: Command): void {
     });
 }
 
-/** Where the simulator listens, a line each. */
+/** Formats the addresses of the simulator, one on each line. */
 export function describe({ deployments, sidePort }: Simulator): string[] {
   return [
     ...Object.entries(deployments).map(([name, { origin }]) => `simulator  ${name.padEnd(12)} ${origin}`),

@@ -1,6 +1,8 @@
 import { SpentBuffers } from '../base/spent-buffers.ts';
 
-/** Collects the buffers that have passed. There with --expose-gc, as in the program's first line; without it memory grows, and nothing else. */
+/**
+ * Collects used buffers by minor garbage collections. Needs --expose-gc; without it memory use is higher.
+ */
 export function spentMemory(): SpentBuffers {
   return new SpentBuffers(() => void globalThis.gc?.({ type: 'minor' }));
 }

@@ -1,8 +1,8 @@
 import type { Surroundings } from '../credentials/sources.ts';
 
-/** What this process offers to the sources of secrets. */
+/** Returns the environment and user of this process, for sources of secrets. */
 export function surroundings(): Surroundings {
-  // Windows has no user numbers.
+  // Windows has no user ids.
   const uid = process.geteuid?.();
   return { environment: process.env, ...(uid !== undefined && { uid }) };
 }

@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import type { Log } from '../base/log.ts';
 
-/** Any of these asks for traces, as the SDK's own documentation has it. */
+/** Any of these variables enables tracing, as in the SDK's documentation. */
 const ASKING = ['OTEL_EXPORTER_OTLP_ENDPOINT', 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'OTEL_TRACES_EXPORTER'];
 const SDK = '@opentelemetry/sdk-node';
 
@@ -11,8 +11,9 @@ interface Sdk {
 }
 
 /**
- * Starts the OpenTelemetry SDK if the environment asks for traces and the SDK is installed beside the gateway. It
- * reads its settings from the environment. Resolves to what sends the last traces and stops it.
+ * Starts the OpenTelemetry SDK if the environment enables traces and the SDK is installed beside the
+ * gateway. The SDK reads its settings from the environment. Resolves to a function that sends the last
+ * traces and stops it. Never rejects.
  */
 export async function startTracing(
   environment: NodeJS.ProcessEnv,

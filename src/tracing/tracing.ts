@@ -18,7 +18,7 @@ const NAME = 'digest-gateway';
 /** The headers that carry the context of a trace (W3C Trace Context §3, W3C Baggage §3). */
 export const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'] as const;
 
-/** One piece of work in a trace, from its making to `end`. */
+/** A span of a trace, from its creation to `end`. */
 export class TracedWork {
   readonly #tracer: Tracer;
   readonly #context: Context;
@@ -30,23 +30,23 @@ export class TracedWork {
     this.#context = trace.setSpan(parent, this.#span);
   }
 
-  /** The id of its trace; undefined: nobody keeps it. */
+  /** Id of its trace; undefined if the trace is not sampled. */
   get traceId(): string | undefined {
     const { traceId, traceFlags } = this.#span.spanContext();
     return (traceFlags & TraceFlags.SAMPLED) === 0 ? undefined : traceId;
   }
 
-  /** Work inside this process that belongs to it. */
+  /** Starts a child span for work inside this process. */
   child(name: string, attributes: Attributes = {}): TracedWork {
     return new TracedWork(this.#tracer, name, SpanKind.INTERNAL, this.#context, attributes);
   }
 
-  /** A request to another service that belongs to it. */
+  /** Starts a child span for a request to another service. */
   call(name: string, attributes: Attributes): TracedWork {
     return new TracedWork(this.#tracer, name, SpanKind.CLIENT, this.#context, attributes);
   }
 
-  /** Something that happened in its course. */
+  /** Adds an event to the span. */
   event(name: string, attributes: Attributes): void {
     this.#span.addEvent(name, attributes);
   }
@@ -55,7 +55,7 @@ export class TracedWork {
     this.#span.setAttributes(attributes);
   }
 
-  /** Ends it; with the code of what went wrong, if something did. */
+  /** Ends the span, with an error code if the work failed. */
   end(code = ''): void {
     if (code !== '') {
       this.#span.setAttribute('error.type', code);
@@ -64,7 +64,7 @@ export class TracedWork {
     this.#span.end();
   }
 
-  /** What tells another service of the trace, flat: name, value … */
+  /** Returns the headers that propagate the trace, flat: name, value … */
   headers(): string[] {
     const fields: Record<string, string> = {};
     propagation.inject(this.#context, fields);
@@ -72,7 +72,7 @@ export class TracedWork {
   }
 }
 
-/** Makes traces where an OpenTelemetry SDK is there to take them. */
+/** Creates spans through a registered OpenTelemetry SDK. */
 export class Tracing {
   readonly #tracer: Tracer;
 
@@ -80,22 +80,22 @@ export class Tracing {
     this.#tracer = tracer;
   }
 
-  /** The work for one client's request; continues the client's trace if its headers tell of one. */
+  /** Starts the span of a client request; continues the client's trace if its headers contain one. */
   request(headers: IncomingHttpHeaders, attributes: Attributes): TracedWork {
     const parent = propagation.extract(ROOT_CONTEXT, headers);
     return new TracedWork(this.#tracer, 'request', SpanKind.SERVER, parent, attributes);
   }
 
-  /** Work that no request asked for. */
+  /** Starts a root span for work without a client request. */
   background(name: string, attributes: Attributes): TracedWork {
     return new TracedWork(this.#tracer, name, SpanKind.INTERNAL, ROOT_CONTEXT, attributes);
   }
 }
 
-/** Undefined where no SDK is registered: requests then make no spans at all, not even ones that do nothing. */
+/** Opens tracing; undefined if no SDK is registered, so that requests create no spans at all. */
 export function openTracing(version: string): Tracing | undefined {
   const tracer = trace.getTracer(NAME, version);
-  // The API gives a tracer either way; only a real one gives spans with an id. It is never ended, so never exported.
+  // The API always returns a tracer; only an SDK's creates valid spans. This one is never ended, so never exported.
   const span = tracer.startSpan('probe', { root: true });
   return isSpanContextValid(span.spanContext()) ? new Tracing(tracer) : undefined;
 }
