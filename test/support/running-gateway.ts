@@ -153,7 +153,7 @@ async function sectionOf(
     ...(ca !== undefined && { caFile: await write('ca', ca) }),
     ...(clientCertificate !== undefined && {
       certFile: await write('certificate', clientCertificate.chain),
-      keyFile: { file: await write('key', clientCertificate.key.reveal()) },
+      keyFile: await write('key', clientCertificate.key.reveal()),
     }),
   };
   const section = { baseUrl: origin, match: { pathPrefix: '/' }, credential: name, ...settings };
