@@ -1,19 +1,19 @@
 import type { GatewayError } from './errors.ts';
 
 /**
- * The way in which one request is given up: by its client, or by its deadline. An AbortSignal would do,
- * but an EventTarget for each request costs more than the rest of the gateway's own work.
+ * Cancels one request, by its client or its deadline. An AbortSignal would work, but an EventTarget for
+ * each request costs more than the rest of the gateway's own work.
  */
 export class Cancellation {
   #reason: GatewayError | undefined;
   #stop: ((reason: GatewayError) => void) | undefined;
 
-  /** Why the request was given up; undefined: it was not. */
+  /** The reason of the cancellation; undefined if the request is not cancelled. */
   get reason(): GatewayError | undefined {
     return this.#reason;
   }
 
-  /** Gives the request up. Only the first reason counts. */
+  /** Cancels the request. Only the first reason counts. */
   cancel(reason: GatewayError): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
@@ -21,8 +21,8 @@ export class Cancellation {
   }
 
   /**
-   * What is to stop from now on, instead of what was named before: a request waits for one thing at a time.
-   * Called at once if the request has been given up already.
+   * Sets the function that stops the current wait, in place of the previous one: a request waits for one
+   * thing at a time. It is called at once if the request is cancelled already.
    */
   onCancel(stop: ((reason: GatewayError) => void) | undefined): void {
     this.#stop = stop;

@@ -1,4 +1,4 @@
-/** Milliseconds on a clock that never goes back; only differences mean anything. */
+/** A monotonic clock in milliseconds; only differences are meaningful. */
 export interface Clock {
   now(): number;
 }

@@ -1,6 +1,6 @@
 import { isNativeError } from 'node:util/types';
 
-/** The code of an error of Node, such as ENOENT; empty: it has none. */
+/** Returns the code of a Node error, such as ENOENT; empty if it has none. */
 export function errorCode(error: unknown): string {
   return isNativeError(error) && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

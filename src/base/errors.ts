@@ -1,6 +1,6 @@
 /**
- * Every failure that a client can meet: its stable code, HTTP status, title, and the error type of
- * RFC 9209 §2.3 for `Proxy-Status`. The one table; nothing else maps a failure to a status.
+ * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
+ * 9209 §2.3 for `Proxy-Status`. This is the only place that maps errors to statuses.
  */
 const table = {
   'bad-request': {
@@ -256,35 +256,35 @@ const table = {
   },
 } as const satisfies Record<string, ErrorKind>;
 
-/** What is fixed for a code. */
+/** The fixed properties of a code. */
 export interface ErrorKind {
   readonly status: number;
   readonly title: string;
   readonly proxyError: string;
-  /** Why a client meets it, for docs/errors.md. */
+  /** The cause, for docs/errors.md. */
   readonly cause: string;
-  /** What to do about it, likewise. */
+  /** The remedy, for docs/errors.md. */
   readonly remedy: string;
-  /** Headers of the answer, flat: name, value … */
+  /** Headers of the response, flat: name, value … */
   readonly headers?: readonly string[];
 }
 
 export type ErrorCode = keyof typeof table;
 
-/** Every code with what it means, by status. */
+/** Returns every code with its properties, ordered by status. */
 export function errorKinds(): [ErrorCode, ErrorKind][] {
   return Object.entries(table) as [ErrorCode, ErrorKind][];
 }
 
-/** The title of a code as metrics have it; of one that does not exist, the text itself. */
+/** Returns the title of a code in metrics; for an unknown code, the code itself. */
 export function titleOf(code: string): string {
   const kinds: Readonly<Record<string, ErrorKind>> = table;
   return kinds[code]?.title ?? code;
 }
 
 /**
- * A failure with a stable code. `detail` is for the client: what happened and what to do, never a
- * secret, a nonce or an upstream's address; `cause` is for the log.
+ * An error with a stable code. `detail` is for the client: what happened and what to do, never a secret, a
+ * nonce or an upstream's address; `cause` is for the log.
  */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError';
@@ -302,7 +302,7 @@ export class GatewayError extends Error {
   }
 }
 
-/** The error itself if it is a GatewayError. Any other is a failure of the gateway's own: `internal-error`, with it as the cause. */
+/** Returns a GatewayError unchanged; wraps any other error as the cause of an `internal-error`. */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   return new GatewayError('internal-error', 'The gateway failed on this request.', error);

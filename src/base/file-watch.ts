@@ -2,10 +2,12 @@ import { stat } from 'node:fs/promises';
 import { reportError } from './report-error.ts';
 
 const INTERVAL_MS = 1_000;
-/** How long a changed file has to stay as it is before it is read, in milliseconds: it may be half-written. */
+/**
+ * Time that a changed file must stay unchanged before it is read, in milliseconds: it may be half-written.
+ */
 const SETTLED_MS = 100;
 
-/** Differs whenever one of the files is replaced or written, whatever links lead to it. */
+/** Returns a text that changes when one of the files is replaced or written, also through links. */
 export async function stateOf(files: readonly string[]): Promise<string> {
   const states = await Promise.all(
     files.map(async (file) => {
@@ -20,21 +22,21 @@ export async function stateOf(files: readonly string[]): Promise<string> {
 }
 
 /**
- * Reads files again when they changed, and once at the beginning. It polls the state of each file, since events miss
- * links that are exchanged on the way to a file, and writes by others to a network mount.
+ * Reads files when they have changed, and once at the beginning. It polls the state of each file, because
+ * file events miss replaced links in a path, and writes of other hosts to a network mount.
  */
 export class FileWatch {
   readonly #files: readonly string[];
   readonly #read: () => Promise<boolean>;
   readonly #intervalMs: number;
-  /** The state of the files at the last poll, and when they were last read. */
+  /** State of the files at the last poll, and at the last successful read. */
   #seen: string | undefined;
   #done: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> = Promise.resolve();
   #closed = false;
 
-  /** `read` resolves to whether the files could be used; otherwise it is called again, until they can. */
+  /** `read` resolves to true if the files are usable; otherwise it is called again until they are. */
   constructor(files: readonly string[], read: () => Promise<boolean>, intervalMs = INTERVAL_MS) {
     this.#files = files;
     this.#read = read;
@@ -46,7 +48,7 @@ export class FileWatch {
     return this.#closed;
   }
 
-  /** Resolves when nothing is being read any more. */
+  /** Resolves when no read is pending. */
   close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -65,14 +67,14 @@ export class FileWatch {
     }, ms);
   }
 
-  /** Resolves to the milliseconds until the next poll. */
+  /** Resolves to the time until the next poll, in milliseconds. */
   async #poll(): Promise<number> {
     const state = await stateOf(this.#files);
     const settled = state === this.#seen;
     this.#seen = state;
     if (state === this.#done) return this.#intervalMs;
     if (!settled) return Math.min(SETTLED_MS, this.#intervalMs);
-    // A file that changes while it is read has another state at the next poll.
+    // A file that changes during the read has another state at the next poll.
     if (await this.#read()) this.#done = state;
     return this.#intervalMs;
   }

@@ -2,12 +2,12 @@ import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { errorCode } from './error-code.ts';
 
-/** What a file may be to be trusted. */
+/** Conditions for reading a file. */
 export interface Guard {
-  /** The user of this process; without one, the file's owner is not checked. */
+  /** The user of this process; undefined: the file's owner is not checked. */
   readonly uid?: number | undefined;
   readonly readableByOthers: boolean;
-  /** In bytes. */
+  /** Maximum size in bytes. */
   readonly largest: number;
 }
 
@@ -17,19 +17,19 @@ export interface GuardedBytes {
 }
 
 /**
- * The content of a file that nobody but this user and root can exchange. Throws an Error whose message says
- * what is wrong with the file and never quotes it.
+ * Reads a file that only this user and root can replace.
+ * @throws Error with the reason; its message never contains text of the file
  */
 export async function readGuardedFile(file: string, guard: Guard): Promise<GuardedBytes> {
   let handle: FileHandle;
   try {
-    // Without O_NONBLOCK a named pipe would hold the start until somebody writes into it.
+    // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     throw new Error(`${file} ${whyClosed(error)}`, { cause: error });
   }
   try {
-    // Of the open handle: a path could be exchanged between check and reading.
+    // Stats of the open handle: the path could be replaced between check and read.
     const stats = await handle.stat();
     const issue = fileIssue(stats, guard);
     if (issue !== undefined) {
@@ -56,7 +56,7 @@ function fileIssue(stats: Stats, { uid, readableByOthers, largest }: Guard): str
   if (!stats.isFile()) {
     return 'is not a regular file: name one';
   }
-  // A group may read: that is how an orchestrator hands a file of root's to a process.
+  // Group read permission is accepted, because orchestrators use it to give a root-owned file to a process.
   if ((stats.mode & 0o022) !== 0) {
     return `can be written by others: run chmod ${readableByOthers ? 'go-w' : '600'} on it`;
   }
@@ -69,7 +69,10 @@ function fileIssue(stats: Stats, { uid, readableByOthers, largest }: Guard): str
   return stats.size > largest ? `is larger than ${largest} bytes: name the right file` : undefined;
 }
 
-/** Throws an Error that names the file. */
+/**
+ * Decodes UTF-8.
+ * @throws Error that names the file
+ */
 export function decodeUtf8(bytes: Uint8Array, file: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);

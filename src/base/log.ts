@@ -1,20 +1,20 @@
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import { prettyFactory } from 'pino-pretty';
 
-/** `level` can be set while it runs. */
+/** The log; `level` can be changed while it is in use. */
 export type Log = Pick<Logger, 'debug' | 'info' | 'warn' | 'error' | 'level'>;
 
-/** Lines that are kept while stderr cannot be written, in bytes; what exceeds that is lost. */
+/** Buffered bytes while stderr cannot be written; later lines are dropped. */
 const BACKLOG = 1024 * 1024;
 
 /**
- * The process's log on stderr: JSON lines, or readable ones when stderr is a terminal. Written
- * synchronously, so that the last line before an exit is not lost.
+ * Creates the log of the process on stderr: JSON lines, or readable ones on a terminal. It writes
+ * synchronously, so that the last lines before an exit are not lost.
  */
 export function createLog(terminal: boolean): Log {
   const options = { timestamp: stdTimeFunctions.isoTime, base: null };
   const stderr = pino.destination({ dest: 2, sync: true, maxLength: BACKLOG });
-  // Without a listener each line that a full disk or a lost terminal refuses would throw at whoever logs.
+  // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
   stderr.on('error', () => undefined);
   if (!terminal) return pino(options, stderr);
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });

@@ -1,8 +1,8 @@
 import type { Address, Network } from './network.ts';
 
-/** Values filed under networks. A look-up costs as much as there are lengths of prefixes, not networks. */
+/** Maps networks to values. A lookup costs one step per distinct prefix length, not per network. */
 export class NetworkMap<T> {
-  /** By kind of address and length of the prefix, then by the bits of the prefix. */
+  /** By address kind and prefix length, then by the bits of the prefix. */
   readonly #byLength = new Map<string, { kind: string; bits: number; byPrefix: Map<bigint, T[]> }>();
 
   add(network: Network, value: T): void {
@@ -17,8 +17,8 @@ export class NetworkMap<T> {
   }
 
   /**
-   * The values of each network that holds the address, or with `bits` all addresses that begin so; those of one network
-   * in the order in which they were added.
+   * Yields the values of each network that contains the address, or its whole network of `bits`; values of
+   * one network in the order of their addition.
    */
   *holding(address: Address, bits = Number.POSITIVE_INFINITY): Generator<readonly T[]> {
     const kind = address.kind();

@@ -1,12 +1,12 @@
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
-/** An IPv4 or IPv6 address; its `toString()` is the one way to write it (RFC 5952). */
+/** An IPv4 or IPv6 address; `toString()` returns its canonical form (RFC 5952). */
 export type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
 /**
- * Reads an address. An IPv4-mapped one becomes the IPv4 address that it stands for, and a zone is left
- * out, so that one machine has one address however the socket names it. undefined: the text is no address.
+ * Parses an address. An IPv4-mapped address becomes an IPv4 address, and a zone is removed, so that a
+ * machine has one address in every socket. Undefined if the text is not an address.
  */
 export function parseAddress(text: string): Address | undefined {
   if (isIP(text) === 0) return undefined;
@@ -15,14 +15,14 @@ export function parseAddress(text: string): Address | undefined {
   return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
 }
 
-/** True if the host of a URL or of a Host field, without its port, is this machine: localhost or a loopback address. */
+/** True if a host, without port, is this machine: localhost or a loopback address. */
 export function isLoopbackHost(host: string): boolean {
   if (host.toLowerCase() === 'localhost') return true;
   const [, inBrackets] = /^\[(.*)\]$/.exec(host) ?? [];
   return parseAddress(inBrackets ?? host)?.range() === 'loopback';
 }
 
-/** ipaddr.js takes ::10.0.0.1 for ::ffff:10.0.0.1, so it gets to see no IPv6 address with an IPv4 tail. */
+/** ipaddr.js parses ::10.0.0.1 as ::ffff:10.0.0.1, so an IPv4 tail is converted to hex first. */
 function parse(text: string): Address {
   const [tail, ...bytes] = /(?<=:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(text) ?? [];
   if (tail === undefined) return ipaddr.parse(text);
@@ -33,11 +33,11 @@ function parse(text: string): Address {
 
 const MAPPED_BITS = 96;
 
-/** The addresses that begin alike, such as 10.1.0.0/16; a single address is a network of one. */
+/** A network in CIDR notation, such as 10.1.0.0/16; a single address is a network of one. */
 export class Network {
-  /** Its first address. */
+  /** The first address of the network. */
   readonly first: Address;
-  /** How many bits are alike. */
+  /** Length of the prefix in bits. */
   readonly bits: number;
 
   private constructor(address: Address, bits: number) {
@@ -45,7 +45,7 @@ export class Network {
     this.bits = bits;
   }
 
-  /** @throws RangeError whose message says what would be right */
+  /** @throws RangeError with the issue and the correct form */
   static parse(text: string): Network {
     const [, written = '', length] = /^([\da-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
     const plain = isIP(written) === 0 ? undefined : parse(written);
@@ -60,7 +60,7 @@ export class Network {
     if (first.toString() !== plain.toString()) {
       throw new RangeError(`has bits after its prefix: write ${first.toString()}/${prefix}`);
     }
-    // Addresses are compared as IPv4 where they are mapped, so their networks have to be.
+    // Mapped addresses are compared as IPv4, so mapped networks are converted, too.
     const mapped = plain.kind() === 'ipv6' && prefix >= MAPPED_BITS ? parseAddress(written) : undefined;
     return mapped?.kind() === 'ipv4' ? new Network(mapped, prefix - MAPPED_BITS) : new Network(plain, prefix);
   }
@@ -69,7 +69,7 @@ export class Network {
     return address.kind() === this.first.kind() && address.match([this.first, this.bits]);
   }
 
-  /** Whether every address of the other network is in this one. */
+  /** True if this network contains every address of the other one. */
   covers(other: Network): boolean {
     return this.bits <= other.bits && this.contains(other.first);
   }

@@ -1,10 +1,10 @@
-/** Values by prefix. A look-up costs as much as there are lengths of prefixes, not prefixes. */
+/** Maps prefixes to values. A lookup costs one step per distinct length, not per prefix. */
 export class PrefixMap<T> {
   readonly #values = new Map<string, T>();
-  /** The longest first. */
+  /** Distinct lengths, the longest first. */
   readonly #lengths: readonly number[];
 
-  /** Of entries with the same prefix the first one counts. */
+  /** Of entries with the same prefix, the first one counts. */
   constructor(entries: Iterable<readonly [prefix: string, value: T]>) {
     for (const [prefix, value] of entries) if (!this.#values.has(prefix)) this.#values.set(prefix, value);
     const lengths = new Set(Array.from(this.#values.keys(), ({ length }) => length));
@@ -15,7 +15,10 @@ export class PrefixMap<T> {
     return this.#values.size;
   }
 
-  /** The value of the longest prefix of the text that may end where it does; undefined: there is none. */
+  /**
+   * Returns the value of the longest prefix of the text for which `mayEnd` is true; undefined if there is
+   * none.
+   */
   longest(text: string, mayEnd: (text: string, length: number) => boolean = () => true): T | undefined {
     for (const length of this.#lengths) {
       if (length > text.length || !mayEnd(text, length)) continue;

@@ -1,11 +1,11 @@
 import { isNativeError } from 'node:util/types';
 
-/** Errors in a chain of causes that a description holds at most. */
+/** Maximum number of errors in a described chain of causes. */
 const MOST_CAUSES = 4;
 
 /**
- * Hands an error over that no caller can receive, as `reportError` of browsers does: it is thrown in a turn of its own
- * and ends in the process's handler of uncaught exceptions, which logs and counts it.
+ * Reports an error that no caller can receive, as `reportError` of browsers does: it is thrown in a
+ * microtask and reaches the process's handler of uncaught exceptions, which logs and counts it.
  */
 export function reportError(error: unknown): void {
   queueMicrotask(() => {
@@ -13,7 +13,7 @@ export function reportError(error: unknown): void {
   });
 }
 
-/** Calls something whose error is no business of the caller's: it is reported. */
+/** Calls a function and reports its error instead of throwing it. */
 export function isolate(call: () => void): void {
   try {
     call();
@@ -22,7 +22,7 @@ export function isolate(call: () => void): void {
   }
 }
 
-/** Calls `call` with each item. An error of one is reported, and the others are called all the same. */
+/** Calls `call` with each item. An error is reported, and the remaining items are still called. */
 export function callEach<T>(items: Iterable<T>, call: (item: T) => void): void {
   for (const item of items) {
     try {
@@ -34,8 +34,9 @@ export function callEach<T>(items: Iterable<T>, call: (item: T) => void): void {
 }
 
 /**
- * Name, code, message and stack of an error and of its causes, for the log. Other properties are left out, and so is
- * what a message quotes: both can hold a secret, as in `Unexpected token 'h', "hunter2" is not valid JSON`.
+ * Describes an error and its causes for the log: name, code, message and stack. Other properties and quoted
+ * parts of a message are left out, because both can contain a secret, as in `Unexpected token 'h',
+ * "hunter2" is not valid JSON`.
  */
 export function describeError(error: unknown): string {
   const described: string[] = [];
@@ -51,7 +52,7 @@ function describeOne(error: unknown): string {
   if (!isNativeError(error)) return `no Error, but of type ${typeof error}`;
   const code = 'code' in error && typeof error.code === 'string' ? ` [${error.code}]` : '';
   const message = error.message.replace(/["'`].*["'`]/s, '"…"');
-  // The stack begins with the message as it was; only its frames are taken.
+  // The stack starts with the full message; only its frames are used.
   const frames = (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line));
   return [`${error.name}${code}: ${message}`, ...frames].join('\n');
 }

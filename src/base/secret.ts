@@ -3,12 +3,12 @@ import { inspect } from 'node:util';
 const REDACTED = '[secret]';
 
 /**
- * A value that must not leak. Everything that turns an object into text (string, template, JSON,
- * `util.inspect`, an error's message) gets `[secret]`, and a copy (spread, structuredClone, postMessage)
- * gets nothing; only `reveal()` gives the value.
+ * A value that must not leak. Conversion to text (string, template, JSON, `util.inspect`, an error's
+ * message) yields `[secret]`, and a copy (spread, structuredClone, postMessage) is empty; only `reveal()`
+ * returns the value.
  */
 export class Secret {
-  // A private field, since a property that is only hidden is still copied and inspected.
+  // A private field, because a non-enumerable property can still be copied and inspected.
   readonly #value: string;
 
   constructor(value: string) {

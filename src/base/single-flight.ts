@@ -1,18 +1,18 @@
 import type { Cancellation } from './cancellation.ts';
 
 /**
- * What a follower does next: `check` what the leader found out, or `proceed` by itself, since the leader cannot
- * find out or takes too long.
+ * The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader
+ * failed or takes too long.
  */
 export type Landing = 'check' | 'proceed';
 
-/** The leader's part; the leader calls `land` in every case. */
+/** The leader's handle; the leader must always call `land`. */
 export interface Flight {
-  /** Ends the flight and lets the followers go on; only the first call counts. */
+  /** Ends the flight and releases the followers; only the first call counts. */
   land(landing: Landing): void;
 }
 
-/** Lets one caller, the leader, find something out while the others, the followers, wait. */
+/** Lets one caller, the leader, do something while the others, the followers, wait. */
 export class SingleFlight {
   #followers: Set<(landing: Landing) => void> | undefined;
   #patienceMs = 0;
@@ -22,8 +22,8 @@ export class SingleFlight {
   }
 
   /**
-   * Begins a flight, for which each follower waits at most `patienceMs`, in milliseconds.
-   * @throws TypeError when one is under way
+   * Begins a flight. Each follower waits at most `patienceMs` milliseconds.
+   * @throws TypeError if a flight is in progress
    */
   lead(patienceMs = Number.POSITIVE_INFINITY): Flight {
     if (this.busy) throw new TypeError('a flight is under way');
@@ -39,7 +39,10 @@ export class SingleFlight {
     };
   }
 
-  /** Waits for the end of the flight under way; a follower whose request is given up hears `check` at once. */
+  /**
+   * Waits for the end of the current flight; resolves to `check` at once if the follower's request is
+   * cancelled.
+   */
   follow(cancellation: Cancellation): Promise<Landing> {
     const followers = this.#followers;
     if (followers === undefined) return Promise.resolve('check');

@@ -1,21 +1,21 @@
-/** Bytes of bodies between two collections. */
+/** Body bytes between two collections. */
 const COLLECT_EVERY = 16 * 1024 * 1024;
 
 /**
- * Keeps the process small while large bodies pass. A body goes by in buffers of up to 64 KiB, each outside
- * V8's heap behind a tiny object; V8 counts the objects, so it lets some 80 MiB of spent buffers pile up
- * before it looks. Here the bytes are counted.
+ * Limits the memory of used body buffers. A body passes in buffers of up to 64 KiB, each outside V8's heap
+ * behind a tiny object. V8 counts the objects, so about 80 MiB of unused buffers accumulate before it
+ * collects; this class counts the bytes.
  */
 export class SpentBuffers {
   readonly #collect: () => void;
   #bytes = 0;
 
-  /** `collect` frees what has become unreachable lately: V8's minor collection. */
+  /** @param collect runs V8's minor garbage collection */
   constructor(collect: () => void) {
     this.#collect = collect;
   }
 
-  /** So many bytes of a body have come by. */
+  /** Counts body bytes that have passed. */
   add(bytes: number): void {
     this.#bytes += bytes;
     if (this.#bytes < COLLECT_EVERY) return;

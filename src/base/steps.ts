@@ -1,12 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/** A long piece of work that can be left for a moment at each `yield`. */
+/** A long task that can be interrupted at each `yield`. */
 export type Steps<T> = Generator<void, T>;
 
-/** How long a slice keeps other work waiting, in milliseconds. */
+/** Maximum time of a slice, in milliseconds; other work waits for its end. */
 const SLICE_MS = 5;
 
-/** Does the work in one go, where nobody waits. */
+/** Runs the task without interruption. */
 export function runAtOnce<T>(steps: Steps<T>): T {
   for (;;) {
     const step = steps.next();
@@ -14,9 +14,9 @@ export function runAtOnce<T>(steps: Steps<T>): T {
   }
 }
 
-/** Does the work in slices, between which requests are served. Rejects with what a step throws. */
+/** Runs the task in slices, between which requests are served. Rejects with the error of a step. */
 export async function runInSlices<T>(steps: Steps<T>): Promise<T> {
-  // In a turn of its own: the caller may have used up one, and several such works follow each other.
+  // Starts in a new turn, because the caller may have used up the current one.
   await nextTurn();
   const pause = slices();
   for (;;) {
@@ -26,7 +26,10 @@ export async function runInSlices<T>(steps: Steps<T>): Promise<T> {
   }
 }
 
-/** @returns what is awaited between the steps of a long loop: it lets requests be served when a slice is over */
+/**
+ * Returns a function for the steps of a long loop; awaiting its result lets requests be served after each
+ * slice.
+ */
 export function slices(): () => Promise<void> | undefined {
   let end = performance.now() + SLICE_MS;
   return () => {

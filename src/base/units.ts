@@ -16,16 +16,16 @@ const BYTES: Readonly<Record<string, number>> = {
 };
 
 /**
- * A duration such as `500ms`, `30s`, `5m`, `1h` or `1d`, in milliseconds. Whole numbers only.
- * Throws a RangeError whose message says what would be right.
+ * Parses a duration such as `500ms`, `30s`, `5m`, `1h` or `1d` to milliseconds. Whole numbers only.
+ * @throws RangeError with the issue and the correct form
  */
 export function parseDuration(text: string): number {
   return parse(text, MILLISECONDS, 'a duration', '500ms, 30s, 5m, 1h or 1d');
 }
 
 /**
- * A size such as `512`, `512B`, `64KiB`, `1MiB` or `2GiB`, in bytes. Whole numbers only.
- * Throws a RangeError whose message says what would be right.
+ * Parses a size such as `512`, `512B`, `64KiB`, `1MiB` or `2GiB` to bytes. Whole numbers only.
+ * @throws RangeError with the issue and the correct form
  */
 export function parseSize(text: string): number {
   return parse(text, BYTES, 'a size', '512, 512B, 64KiB, 1MiB or 2GiB');

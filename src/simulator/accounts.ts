@@ -1,10 +1,10 @@
 import { type HashName, hashOf, wireText } from './hashes.ts';
 import type { Account } from './settings.ts';
 
-/** An account that can be asked for: names and hashes as they are on the wire. */
+/** An account with its name and hashes in wire form. */
 export interface KnownAccount {
   readonly sites: ReadonlySet<string>;
-  /** H(username:realm:password) of every password that is accepted; worked out once for each hash. */
+  /** H(username:realm:password) of every accepted password; computed once for each hash. */
   secretHashes(hash: HashName): readonly string[];
 }
 
@@ -34,12 +34,12 @@ export class Accounts {
     }
   }
 
-  /** By user name, as Latin-1 decoded UTF-8. */
+  /** Finds an account by user name, as Latin-1 decoded UTF-8. */
   find(name: string): KnownAccount | undefined {
     return this.#byName.get(name);
   }
 
-  /** By H(username:realm), which `userhash=true` sends (RFC 7616 §3.4.4). */
+  /** Finds an account by H(username:realm), which `userhash=true` sends (RFC 7616 §3.4.4). */
   findByHash(hash: HashName, name: string): KnownAccount | undefined {
     return this.#byHash.get(`${hash} ${name}`);
   }

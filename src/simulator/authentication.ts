@@ -18,7 +18,7 @@ export type Refusal =
   | 'nonce-used'
   | 'nc';
 
-/** A request as far as Digest is concerned. */
+/** The parts of a request that Digest needs. */
 export interface Attempt {
   readonly method: string;
   readonly target: string;
@@ -30,7 +30,7 @@ export interface Attempt {
 
 export type Decision =
   | { readonly kind: 'accepted'; readonly proof: Proof }
-  /** No Authorization header. */
+  /** The request has no Authorization header. */
   | { readonly kind: 'asked' }
   | { readonly kind: 'refused'; readonly reason: Refusal; readonly stale: boolean }
   | { readonly kind: 'locked-out' };
@@ -41,7 +41,7 @@ export interface Ticket {
   readonly opaque: string;
 }
 
-/** The first check of every request: Digest. What it remembers lasts as long as its key. */
+/** Checks Digest, the first check of every request. An instance has its own key and nonces. */
 export class Authentication {
   readonly uses = new NonceUses();
   readonly #nonces: Nonces;
@@ -52,7 +52,7 @@ export class Authentication {
     this.#lockouts = new Lockouts(now);
   }
 
-  /** What a new challenge consists of. */
+  /** Creates the variable parts of a new challenge. */
   issue(behaviour: Behaviour, address: string): Ticket {
     const nonce = this.#nonces.issue(behaviour.nonceLifetimeMs, bindingOf(behaviour, address));
     return { nonce, cookie: this.#nonces.cookieOf(nonce), opaque: this.#nonces.opaque };
@@ -86,7 +86,7 @@ export class Authentication {
     return this.#admit(proof, state, credentials.parameters.get('opaque'), attempt, behaviour);
   }
 
-  /** The digest is right; is its nonce? */
+  /** Checks the nonce of a correct digest. */
   #admit(
     proof: Proof,
     state: NonceState,

@@ -1,16 +1,16 @@
-/** An Authorization header field as the client wrote it; text is Latin-1 decoded bytes. */
+/** A parsed Authorization header field; text is Latin-1 decoded bytes. */
 export interface Credentials {
   /** In lower case. */
   readonly scheme: string;
-  /** By lower-case name, unquoted and unescaped; none of another scheme than Digest. */
+  /** By lower-case name, unquoted and unescaped; empty for schemes other than Digest. */
   readonly parameters: ReadonlyMap<string, string>;
 }
 
 const maxLength = 32_768;
 
 /**
- * Reads `scheme name=value, name="value"` in one pass (RFC 9110 §11.4).
- * @returns undefined when the text has another shape, or a parameter comes twice.
+ * Parses `scheme name=value, name="value"` in one pass (RFC 9110 §11.4).
+ * @returns undefined if the text is malformed, or a parameter is repeated.
  */
 export function readAuthorization(text: string): Credentials | undefined {
   if (text.length > maxLength) return undefined;
@@ -44,7 +44,7 @@ function skip(cursor: Cursor, characters: string): void {
   while (cursor.at < cursor.text.length && characters.includes(cursor.text.charAt(cursor.at))) cursor.at += 1;
 }
 
-/** Anything up to a delimiter, so that a sloppy value is refused by what it says and not by its shape. */
+/** Reads up to a delimiter, so that a sloppy value is refused for its content and not for its syntax. */
 function readToken(cursor: Cursor): string {
   const start = cursor.at;
   while (cursor.at < cursor.text.length && !' \t,="'.includes(cursor.text.charAt(cursor.at))) cursor.at += 1;

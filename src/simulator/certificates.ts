@@ -6,19 +6,19 @@ const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-/** A key and its certificate, PEM. */
+/** A key and its certificate, both PEM. */
 export interface KeyPair {
   readonly key: string;
   readonly cert: string;
 }
 
 export interface Certificates {
-  /** The certificate of the authority that clients are to trust, PEM. */
+  /** Certificate of the authority for clients, PEM. */
   readonly ca: string;
   readonly server: Readonly<Record<Behaviour['tls'], KeyPair>>;
 }
 
-/** Signs certificates; its key exists in this process only. */
+/** A certificate authority; its key exists in this process only. */
 export interface Authority {
   readonly certificate: X509Certificate;
   readonly keys: webcrypto.CryptoKeyPair;
@@ -28,18 +28,18 @@ export type X509 = typeof import('@peculiar/x509');
 
 export interface Order {
   readonly issuer: Authority;
-  /** As RFC 4514 has it. */
+  /** Subject in RFC 4514 form. */
   readonly subject: string;
   readonly names: readonly { type: 'dns' | 'ip' | 'url' | 'email'; value: string }[];
   readonly usage: 'serverAuth' | 'clientAuth';
-  /** Milliseconds of Unix time, as `notAfter`. */
+  /** Both times in Unix milliseconds. */
   readonly notBefore: number;
   readonly notAfter: number;
 }
 
 /**
- * Makes an authority and one server certificate of every kind, for loopback and for `serverNames`; keys exist in
- * this process only.
+ * Creates an authority and one server certificate of each kind, for loopback and for `serverNames`. Keys
+ * exist in this process only.
  */
 export async function createCertificates(serverNames: readonly string[] = []): Promise<Certificates> {
   const x509 = await loadX509();
@@ -53,7 +53,7 @@ export async function createCertificates(serverNames: readonly string[] = []): P
     { type: 'ip', value: '::1' },
     ...['localhost', ...serverNames].map((value) => ({ type: 'dns', value }) as const),
   ] as const;
-  // An hour back, for a client whose clock is behind.
+  // An hour back, for clients with a slow clock.
   const server = { subject: 'CN=Simulator', names, usage: 'serverAuth' } as const;
   const good = { ...server, issuer, notBefore: now - hourMs, notAfter: now + 90 * dayMs };
   const [plain, expired, foreign, wrongHost] = await Promise.all([
@@ -68,7 +68,7 @@ export async function createCertificates(serverNames: readonly string[] = []): P
   };
 }
 
-/** tsyringe, the container under @peculiar/x509, refuses to load before reflect-metadata has. */
+/** tsyringe, the container of @peculiar/x509, requires reflect-metadata to be loaded first. */
 export async function loadX509(): Promise<X509> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
@@ -123,7 +123,7 @@ function createKeys(): Promise<webcrypto.CryptoKeyPair> {
   return webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
 }
 
-/** Positive and never empty in DER (RFC 5280 §4.1.2.2). */
+/** Always positive and non-empty in DER (RFC 5280 §4.1.2.2). */
 function createSerialNumber(): string {
   return `01${randomBytes(15).toString('hex')}`;
 }

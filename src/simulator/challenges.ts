@@ -4,13 +4,13 @@ import { digestOf, type Proof } from './verification.ts';
 
 const cookieName = 'SIMULATOR';
 
-/** The qop values that the setting stands for. */
+/** Returns the qop values of the setting. */
 export function offeredQop({ qop }: Pick<Behaviour, 'qop'>): readonly string[] {
   if (qop === 'none') return [];
   return qop === 'both' ? ['auth', 'auth-int'] : [qop];
 }
 
-/** The values of WWW-Authenticate: a challenge for each algorithm, all with the same nonce. */
+/** Returns the values of WWW-Authenticate: a challenge for each algorithm, all with the same nonce. */
 export function challengeLines(
   behaviour: Behaviour,
   nonce: string,
@@ -35,9 +35,9 @@ export function challengeLines(
 }
 
 /**
- * The value of Authentication-Info (RFC 7615), or undefined when there is nothing to tell.
- * @param body hex hash of the answer's body; undefined when it is not known yet, as for a streamed
- *   body: then auth-int has no rspauth.
+ * Returns the value of Authentication-Info (RFC 7615), or undefined if it would be empty.
+ * @param body hex hash of the response's body; undefined if not known yet, as for a streamed body, in which
+ * case auth-int has no rspauth.
  */
 export function authenticationInfo(
   { rspauth }: Pick<Behaviour, 'rspauth'>,
@@ -62,7 +62,7 @@ export function setCookieOf(value: string): string {
   return `${cookieName}=${value}; Path=/; HttpOnly`;
 }
 
-/** The simulator's cookie in a Cookie field. */
+/** Returns the simulator's cookie in a Cookie field. */
 export function cookieIn(field: string | undefined): string | undefined {
   const pair = field?.split(';').find((part) => part.trim().startsWith(`${cookieName}=`));
   return pair?.trim().slice(cookieName.length + 1);

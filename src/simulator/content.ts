@@ -1,7 +1,7 @@
-/** Text, or elements by name; a list repeats its element. */
+/** A text, or elements by name; a list repeats its element. */
 export type Content = string | { readonly [name: string]: Content | readonly Content[] };
 
-/** Invented submissions: the authors of each, by identifier. */
+/** Fictional submissions with their authors, by identifier. */
 export const submissions: ReadonlyMap<string, Content> = new Map(
   [
     submission('DEMO-2026-0001', 'Salt & light: how tide pools remember', [
@@ -29,7 +29,7 @@ export const submissions: ReadonlyMap<string, Content> = new Map(
   ].map((entry) => [entry.submissionId, entry]),
 );
 
-/** Invented abstracts, by identifier. */
+/** Fictional abstracts, by identifier. */
 export const abstracts: ReadonlyMap<string, Content> = new Map(
   [
     abstract('A-1001', 'Tide pools as archives', 'Pools keep a record of storms; we read <sixty> of them.'),

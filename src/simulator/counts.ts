@@ -2,35 +2,35 @@ import type { Refusal } from './authentication.ts';
 import type { NonceUse } from './nonce-uses.ts';
 import type { Fault } from './settings.ts';
 
-/** What happened in a deployment since it started or was reset. */
+/** Events of a deployment since its start or reset. */
 export interface Tally {
-  /** TCP connections, those included whose TLS handshake failed. */
+  /** TCP connections, including those with a failed TLS handshake. */
   connections: number;
   requests: number;
-  /** Without an Authorization header. */
+  /** Requests without an Authorization header. */
   unauthenticated: number;
-  /** With a right Digest and a good nonce, whatever they were answered. */
+  /** Requests with a correct digest and a valid nonce, whatever the response. */
   accepted: number;
-  /** With an Authorization header that was answered 401 (or 400), by reason. */
+  /** Requests with an Authorization header that got 401 (or 400), by reason. */
   refused: Record<Refusal, number>;
-  /** Refused for the lock-out of their address. */
+  /** Requests refused during a lock-out of their address. */
   lockedOut: number;
-  /** 401 answers with a Digest challenge, `stale` those among them with stale="true". */
+  /** 401 responses with a Digest challenge; `stale` counts those with stale="true". */
   challenges: number;
   stale: number;
   refusedByAddress: number;
   refusedBySite: number;
-  /** Left by the client before the answer was through. */
+  /** Requests whose client left before the end of the response. */
   aborted: number;
   faults: Record<Fault['kind'], number>;
 }
 
 export interface Counts extends Tally {
-  /** How many different nonces came back with a right digest. */
+  /** Number of distinct nonces that were used with a correct digest. */
   distinctNonces: number;
-  /** The use of each of them, in the order they first came; never the nonces themselves. */
+  /** Uses of each of them, ordered by first use; never the nonces themselves. */
   nonces: NonceUse[];
-  /** Right digests whose nc was not above every earlier one of their nonce. */
+  /** Correct digests whose nc was not higher than every earlier one of their nonce. */
   ncViolations: number;
 }
 

@@ -5,33 +5,33 @@ import type { Mishap } from './faults.ts';
 import type { Line } from './line.ts';
 import type { Reply } from './replies.ts';
 
-/** Where an answer goes. */
+/** The destination of a response. */
 export interface Outlet {
   readonly response: ServerResponse;
   readonly line: Line;
   readonly head: boolean;
-  /** Aborted when the connection is gone. */
+  /** Aborted when the connection has closed. */
   readonly gone: AbortSignal;
 }
 
 /** Statuses without content (RFC 9110 §15.3.5, §15.3.6, §15.4.5). */
 const bodyless = new Set([204, 205, 304]);
 
-/** Whether the answer to a request can have a body. */
+/** True if the response can have a body. */
 export function hasBody(status: number, head: boolean): boolean {
   return !head && !bodyless.has(status);
 }
 
 /**
- * Writes the answer with the faults of its body. Streams with back-pressure.
- * @throws AbortError when the client leaves meanwhile.
+ * Writes the response with the faults of its body. Streams with back-pressure.
+ * @throws AbortError if the client leaves in the meantime.
  */
 export async function deliver(reply: Reply, outlet: Outlet, mishap: Mishap): Promise<void> {
   const { response, line } = outlet;
   const offBy = mishap.length?.offBy ?? 0;
   if (reply.earlyLink !== undefined) response.writeEarlyHints({ link: reply.earlyLink });
   if (!hasBody(reply.status, outlet.head)) {
-    // Without a body there is nothing for trailers to follow, and Node refuses to announce them.
+    // Trailers need a body; Node refuses to announce them without one.
     const { trailer: _, ...headers } = headersOf(reply, offBy);
     response.writeHead(reply.status, headers);
     response.end();
@@ -73,7 +73,7 @@ async function stream(reply: Reply, outlet: Outlet, { cut, pace }: Mishap): Prom
   response.end();
 }
 
-/** Resolves once the kernel has the bytes: a reset discards what it has not. */
+/** Resolves when the kernel has the bytes, because a reset discards unsent ones. */
 function written(response: ServerResponse, chunk: Buffer): Promise<void> {
   return new Promise((resolve) => response.write(chunk, () => resolve()));
 }

@@ -11,7 +11,7 @@ import { Rules } from './rules.ts';
 import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
 import { type Observer, Visit } from './visit.ts';
 
-/** One deployment of the service: its server, what it remembers and what it counted. */
+/** One deployment of the service: its server, its state and its counts. */
 export class Deployment {
   readonly family: string;
   readonly scheme: 'http' | 'https';
@@ -20,7 +20,7 @@ export class Deployment {
   readonly #now: () => number;
   readonly #observer: Observer | undefined;
   readonly #server: Server;
-  /** The same server; undefined in plain text. */
+  /** The same server; undefined for plain HTTP. */
   readonly #secure: SecureServer | undefined;
   readonly #sockets = new Map<string, Socket>();
   readonly #operation: Operation;
@@ -48,13 +48,13 @@ export class Deployment {
     this.#server.keepAliveTimeout = settings.keepAliveTimeoutMs;
     this.#server.on('connection', (socket: Socket) => this.#track(socket));
     this.#server.on('request', (request, response) => this.#serve(request, response, () => {}));
-    // Without this Node sends 100 Continue by itself, also to a request that is about to get a 401.
+    // Without this listener Node sends 100 Continue itself, even before a 401.
     this.#server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
       this.#serve(request, response, () => response.writeContinue());
     });
   }
 
-  /** @returns the port. @throws when the port cannot be had. */
+  /** Resolves to the port. @throws if the port cannot be opened. */
   listen(host: string): Promise<number> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
@@ -64,11 +64,11 @@ export class Deployment {
     });
   }
 
-  /** Changes the behaviour for the requests that come from now on. @throws ZodError, and changes nothing. */
+  /** Changes the behaviour for later requests. @throws ZodError, and then changes nothing. */
   change(change: unknown): void {
     const { behaviour: before, faults } = this.#rules;
     const after = changedBehaviour(before, change);
-    // A fault that has hit its times must not come back because something else changes.
+    // A used-up fault must not become active again through an unrelated change.
     const renewed = Object.hasOwn(Object(change), 'faults');
     this.#rules = new Rules(after, renewed ? this.#armed(after.faults) : faults);
     this.#server.keepAliveTimeout = after.keepAliveTimeoutMs;
@@ -87,13 +87,13 @@ export class Deployment {
     };
   }
 
-  /** As after a restart: the nonces issued so far are unknown, lock-outs are over, counts are zero. */
+  /** Simulates a restart: earlier nonces are unknown, lock-outs end, counts are zero. */
   reset(): void {
     this.#authentication = new Authentication(this.#now);
     this.#tally = createTally();
   }
 
-  /** Ends every connection at once. */
+  /** Closes every connection at once. */
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#server.close(() => resolve());

@@ -8,12 +8,12 @@ const escapes: Readonly<Record<string, string>> = {
   "'": '&apos;',
 };
 
-/** The content as an XML document with one root element. */
+/** Formats the content as an XML document with one root element. */
 export function toXml(root: string, content: Content): Buffer {
   return Buffer.from(`<?xml version="1.0" encoding="UTF-8"?>\n${element(root, content)}\n`, 'utf8');
 }
 
-/** The content as JSON; a list stays a list, also with one member. */
+/** Formats the content as JSON; a list with one member stays a list. */
 export function toJson(root: string, content: Content): Buffer {
   return Buffer.from(`${JSON.stringify({ [root]: content })}\n`, 'utf8');
 }

@@ -5,12 +5,12 @@ type Of<Kind extends Fault['kind']> = Extract<Fault, { kind: Kind }>;
 export type LineFault = Of<'reset-before-head' | 'hang' | 'garbage'>;
 export type ReplyFault = Of<'endless-401' | 'no-digest' | 'status' | 'throttle'>;
 
-/** The faults that hit one request: at most one of each place. */
+/** The faults of one request, at most one of each group. */
 export interface Mishap {
   readonly delay?: Of<'delay'> | undefined;
-  /** Instead of any answer. */
+  /** Replaces the whole response. */
   readonly line?: LineFault | undefined;
-  /** Instead of the right answer. */
+  /** Replaces the regular response. */
   readonly reply?: ReplyFault | undefined;
   readonly cut?: Of<'reset-in-body'> | undefined;
   readonly pace?: Of<'slow-body'> | undefined;
@@ -19,26 +19,27 @@ export interface Mishap {
 
 const none: Mishap = {};
 
-/** The faults of a deployment and how often each may still hit. */
+/** The faults of a deployment with their remaining counts. */
 export class Faults {
   readonly #left: { readonly fault: Fault; times: number }[];
   readonly #hit: (kind: Fault['kind']) => void;
 
-  /** @param hit told of each fault that hits a request. */
+  /** @param hit called for each fault that is applied to a request. */
   constructor(faults: readonly Fault[], hit: (kind: Fault['kind']) => void) {
     this.#left = faults.map((fault) => ({ fault, times: fault.times ?? Number.POSITIVE_INFINITY }));
     this.#hit = hit;
   }
 
   /**
-   * What hits the next request. Of several faults for one place the first with times left is taken, so
-   * that a list with `times` is a sequence. @param accepted whether its Digest was accepted.
+   * Selects the faults of the next request. Of several faults in a group, the first with remaining times is
+   * taken, so that a list with `times` is a sequence.
+   * @param accepted true if the request's Digest was accepted.
    */
   take(accepted: boolean): Mishap {
     if (this.#left.length === 0) return none;
     const delay = this.#next(accepted, 'delay');
     const line = this.#next(accepted, 'reset-before-head', 'hang', 'garbage');
-    // Nothing after this is seen by the client, so it is kept for a later request.
+    // The client would not see the other faults, so they are kept for a later request.
     if (line !== undefined) return { delay, line };
     return {
       delay,

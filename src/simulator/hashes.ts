@@ -3,7 +3,7 @@ import type { algorithmNames } from './settings.ts';
 
 export type AlgorithmName = (typeof algorithmNames)[number];
 
-/** The names that Node's crypto knows; `sha512-256` is its own function, not SHA-512 cut short. */
+/** Hash names of Node's crypto; `sha512-256` is a function of its own, not truncated SHA-512. */
 export type HashName = 'md5' | 'sha256' | 'sha512-256';
 
 export interface Algorithm {
@@ -21,12 +21,12 @@ export const algorithms: Readonly<Record<AlgorithmName, Algorithm>> = {
   'SHA-512-256-sess': { hash: 'sha512-256', session: true },
 };
 
-/** Lower-case hex over the parts joined by colons; each part is Latin-1 decoded bytes. */
+/** Returns the lower-case hex hash of the parts joined by colons; each part is Latin-1 decoded bytes. */
 export function hashOf(name: HashName, ...parts: readonly string[]): string {
   return hash(name, Buffer.from(parts.join(':'), 'latin1'), 'hex');
 }
 
-/** Text as its UTF-8 bytes look in a header that was decoded as Latin-1. */
+/** Converts text to UTF-8 bytes decoded as Latin-1, the form of header values in Node. */
 export function wireText(text: string): string {
   return Buffer.from(text, 'utf8').toString('latin1');
 }

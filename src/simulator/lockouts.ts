@@ -5,7 +5,7 @@ interface Record {
   until: number;
 }
 
-/** Addresses that answered wrongly again and again. */
+/** Addresses with repeated wrong digests. */
 export class Lockouts {
   readonly #records = new Map<string, Record>();
   readonly #now: () => number;

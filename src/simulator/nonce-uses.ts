@@ -1,6 +1,6 @@
 import type { Behaviour } from './settings.ts';
 
-/** What was seen of one nonce; `ncs` holds the first values only, in the order they came. */
+/** Uses of one nonce; `ncs` contains the first values only, in their order. */
 export interface NonceUse {
   readonly uses: number;
   readonly highestNc: number;
@@ -13,7 +13,7 @@ interface Entry {
   ncs: number[];
   accepted: number;
   highestAccepted: number;
-  /** Accepted values that the window still covers. */
+  /** Accepted values within the window. */
   seen: Set<number>;
   dead: boolean;
 }
@@ -25,23 +25,23 @@ const maxEntries = 100_000;
 const maxListed = 1_000;
 const windowSize = 50;
 
-/** What became of each nonce that came back with a right digest. Forgets the oldest of 100,000. */
+/** Uses of each nonce with a correct digest. Keeps the latest 100,000 nonces. */
 export class NonceUses {
   readonly #entries = new Map<string, Entry>();
   #distinct = 0;
   #violations = 0;
 
-  /** How many different nonces came back. */
+  /** Number of distinct nonces that were used. */
   get distinct(): number {
     return this.#distinct;
   }
 
-  /** How often an nc came that was not above every earlier one of its nonce. */
+  /** Number of nc values that were not higher than every earlier one of their nonce. */
   get violations(): number {
     return this.#violations;
   }
 
-  /** In the order of their first use, without the nonces themselves. */
+  /** Lists the uses, ordered by first use, without the nonces themselves. */
   list(): NonceUse[] {
     return Array.from(this.#entries.values(), ({ uses, highestNc, ncs }) => ({
       uses,
@@ -50,7 +50,7 @@ export class NonceUses {
     }));
   }
 
-  /** Notes that a right digest came with this nonce; undefined `nc`: an answer without qop. */
+  /** Records a correct digest with this nonce; `nc` is undefined without qop. */
   see(nonce: string, nc: number | undefined): void {
     const entry = this.#entry(nonce);
     entry.uses += 1;

@@ -3,9 +3,8 @@ import { createHmac, randomBytes } from 'node:crypto';
 export type NonceState = 'fresh' | 'expired' | 'unknown';
 
 /**
- * Issues nonces and knows them again without remembering any: a nonce is the base64 form of
- * `<issued ms>:<expires ms>:<salt and keyed hash>`. A new instance has a new key, so it knows none of
- * the nonces that another one issued.
+ * Issues and recognizes nonces without storing them: a nonce is the base64 form of `<issued ms>:<expires
+ * ms>:<salt and keyed hash>`. A new instance has a new key, so it does not recognize nonces of another one.
  */
 export class Nonces {
   readonly #key = randomBytes(32);
@@ -15,11 +14,11 @@ export class Nonces {
     this.#now = now;
   }
 
-  /** A nonce that no other call gives; `binding` must be the same when it is inspected. */
+  /** Creates a unique nonce; `binding` must be the same in `inspect`. */
   issue(lifetimeMs: number, binding: string): string {
     const issued = this.#now();
     const times = `${issued}:${issued + lifetimeMs}`;
-    // Two challenges within one millisecond must differ.
+    // Two challenges within one millisecond must have different nonces.
     const salt = randomBytes(8).toString('hex');
     const text = `${times}:${salt}${this.#mac(`nonce ${times}:${salt} ${binding}`)}`;
     return Buffer.from(text, 'latin1').toString('base64');
@@ -27,7 +26,7 @@ export class Nonces {
 
   inspect(nonce: string, binding: string): NonceState {
     const text = Buffer.from(nonce, 'base64').toString('latin1');
-    // Base64 has more than one spelling of the same bytes; a nonce is known by its own spelling only.
+    // Base64 allows several encodings of the same bytes; only the issued one is valid.
     if (Buffer.from(text, 'latin1').toString('base64') !== nonce) return 'unknown';
     const [issued = '', expires = '', tail = ''] = text.split(':');
     const salt = tail.slice(0, 16);
@@ -36,12 +35,12 @@ export class Nonces {
     return this.#now() < Number(expires) ? 'fresh' : 'expired';
   }
 
-  /** The cookie that belongs to a nonce. */
+  /** Returns the cookie for a nonce. */
   cookieOf(nonce: string): string {
     return this.#mac(`cookie ${nonce}`);
   }
 
-  /** One value for as long as the key lives. */
+  /** One value for each key. */
   get opaque(): string {
     return this.#mac('opaque');
   }

@@ -7,12 +7,12 @@ type Kind = CheckedDeployment['kind'];
 
 export interface Operation {
   readonly path: string;
-  /** The Content-Type of its XML; the two differ in the specification. */
+  /** The Content-Type of its XML; the specification has a different one for each operation. */
   readonly contentType: string;
   readonly records: ReadonlyMap<string, Content>;
 }
 
-/** The one operation of a deployment, under its path family. */
+/** Returns the operation of a deployment, under its path family. */
 export function operationOf(kind: Kind, family: string): Operation {
   if (kind === 'submissions') {
     return {
@@ -28,7 +28,7 @@ export function operationOf(kind: Kind, family: string): Operation {
   };
 }
 
-/** Answers a call of the operation: the site is checked first, the other parameters after it. */
+/** Performs a call of the operation. The site is checked first, then the other parameters. */
 export function perform(
   operation: Operation,
   { method, query }: Call,
@@ -64,8 +64,8 @@ export function perform(
 }
 
 /**
- * The identifiers of an `ids` value, without their quotes.
- * @returns undefined when the value is empty, malformed or too long a list.
+ * Parses an `ids` value into identifiers without quotes.
+ * @returns undefined if the value is empty, malformed or has too many identifiers.
  */
 export function readIds(value: string, { quoted, separator, max }: Behaviour['ids']): string[] | undefined {
   const ids = quoted ? splitQuoted(value, separator) : value.split(separator);

@@ -2,15 +2,15 @@ import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { toXml } from './documents.ts';
 import type { RequestBody } from './request-body.ts';
 
-/** Everything an answer is made of, before faults touch it. */
+/** A response before faults are applied. */
 export interface Reply {
   readonly status: number;
   readonly headers: OutgoingHttpHeaders;
-  /** A buffer gets its Content-Length; a stream says it itself or goes out chunked. */
+  /** A buffer gets a Content-Length; a stream has one in its headers or is sent chunked. */
   readonly body: Buffer | AsyncIterable<Buffer>;
-  /** Sent after a chunked body, once it is through. */
+  /** Called after the last chunk of a body; returns the trailers. */
   readonly trailers?: () => Record<string, string>;
-  /** Makes a 103 go first: its Link field. */
+  /** Link field of a 103 response, which is sent first. */
   readonly earlyLink?: string;
 }
 
@@ -25,7 +25,7 @@ export interface Call {
 
 const xml = 'application/xml;charset=UTF-8';
 
-/** A failure as the service words it. */
+/** Creates an error response in the service's format. */
 export function failure(status: number, errorCode: number, message: string): Reply {
   return {
     status,
@@ -34,7 +34,7 @@ export function failure(status: number, errorCode: number, message: string): Rep
   };
 }
 
-/** Refused for now. @param callAt when to come back. */
+/** Creates a response for a throttled client. @param callAt time of the next allowed call. */
 export function throttled(status: 400 | 429, retryAfterSeconds: number, callAt: Date): Reply {
   const body = failureBody(500, 'Too many calls.', { nextCallTime: callAt.toISOString() });
   const headers = { 'content-type': xml };

@@ -5,23 +5,23 @@ import type { HashName } from './hashes.ts';
 export interface BodySummary {
   readonly length: number;
   readonly sha256: string;
-  /** Hex, by the hash that the first reader asked for. */
+  /** Hex hash, by the algorithm of the first caller. */
   readonly digest: string;
 }
 
-/** A request's body, hashed as it arrives and never kept. */
+/** A request's body, which is hashed as it arrives and not stored. */
 export class RequestBody {
   readonly #request: IncomingMessage;
   readonly #permit: () => void;
   #summary: Promise<BodySummary> | undefined;
 
-  /** @param permit called before the first byte is read, to send 100 Continue to a client that waits. */
+  /** @param permit called before the first byte is read, to send 100 Continue if the client waits for it. */
   constructor(request: IncomingMessage, permit: () => void) {
     this.#request = request;
     this.#permit = permit;
   }
 
-  /** Reads to the end, once; later callers get the same summary. Rejects when the client leaves. */
+  /** Reads to the end once; later callers get the same summary. Rejects if the client leaves. */
   summary(hash: HashName): Promise<BodySummary> {
     this.#summary ??= this.#read(hash);
     return this.#summary;

@@ -3,7 +3,7 @@ import { Accounts } from './accounts.ts';
 import type { Faults } from './faults.ts';
 import { addressList, type Behaviour } from './settings.ts';
 
-/** A behaviour and what is worked out from it once, and not for every request. */
+/** A behaviour with values that are derived once, not for each request. */
 export class Rules {
   readonly behaviour: Behaviour;
   readonly accounts: Accounts;
@@ -18,7 +18,7 @@ export class Rules {
     this.#addresses = allowedAddresses === null ? undefined : addressList(allowedAddresses);
   }
 
-  /** Whether the address is in the customer's account. */
+  /** True if the address is registered for the customer. */
   isRegistered(address: string): boolean {
     return this.#addresses?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') ?? true;
   }

@@ -12,13 +12,13 @@ export const algorithmNames = [
 ] as const;
 
 const milliseconds = z.number().int().min(0);
-// What reaches a header field must hold no control character.
+// A text for a header field, which must not contain control characters.
 const printable = z.string().regex(/^\P{Cc}+$/u, 'must not be empty or hold control characters');
 
 const target = {
-  /** How many requests it hits; unlimited when left out. */
+  /** Number of requests that it applies to; unlimited if absent. */
   times: z.number().int().positive().optional(),
-  /** `authenticated`: only requests whose Digest was accepted; `unauthenticated`: only the others. */
+  /** `authenticated`: only requests with an accepted Digest; `unauthenticated`: only the others. */
   when: z.enum(['any', 'authenticated', 'unauthenticated']).default('any'),
 };
 
@@ -32,18 +32,18 @@ const fault = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('status'),
     status: z.number().int().min(500).max(599).default(503),
-    /** The number in the XML body; 600 to 602 is what such services say during maintenance. */
+    /** The number in the XML body; such services use 600 to 602 during maintenance. */
     errorCode: z.number().int().default(600),
     ...target,
   }),
   z.strictObject({
     kind: z.literal('throttle'),
-    /** 400 carries errorCode 500 and a call-back time in the body; 429 carries Retry-After. */
+    /** 400 has errorCode 500 and a call-back time in the body; 429 has Retry-After. */
     status: z.union([z.literal(400), z.literal(429)]).default(400),
     retryAfterSeconds: z.number().int().positive().default(60),
     ...target,
   }),
-  /** A body that is shorter goes out whole. */
+  /** A shorter body is sent completely. */
   z.strictObject({ kind: z.literal('reset-in-body'), afterBytes: z.number().int().positive(), ...target }),
   z.strictObject({
     kind: z.literal('slow-body'),
@@ -51,17 +51,17 @@ const fault = z.discriminatedUnion('kind', [
     everyMs: milliseconds,
     ...target,
   }),
-  /** Content-Length says so many bytes more (or fewer, when negative) than the body has. */
+  /** Difference between Content-Length and the body's length in bytes; may be negative. */
   z.strictObject({ kind: z.literal('content-length'), offBy: z.number().int(), ...target }),
 ]);
 
-/** One misbehaviour of the simulator. */
+/** One fault of the simulator. */
 export type Fault = z.output<typeof fault>;
 
 const account = z.strictObject({
   username: printable,
   password: z.string(),
-  /** Accepted as well, as while a password is being changed. */
+  /** Also accepted, as during a change of password. */
   otherPasswords: z.array(z.string()).optional(),
   /** The values of `site_name` that this account may use. */
   sites: z.array(z.string()),
@@ -71,40 +71,43 @@ export type Account = z.output<typeof account>;
 
 const behaviour = z.strictObject({
   tls: z.enum(['good', 'expired', 'foreign', 'wrong-host']).default('good'),
-  /** The youngest version of TLS that it speaks. */
+  /** The highest supported version of TLS. */
   tlsMaxVersion: z.enum(['TLSv1.2', 'TLSv1.3']).default('TLSv1.3'),
   accounts: z.array(account).default([{ username: 'demo-user', password: 'demo-api-key', sites: ['demo'] }]),
   realm: printable.default('ExampleApiService'),
   qop: z.enum(['none', 'auth', 'auth-int', 'both']).default('none'),
-  /** One challenge each, in this order. `algorithm` is left out for MD5 alone without qop. */
+  /** One challenge for each, in this order. `algorithm` is omitted for MD5 alone without qop. */
   algorithms: z.array(z.enum(algorithmNames)).nonempty().default(['MD5']),
-  /** Several challenges: a header line each, or all in one line. */
+  /** Several challenges: one header line for each, or all in one line. */
   challenges: z.enum(['lines', 'joined']).default('lines'),
   opaque: z.boolean().default(false),
-  /** An answer with another `opaque` than the offered one (or with one that was not offered): 401. */
+  /** Responds 401 if `opaque` differs from the offered one, or none was offered. */
   requireMatchingOpaque: z.boolean().default(false),
   userhash: z.boolean().default(false),
   charset: z.boolean().default(false),
-  /** What an answer gets whose uri is not the request target, byte for byte; some servers say 400. */
+  /** Status if the Digest uri differs from the request target, byte for byte; some servers send 400. */
   uriMismatchStatus: z.union([z.literal(400), z.literal(401)]).default(401),
   nonceLifetimeMs: milliseconds.default(300_000),
   oneTimeNonces: z.boolean().default(false),
-  /** After so many accepted uses a nonce counts as expired. */
+  /** Number of accepted uses after which a nonce counts as expired. */
   maxNonceUses: z.number().int().positive().nullable().default(null),
-  /** A nonce is worth nothing from another client address. */
+  /** A nonce is valid for one client address only. */
   bindNonceToAddress: z.boolean().default(false),
   /**
-   * stale="true" for an expired or used-up nonce once its digest was found right; `always`: for expired
-   * and unknown nonces before the digest is looked at, too; or never.
+   * `after-digest`: stale="true" for an expired or used-up nonce with a correct digest; `always`: also for
+   * expired and unknown nonces before the digest is checked; `never`: no stale="true".
    */
   staleFlag: z.enum(['after-digest', 'always', 'never']).default('after-digest'),
   nextnonce: z.enum(['never', 'always']).default('never'),
   rspauth: z.enum(['none', 'right', 'wrong']).default('none'),
-  /** `window`: each value once, at most 50 ahead of the accepted ones; `rising`: strictly. */
+  /** `window`: each value once, at most 50 ahead of the accepted ones; `rising`: strictly increasing. */
   nc: z.enum(['unchecked', 'window', 'rising']).default('unchecked'),
-  /** A refused nc makes the nonce unknown from then on. */
+  /** A refused nc makes the nonce unknown. */
   refusedNcKillsNonce: z.boolean().default(false),
-  /** After so many wrong digests in a row an address is refused, or its connections dropped, for a while. */
+  /**
+   * Number of consecutive wrong digests after which an address is refused, or its connections dropped, for
+   * a time.
+   */
   lockout: z
     .strictObject({
       failures: z.number().int().positive(),
@@ -113,7 +116,7 @@ const behaviour = z.strictObject({
     })
     .nullable()
     .default(null),
-  /** The 401 sets a cookie without which its nonce is refused by a plain 401. */
+  /** The 401 sets a cookie; a nonce without its cookie is refused by a 401 without stale. */
   requireCookie: z.boolean().default(false),
   /** Addresses or CIDR ranges; null: every address is registered. */
   allowedAddresses: z
@@ -133,7 +136,7 @@ const behaviour = z.strictObject({
     .strictObject({ parameter: z.string(), value: z.string() })
     .nullable()
     .default({ parameter: '_type', value: 'json' }),
-  /** Serves /echo, /bytes/N, /status/NNN, /headers and /early-hints as well. */
+  /** Also serves /echo, /bytes/N, /status/NNN, /headers and /early-hints. */
   testPaths: z.boolean().default(false),
   keepAliveTimeoutMs: milliseconds.default(60_000),
   faults: z.array(fault).default([]),
@@ -146,7 +149,7 @@ const deployment = z.strictObject({
   kind: z.enum(['submissions', 'abstracts']),
   /** The path segment after /api/. */
   family: z.string().regex(/^[\w.~-]+$/, 'must be one plain path segment'),
-  /** http instead of https. */
+  /** Plain HTTP instead of HTTPS. */
   plaintext: z.boolean().default(false),
   ...behaviour.shape,
 });
@@ -154,23 +157,23 @@ const deployment = z.strictObject({
 const simulator = z.strictObject({
   host: z.string().default('127.0.0.1'),
   sidePort: port,
-  /** Names that the servers' certificates have besides localhost. */
+  /** DNS names in the servers' certificates, in addition to localhost. */
   serverNames: z.array(z.string().min(1)).default([]),
-  /** Where the authority's certificate is written before a port opens, for clients in other processes. */
+  /** File for the authority's certificate, written before a port opens, for clients in other processes. */
   caFile: z.string().min(1).exactOptional(),
   deployments: z.record(z.string().regex(/^[\w.~-]+$/), deployment),
 });
 
-/** The schema of `simulate --config FILE`; strict, every behaviour has a default, durations are in ms. */
+/** The schema of `simulate --config FILE`; strict; every behaviour has a default; durations are in ms. */
 export const simulatorSettings = simulator;
 
-/** What a deployment does; all of it can change while it runs. */
+/** The behaviour of a deployment; all of it can change at run time. */
 export type Behaviour = z.output<typeof behaviour>;
 export type BehaviourChange = Partial<z.input<typeof behaviour>>;
 export type DeploymentSettings = z.input<typeof deployment>;
 export type CheckedDeployment = z.output<typeof deployment>;
 
-/** Settings as a caller writes them: what is left out gets its default. */
+/** Settings as a caller writes them; absent keys get their defaults. */
 export interface SimulatorSettings<Name extends string = string> {
   host?: string;
   sidePort?: number;
@@ -179,15 +182,15 @@ export interface SimulatorSettings<Name extends string = string> {
   deployments: Record<Name, DeploymentSettings>;
 }
 
-/** The behaviour of settings, without what is fixed for a run. */
+/** Returns the behaviour in settings, without the parts that are fixed at the start. */
 export function behaviourOf(settings: CheckedDeployment): Behaviour {
   const { port: _port, kind: _kind, family: _family, plaintext: _plaintext, ...rest } = settings;
   return rest;
 }
 
 /**
- * The behaviour with some of it changed; a key set to undefined goes back to its default.
- * @throws ZodError for a key or value that does not exist.
+ * Applies a change to a behaviour; a key that is set to undefined gets its default.
+ * @throws ZodError for an unknown key or invalid value.
  */
 export function changedBehaviour(current: Behaviour, change: unknown): Behaviour {
   return behaviour.parse({ ...current, ...z.record(z.string(), z.unknown()).parse(change) });
@@ -196,7 +199,7 @@ export function changedBehaviour(current: Behaviour, change: unknown): Behaviour
 /** The ports of `simulate` and `demo`. */
 export const demoPorts = { submissions: 9443, abstracts: 9444 };
 
-/** Both deployments of the specification, on free ports unless said. */
+/** Both deployments of the specification, on free ports by default. */
 export function defaultSettings(ports = { submissions: 0, abstracts: 0 }) {
   return {
     deployments: {
@@ -206,7 +209,7 @@ export function defaultSettings(ports = { submissions: 0, abstracts: 0 }) {
   } as const satisfies SimulatorSettings;
 }
 
-/** A list of addresses and CIDR ranges. @throws when one of them is neither. */
+/** Parses addresses and CIDR ranges. @throws if one of them is neither. */
 export function addressList(ranges: readonly string[]): BlockList {
   const list = new BlockList();
   for (const range of ranges) {

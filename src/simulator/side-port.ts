@@ -5,7 +5,7 @@ import type { Deployment } from './deployment.ts';
 
 const maxBody = 65_536;
 
-/** What a request on the side port is answered. */
+/** A response on the side port. */
 interface Answer {
   readonly status: number;
   readonly type: string;
@@ -24,7 +24,7 @@ export class SidePort {
     this.#server = createServer((request, response) => void this.#serve(request, response));
   }
 
-  /** @returns the port. @throws when the port cannot be had. */
+  /** Resolves to the port. @throws if the port cannot be opened. */
   listen(port: number): Promise<number> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
@@ -82,7 +82,7 @@ class TooLarge extends Error {}
 async function readBody(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let length = 0;
-  // Without destroyOnReturn the connection would be gone before the refusal is written.
+  // Without `destroyOnReturn: false` the connection would be destroyed before the error response is written.
   for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     length += chunk.length;
     if (length > maxBody) throw new TooLarge();

@@ -7,7 +7,7 @@ import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from 
 import { SidePort } from './side-port.ts';
 import type { Observer } from './visit.ts';
 
-/** Where a deployment is reached. */
+/** The address of a deployment. */
 export interface DeploymentAddress {
   readonly port: number;
   /** For example `https://127.0.0.1:9443`. */
@@ -18,30 +18,30 @@ export interface DeploymentAddress {
 
 /** A running upstream service. */
 export interface Simulator<Name extends string = string> {
-  /** The certificate of the authority that signed the servers' ones, PEM. */
+  /** Certificate of the authority that signed the servers' certificates, PEM. */
   readonly ca: string;
   readonly deployments: Readonly<Record<Name, DeploymentAddress>>;
-  /** Plain HTTP on 127.0.0.1: counts and changes. */
+  /** Port of plain HTTP on 127.0.0.1, for counts and changes. */
   readonly sidePort: number;
-  /** Changes the behaviour for the requests that come from now on; undefined stands for the default. */
+  /** Changes the behaviour for later requests; undefined restores a default. */
   set(deployment: Name, change: BehaviourChange): void;
   counts(deployment: Name): Counts;
-  /** As after a restart: a new nonce key, counts at zero. */
+  /** Simulates a restart: new nonce key, counts at zero. */
   reset(deployment: Name): void;
-  /** Ends every connection and frees the ports; can be called again. */
+  /** Closes every connection and port. May be called more than once. */
   close(): Promise<void>;
 }
 
 export interface SimulatorExternals {
   /** Wall-clock milliseconds, for nonces and lock-outs. */
   readonly now?: () => number;
-  /** Left out: nobody is told. */
+  /** Undefined: requests are not observed. */
   readonly observer?: Observer;
 }
 
 /**
- * Starts the upstream service: a CA, its deployments, and the side port.
- * @throws ZodError for settings that do not exist; an error of `listen` when a port is taken, or of writing `caFile`.
+ * Starts the upstream service: an authority, its deployments, and the side port.
+ * @throws ZodError for invalid settings; an error of `listen` if a port is taken, or of writing `caFile`.
  */
 export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
@@ -49,7 +49,7 @@ export async function startSimulator<Name extends string>(
 ): Promise<Simulator<Name>> {
   const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
   const certificates = await createCertificates(serverNames);
-  // The gateway refuses an authority that others can write, which umask 002 would make of it.
+  // The gateway refuses an authority that others can write, as umask 002 would make it.
   if (caFile !== undefined) await writeFile(caFile, certificates.ca, { mode: 0o644 });
   const deployments = new Map(
     Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now, observer)]),

@@ -6,7 +6,7 @@ const json = { 'content-type': 'application/json' };
 const text = { 'content-type': 'text/plain;charset=UTF-8' };
 const maxBytes = 2 ** 40;
 
-/** Answers the paths that exist for tests of a gateway; undefined for any other path. */
+/** Responds on paths for tests of a gateway; undefined for any other path. */
 export async function answerTestPath(call: Call): Promise<Reply | undefined> {
   const [, name = '', argument = ''] = call.path.split('/');
   if (name === 'echo') return echo(call);
@@ -24,7 +24,7 @@ export async function answerTestPath(call: Call): Promise<Reply | undefined> {
   return undefined;
 }
 
-/** What arrived, as it arrived; the body by its length and hash. */
+/** Returns the request as received; the body as length and hash. */
 async function echo({ request, body }: Call): Promise<Reply> {
   const { length, sha256 } = await body.summary('sha256');
   const { method, url, rawHeaders, rawTrailers } = request;
@@ -32,7 +32,7 @@ async function echo({ request, body }: Call): Promise<Reply> {
   return { status: 200, headers: json, body: Buffer.from(`${JSON.stringify(seen)}\n`) };
 }
 
-/** So many bytes, never more than a block of them in memory; chunked, their SHA-256 follows as a trailer. */
+/** Returns `argument` bytes, at most one block in memory; if chunked, with their SHA-256 as a trailer. */
 function bytes(argument: string, chunked: boolean): Reply {
   const length = Number(argument);
   if (!Number.isInteger(length) || length < 0 || length > maxBytes) return failure(400, 400, 'Not a length.');

@@ -3,7 +3,7 @@ import type { Accounts, KnownAccount } from './accounts.ts';
 import type { Credentials } from './authorization.ts';
 import { type AlgorithmName, algorithms, type HashName, hashOf } from './hashes.ts';
 
-/** What a deployment offered, and the request that the answer is to fit. */
+/** The offer of a deployment, and the request that an Authorization must fit. */
 export interface Expectation {
   readonly method: string;
   /** The request target, byte for byte. */
@@ -11,11 +11,11 @@ export interface Expectation {
   /** Latin-1 decoded bytes, as on the wire. */
   readonly realm: string;
   readonly accounts: Accounts;
-  /** Empty: no qop was offered. */
+  /** Empty if no qop was offered. */
   readonly qop: readonly string[];
   readonly algorithms: readonly AlgorithmName[];
   readonly userhash: boolean;
-  /** The hex hash of the request's body, for auth-int. */
+  /** Returns the hex hash of the request's body, for auth-int. */
   bodyHash(hash: HashName): Promise<string>;
 }
 
@@ -28,7 +28,7 @@ export type DigestFault =
   | 'unknown-user'
   | 'wrong-response';
 
-/** A right answer, and what Authentication-Info needs of it. */
+/** A correct digest, with the values that Authentication-Info needs. */
 export interface Proof {
   readonly account: KnownAccount;
   readonly hash: HashName;
@@ -36,7 +36,7 @@ export interface Proof {
   readonly secretHash: string;
   readonly nonce: string;
   readonly uri: string;
-  /** Undefined when the answer has no qop. */
+  /** Undefined without qop. */
   readonly count: Count | undefined;
 }
 
@@ -48,9 +48,8 @@ export interface Count {
 }
 
 /**
- * Checks a Digest answer as RFC 2617 and RFC 7616 define it; whether the nonce is any good is not
- * looked at.
- * @returns the proof, or the first thing that is wrong.
+ * Checks a digest as RFC 2617 and RFC 7616 define it; the validity of the nonce is not checked.
+ * @returns the proof, or the first error.
  */
 export async function verify(
   { parameters }: Credentials,
@@ -80,7 +79,7 @@ export async function verify(
 }
 
 /**
- * The digest over a method and the proof's uri. With an empty method it is the server's own proof,
+ * Computes the digest over a method and the proof's uri. With an empty method it is the server's proof,
  * `rspauth` (RFC 7616 §3.5).
  */
 export function digestOf(proof: Proof, method: string, bodyHash: string | undefined): string {
@@ -97,7 +96,7 @@ function algorithmOf(parameters: Parameters, offered: readonly AlgorithmName[]):
   return offered.find((name) => name.toLowerCase() === asked);
 }
 
-/** An answer has a qop exactly when one was offered, and nc and cnonce with it (RFC 2617 §3.2.2). */
+/** Requires qop exactly if one was offered, and nc and cnonce with it (RFC 2617 §3.2.2). */
 function countOf(
   parameters: Parameters,
   offered: readonly string[],
@@ -133,7 +132,7 @@ function accountOf(
   return accounts.find(name);
 }
 
-/** `UTF-8''…` of RFC 5987, as Latin-1 decoded UTF-8. */
+/** Decodes `UTF-8''…` of RFC 5987 to Latin-1 decoded UTF-8. */
 function readExtended(value: string): string | undefined {
   const prefix = "utf-8''";
   if (value.slice(0, prefix.length).toLowerCase() !== prefix) return undefined;

@@ -15,15 +15,15 @@ import type { Rules } from './rules.ts';
 import { answerTestPath } from './test-paths.ts';
 import type { Proof } from './verification.ts';
 
-/** Is told of the requests of a deployment. */
+/** Observes the requests of a deployment. */
 export interface Observer {
-  /** The head of a request is there; what becomes of its connection is open. */
+  /** Called when the head of a request has arrived. */
   arrived(request: IncomingMessage): void;
-  /** The first check of it, Digest, is over. */
+  /** Called after the check of Digest. */
   decided(request: IncomingMessage, decision: Decision): void;
 }
 
-/** A request and all that its answer depends on. */
+/** A request with everything that its response depends on. */
 export interface Occasion {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -39,11 +39,11 @@ export interface Occasion {
   readonly observer: Observer | undefined;
 }
 
-// 33 bytes long, as in the specification.
+// 33 bytes, as in the specification.
 const unauthorized = Buffer.from('Digest authentication is required');
 const plainText = 'text/plain;charset=UTF-8';
 
-/** One request from its head to the end of its answer. */
+/** One request from its head to the end of its response. */
 export class Visit {
   readonly #occasion: Occasion;
   readonly #call: Call;
@@ -67,13 +67,13 @@ export class Visit {
       if (!response.writableFinished && !line.broken) tally.aborted += 1;
       departure.abort();
     });
-    // A client that leaves in the middle of a body must not end the process.
+    // A client that leaves during a body must not end the process.
     response.on('error', () => {});
     response.setHeader('Server', 'Simulator');
     this.#outlet = { response, line, head: method === 'HEAD', gone: departure.signal };
   }
 
-  /** Never rejects. */
+  /** Handles the request. Never rejects. */
   async run(): Promise<void> {
     const { response, line, gone } = this.#outlet;
     try {
