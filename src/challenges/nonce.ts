@@ -7,8 +7,10 @@ const LAST_COUNT = 0xffffffff;
 
 /** Nonces that continue one another by nextnonce: an upstream may keep one state for them all, by opaque. */
 export interface Lane {
-  /** Requests under way with one of these nonces. */
+  /** Attempts under way with one of these nonces. */
   underWay: number;
+  /** Attempts that began with one of them. */
+  begun: number;
 }
 
 /** Counts the attempts with one nonce of the upstream, however often the upstream issues it. */
@@ -71,7 +73,7 @@ export class Nonce implements HeldChallenge {
     this.challenge = held.challenge;
     this.cookies = held.cookies;
     this.cnonce = origin.cnonce;
-    this.lane = origin.lane ?? { underWay: 0 };
+    this.lane = origin.lane ?? { underWay: 0, begun: 0 };
     this.obtainedAt = origin.obtainedAt;
     this.foreign = origin.foreign ?? false;
     this.hintMs = origin.hintMs;
@@ -173,6 +175,7 @@ export class Nonce implements HeldChallenge {
     this.#underWay += 1;
     this.#mostUnderWay = Math.max(this.#mostUnderWay, this.#underWay);
     this.lane.underWay += 1;
+    this.lane.begun += 1;
     return new NonceAttempt(this, this.#nextCount(), now);
   }
 
@@ -210,6 +213,9 @@ export class NonceAttempt {
   readonly sentAt: number;
   /** Whether the upstream had accepted the nonce before it was sent. */
   readonly isReuse: boolean;
+  readonly #beganAlone: boolean;
+  /** Attempts in the lane that began until then, this one included. */
+  readonly #begun: number;
   #ended = false;
 
   constructor(nonce: Nonce, nc: number, sentAt: number) {
@@ -217,6 +223,8 @@ export class NonceAttempt {
     this.nc = nc;
     this.sentAt = sentAt;
     this.isReuse = nonce.accepted > 0;
+    this.#beganAlone = nonce.lane.underWay === 1;
+    this.#begun = nonce.lane.begun;
   }
 
   /** Age of the nonce when the request was sent, in milliseconds. */
@@ -224,9 +232,12 @@ export class NonceAttempt {
     return this.sentAt - this.nonce.obtainedAt;
   }
 
-  /** True if other requests use the nonce, or one that continues it or is continued by it. */
+  /**
+   * True if, since this attempt began, another one used the nonce, or one that continues it or is continued by it.
+   * It stays true when all of them are over, since each of them may be about to answer the same state.
+   */
   get contested(): boolean {
-    return this.nonce.lane.underWay > (this.#ended ? 0 : 1);
+    return !this.#beganAlone || this.nonce.lane.begun !== this.#begun;
   }
 
   /** The attempt is over, with a response or without. Can be called again. */

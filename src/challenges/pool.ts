@@ -224,9 +224,9 @@ export class NoncePool {
     for (const nonce of this.#idle.drain()) nonce.retire();
   }
 
-  /** Whether others have requests under way in this nonce's lane, or are about to. */
-  isContested({ lane }: Nonce): boolean {
-    return lane.underWay > 0 || this.#known?.lane === lane;
+  /** True if other requests used the lane of this attempt's nonce since it began, or can still begin to. */
+  isContested({ contested, nonce }: NonceAttempt): boolean {
+    return contested || this.#known?.lane === nonce.lane;
   }
 
   /**

@@ -34,6 +34,11 @@ export class AttemptBudget {
     return this.answered >= this.#limit || this.bodySent;
   }
 
+  /** True if only a rotation can add attempts. */
+  get noneLeft(): boolean {
+    return this.answered >= this.#limit && !this.bodySent;
+  }
+
   /** Another version of the credential has just been accepted; counts once. */
   extendForRotation(): void {
     this.#limit = 2 * ATTEMPTS;

@@ -142,6 +142,10 @@ export class CredentialSelector implements VersionOwner {
     return version === this.#current && this.#others.length > 0;
   }
 
+  isReplaced(version: CredentialVersion): boolean {
+    return version !== this.#current && !this.#candidates.includes(version) && this.#current.health.accepted;
+  }
+
   accepted(version: CredentialVersion, status: number): void {
     if (version === this.#current || !this.#others.includes(version)) return;
     const better = this.#candidates.includes(version) && status < FAILURE;
@@ -184,7 +188,7 @@ export class CredentialSelector implements VersionOwner {
       return;
     }
     this.#circuit.attempted();
-    const successor = version === this.#current ? await this.#acceptedOther(target) : undefined;
+    const successor = version === this.#current ? await this.#firstAccepted(this.#others, target) : undefined;
     // A nonce that the upstream drops within this round trip is refused, too.
     if (successor === undefined && this.#circuit.hasRoom && (await this.#isGoodAfterAll(version, target)))
       return;
@@ -199,9 +203,12 @@ export class CredentialSelector implements VersionOwner {
     return kind === 'accepted';
   }
 
-  /** Of the other versions the first that the upstream accepts now. */
-  async #acceptedOther(target: string): Promise<CredentialVersion | undefined> {
-    for (const other of this.#others) {
+  /** Of these other versions the first that the upstream accepts now. */
+  async #firstAccepted(
+    others: readonly CredentialVersion[],
+    target: string,
+  ): Promise<CredentialVersion | undefined> {
+    for (const other of others) {
       const result = await other.probe(target);
       if (result.kind === 'accepted' && this.#others.includes(other)) return other;
       if (result.kind !== 'refused') continue;
@@ -214,13 +221,35 @@ export class CredentialSelector implements VersionOwner {
 
   async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
     for (;;) {
-      const isRefused = this.#current.health.refused;
-      const version = isRefused ? this.#standIn() : this.#current;
+      const version = this.#current.health.refused ? this.#standIn() : this.#current;
       const used = version.health.refused ? RETRY : turn;
       if ((await version.send(call, used)) === 'answered') return;
-      // What was refused is confirmed, so what is added goes out with another version that was accepted.
-      if (this.#current !== version && this.#current.health.accepted) call.budget.extendForRotation();
-      if (used === RETRY || call.budget.spent) throw credentialRefused();
+      if (used !== RETRY) await this.#probeUntried(call);
+      // The attempts that are added go out with another version, which the upstream has accepted.
+      if (this.isReplaced(version)) call.budget.extendForRotation();
+      else if (used === RETRY) throw credentialRefused();
+      if (call.budget.spent) throw credentialRefused();
+    }
+  }
+
+  /**
+   * For a request that used up its attempts with a version that is refused: finds out whether the upstream accepts one
+   * that nobody has tried since. One request at a time does so, and the others wait for the result.
+   */
+  async #probeUntried({ request, cancellation, budget }: ClientCall): Promise<void> {
+    const { health, flights } = this.#current;
+    const untried = this.#others.filter((other) => !other.health.refused);
+    if (!budget.noneLeft || !health.refused || untried.length === 0) return;
+    if (flights.busy) {
+      await flights.follow(cancellation);
+      return;
+    }
+    const flight = flights.lead();
+    try {
+      // The first that is accepted takes the place of the one in use.
+      await this.#firstAccepted(untried, request.target);
+    } finally {
+      flight.land('check');
     }
   }
 

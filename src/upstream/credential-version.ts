@@ -76,6 +76,8 @@ export interface VersionOwner {
   isInUse(version: CredentialVersion): boolean;
   /** True if another version can take the place of this one. */
   hasAlternatives(version: CredentialVersion): boolean;
+  /** True if another version is in use in the place of this one, and the upstream accepts it. */
+  isReplaced(version: CredentialVersion): boolean;
   /** Begins to find out whether the upstream still takes it, for a request to this target that got a 401. */
   confirm(version: CredentialVersion, target: string): void;
   /** The upstream accepted it; with the status of the response. */
@@ -288,6 +290,7 @@ export class CredentialVersion {
         }
       },
       hasAlternatives: () => this.#owner.hasAlternatives(this),
+      isReplaced: () => this.#owner.isReplaced(this),
       confirm: (target) => this.#owner.confirm(this, target),
       onAttempt,
       onChallenge: (reason, trace) => {

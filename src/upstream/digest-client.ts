@@ -30,6 +30,8 @@ export interface DigestClient {
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
   /** True if another version of the credential can take the place of this one. */
   readonly hasAlternatives: () => boolean;
+  /** True if another version is in use in the place of this one, and the upstream accepts it. */
+  readonly isReplaced: () => boolean;
   /**
    * Begins to find out, with requests of the gateway's own, whether the upstream still takes the credential; they
    * go to the path of this target if no better one is known.

@@ -240,7 +240,7 @@ export class Handshake {
 
   /** Classifies a 401 to an authenticated attempt. */
   async #judge(attempt: Attempt, result: Challenged): Promise<Step> {
-    const { pool, choose, clock, hasAlternatives, onAttempt } = this.#client;
+    const { pool, choose, clock, isReplaced, onAttempt } = this.#client;
     const { budget } = this.#call;
     const came = clock.now();
     const challenge = choose(result.challenges);
@@ -250,9 +250,8 @@ export class Handshake {
     onAttempt(!stale && attempt.own ? 'refused' : 'stale');
     budget.onlyStale &&= stale;
     const isLast = budget.answered >= this.#lastAttempt;
-    // A second refusal of a credential that was found good in between says nothing new.
-    const isKnown = stale || (isLast && budget.confirmed && !hasAlternatives());
-    if (!isKnown && !(await this.#credentialStands(attempt))) return REFUSED;
+    if (!stale && !(await this.#credentialStands(attempt, isLast))) return REFUSED;
+    if (isLast && isReplaced()) return REFUSED;
     if (challenge === undefined) throw noDigest();
     if (isLast) throw budget.onlyStale ? alwaysStale() : refusedAgain();
     if (budget.bodySent) throw cannotRepeat();
@@ -266,12 +265,22 @@ export class Handshake {
 
   /**
    * A 401 that is not called stale may mean the nonce, its count, or the credential. False: it is the credential,
-   * as an attempt for that purpose has shown.
+   * as an attempt for that purpose has shown, or another version is in use by now.
    */
-  async #credentialStands(attempt: Attempt): Promise<boolean> {
-    const { health, flights, hasAlternatives, confirm, onUnconfirmed } = this.#client;
-    const { request, budget } = this.#call;
+  async #credentialStands(attempt: Attempt, isLast: boolean): Promise<boolean> {
+    const { health, hasAlternatives, isReplaced, onUnconfirmed } = this.#client;
+    if (isReplaced()) return false;
+    // A second refusal of a credential that was found good in between says nothing new.
+    if (isLast && this.#call.budget.confirmed && !hasAlternatives() && !health.refused) return true;
     if (attempt.own && health.accepted) onUnconfirmed();
+    if (!(await this.#isExplained(attempt))) return false;
+    return !isLast || !hasAlternatives() || this.#awaitVerdict();
+  }
+
+  /** Waits until something else than the credential explains the refusal, or nobody can find out. False: it does. */
+  async #isExplained(attempt: Attempt): Promise<boolean> {
+    const { health, flights, hasAlternatives, confirm } = this.#client;
+    const { request, budget } = this.#call;
     // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
     // needs, only attempts count that are sent from now on.
     const sent = hasAlternatives() ? health.lastAttempt : attempt.number;
@@ -289,11 +298,26 @@ export class Handshake {
     return true;
   }
 
-  /** The same of a credential that is refused, or that the upstream has not accepted yet. */
+  /**
+   * For a request without an attempt left, when nothing is known of the credential: waits for the flight under way,
+   * then for one probe, so that it does not fail while another version is accepted. False: the credential is refused.
+   */
+  async #awaitVerdict(): Promise<boolean> {
+    const { health, flights, confirm } = this.#client;
+    if (!health.accepted && flights.busy) await this.#follow();
+    if (!health.accepted && !health.refused && !flights.busy) {
+      confirm(this.#call.request.target);
+      await this.#follow();
+    }
+    return !health.refused;
+  }
+
+  /** `#isExplained` for a credential that is refused, or that the upstream has not accepted yet. */
   #isUnknownGood({ own, number }: Attempt): boolean {
     const { health, onRefused } = this.#client;
     if (health.refused && !this.#turn.whileRefused) return false;
-    if (!own) return true;
+    // An attempt from before a reset says nothing.
+    if (!own || health.isSuperseded(number)) return true;
     if (health.refuse(number)) onRefused();
     return false;
   }
@@ -333,8 +357,7 @@ export class Handshake {
     const { pool } = this.#client;
     this.#opening ??= pool.open();
     const refused = attempt?.nonce;
-    const contested = refused !== undefined && (refused.contested || pool.isContested(refused.nonce));
-    if (contested && refused.nonce.sharesStateWith(challenge)) return ASK;
+    if (refused?.nonce.sharesStateWith(challenge) && pool.isContested(refused)) return ASK;
     return { nonce: pool.offer(this.#opening, { challenge, cookies: cookiePairs(result.setCookies) }) };
   }
 
