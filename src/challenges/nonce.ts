@@ -234,7 +234,7 @@ export class NonceAttempt {
 
   /**
    * True if, since this attempt began, another one used the nonce, or one that continues it or is continued by it.
-   * It stays true when all of them are over, since each of them may be about to answer the same state.
+   * It stays true when all of them are over, since those that were refused hold challenges of the same state.
    */
   get contested(): boolean {
     return !this.#beganAlone || this.nonce.lane.begun !== this.#begun;

@@ -8,8 +8,8 @@ const QUESTIONS = 4;
 /**
  * What one client request may cost the upstream, with however many versions of a credential: two authenticated
  * attempts that it answers, and one repeat after a connection broke, so that at most three are sent. A rotation adds
- * two: with the version that the upstream has just accepted in place of the one that it refused, whose first nonce
- * may be refused like any other.
+ * two: with the version that the upstream has accepted in place of the first one, whose first nonce may be refused
+ * like any other.
  */
 export class AttemptBudget {
   #limit = ATTEMPTS;

@@ -242,15 +242,12 @@ export class CredentialSelector implements VersionOwner {
     if (!budget.noneLeft || !health.refused || untried.length === 0) return;
     if (flights.busy) {
       await flights.follow(cancellation);
-      return;
-    }
-    const flight = flights.lead();
-    try {
+    } else {
+      const flight = flights.lead();
       // The first that is accepted takes the place of the one in use.
-      await this.#firstAccepted(untried, request.target);
-    } finally {
-      flight.land('check');
+      await this.#firstAccepted(untried, request.target).finally(() => flight.land('check'));
     }
+    if (cancellation.reason !== undefined) throw cancellation.reason;
   }
 
   /**

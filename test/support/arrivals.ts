@@ -19,8 +19,15 @@ const TICK_MS = 5;
 /** A machine that is too slow for the rate is not to be taken for a gateway that fails. */
 const UNDER_WAY_AT_MOST = 30;
 
-/** Sends so many requests a second, whether the ones before have their answer or not. */
-export function startArrivals(perSecond: number, send: () => Promise<number>): Arrivals {
+/**
+ * Sends so many requests a second, whether the ones before have their answer or not; fewer while `underWayAtMost` have
+ * none.
+ */
+export function startArrivals(
+  perSecond: number,
+  send: () => Promise<number>,
+  underWayAtMost = UNDER_WAY_AT_MOST,
+): Arrivals {
   const begun = performance.now();
   const under: Promise<void>[] = [];
   const outcomes: Record<string, number> = {};
@@ -35,7 +42,7 @@ export function startArrivals(perSecond: number, send: () => Promise<number>): A
   };
   const timer = setInterval(() => {
     const due = ((performance.now() - begun) / 1000) * perSecond;
-    while (under.length < due && under.length - answered < UNDER_WAY_AT_MOST) under.push(one());
+    while (under.length < due && under.length - answered < underWayAtMost) under.push(one());
   }, TICK_MS);
   return {
     get answered() {
