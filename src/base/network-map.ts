@@ -17,8 +17,8 @@ export class NetworkMap<T> {
   }
 
   /**
-   * Yields the values of each network that contains the address, or its whole network of `bits`; values of
-   * one network in the order of their addition.
+   * Yields the values of each network that contains the address. With `bits`, a network must contain the
+   * whole network of that prefix length. Values of one network come in the order of their addition.
    */
   *holding(address: Address, bits = Number.POSITIVE_INFINITY): Generator<readonly T[]> {
     const kind = address.kind();

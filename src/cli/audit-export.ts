@@ -137,7 +137,7 @@ async function openFile(path: string): Promise<CollectedFile> {
   }
 }
 
-/** Resolves when the text was passed on, so that no entry is acknowledged before. */
+/** Resolves when stdout has taken the text, because an entry must not be acknowledged before. */
 function toStdout(text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(text, (error) => (error ? reject(error) : resolve()));

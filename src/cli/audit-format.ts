@@ -33,7 +33,7 @@ const COLUMNS: readonly Column[] = [
   { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
 ];
 
-/** Requests as lines with their line ends; the header is printed even if there are none. */
+/** Formats requests as lines with their line ends; the header is printed even if there are none. */
 export async function* formatted(found: AsyncIterable<Found>, format: Format): AsyncGenerator<string, void> {
   const { header, line } = WRITERS[format];
   if (header !== undefined) yield header;
@@ -65,7 +65,7 @@ const WRITERS: Readonly<Record<Format, Writer>> = {
   },
 };
 
-/** Path and parameters for display. */
+/** Formats path and parameters for display. */
 export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'parameters'>): string {
   const query = Object.entries(parameters).map(([name, value]) =>
     value === null ? name : `${name}=${String(value)}`,
@@ -73,7 +73,7 @@ export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'p
   return query.length === 0 ? path : `${path}?${query.join('&')}`;
 }
 
-/** A line of CSV (RFC 4180). */
+/** Formats a line of CSV (RFC 4180). */
 function csvLine(cells: readonly (string | number | undefined)[]): string {
   return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
 }

@@ -51,7 +51,7 @@ async function runVerify({ config: file, key, head, json }: VerifyArguments): Pr
   process.exitCode = empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-/** The heads of the local replicas from the stream; none if Redis cannot be read. */
+/** Reads the heads of the local replicas from the stream; none if Redis cannot be read. */
 async function headsInStream(
   file: string,
   directory: string,

@@ -14,7 +14,7 @@ import {
   whole,
 } from './values.ts';
 
-/** Where a plane listens. */
+/** Schema of a plane's address and port. */
 export const listener = (defaultPort: number) => ({
   address: bindAddress()
     .default('127.0.0.1')
@@ -73,7 +73,7 @@ const limits = () =>
     { error: SECTION },
   );
 
-/** The data plane. `folder` is where relative names of files start. */
+/** Schema of the data plane. `folder` is the base of relative file names. */
 export const listenSchema = (folder: string) =>
   z.strictObject(
     {

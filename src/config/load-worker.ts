@@ -6,7 +6,7 @@ import { type Pieces, toPieces } from './pieces.ts';
 /** First message of the thread: the configuration or its issues. */
 export type LoadAnswer = { readonly pieces: Pieces } | { readonly faults: readonly Fault[] };
 
-// The thread of load-background.ts.
+// This module runs in the thread of load-background.ts.
 try {
   const { tree, faultAt } = await loadLocated(String(workerData));
   const pieces = toPieces(tree);

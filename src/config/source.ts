@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
 import { fileName, flag, NAME, text } from './values.ts';
 
-/** The section of the configuration page that describes all sources. */
+/** Title of the section of the configuration page that describes all sources. */
 export const SOURCE_TITLE = 'Secret sources';
 const ANY = 'a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }';
 const ONE_SOURCE = 'give exactly one of env, file, sealed and value';

@@ -10,7 +10,7 @@ const COOKIE = 'digest-gateway-session';
  * Access to the control plane: by token or session if a token is configured, else from loopback hosts only.
  */
 export interface Admission {
-  /** Guards resources for programs: refuses with 401 or 429. */
+  /** Guards resources for programs: responds 401, 421 or 429. */
   readonly reads: RequestHandler;
   /** Guards pages: redirects to the login form. */
   readonly looks: RequestHandler;

@@ -5,7 +5,7 @@ export interface Totals {
   /** Unix milliseconds. */
   readonly at: number;
   readonly deployments: ReadonlyMap<string, DeploymentTotals>;
-  /** By name in the configuration; the empty name stands for unidentified clients. */
+  /** By name in the configuration; the empty name is for unidentified clients. */
   readonly clients: ReadonlyMap<string, ClientTotals>;
 }
 
@@ -17,7 +17,7 @@ export interface DeploymentTotals {
   refused: number;
   challenges: number;
   inFlight: number;
-  /** Errors by code of the gateway; the empty code stands for the upstream's own errors. */
+  /** Errors by code of the gateway; the empty code is for errors of the upstream. */
   readonly errorCodes: Map<string, number>;
   /**
    * Requests by upper bound of their duration in seconds; cumulative, ascending, the last bound infinite.

@@ -116,7 +116,7 @@ export class ClientAnswer implements AnswerSink, Waiter {
   recorded(): void {
     const held = this.#held;
     this.#held = undefined;
-    // The audit log calls this for many answers in a row: an error here must end this one only.
+    // The audit log calls this for many responses in a row: an error must end this one only.
     try {
       if (held !== undefined && !this.#dropped) this.#release(held);
     } catch (error) {

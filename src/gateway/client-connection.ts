@@ -105,8 +105,8 @@ export class ClientConnection {
   }
 
   /**
-   * No request came within the keep-alive time. Bytes that arrived while the process was busy are read first: to close
-   * on them would reset the connection and lose the request.
+   * Closes the connection after the keep-alive time without a request. Bytes that arrived while the process
+   * was busy are read first: closing before that would reset the connection and lose the request.
    */
   expire(): void {
     const seen = this.#socket.bytesRead;

@@ -24,7 +24,7 @@ export interface RecentFault {
 }
 
 /**
- * Logs errors: upstream and gateway errors as warnings, client errors at level debug. A warning is logged
+ * Logs errors: internal errors at level error, other 5xx as warnings, the rest at debug. A warning is logged
  * at most once per interval, because an upstream that is down must not fill the log. Keeps the latest ones.
  */
 export class FaultLog {

@@ -11,7 +11,7 @@ export interface Arrival {
   readonly address: string;
 }
 
-/** The data of one request for metrics, the audit log, the trace and the request log, gathered as it is handled. */
+/** Collects the data of one request for metrics, the audit log, the trace and the request log. */
 export class RequestRecord {
   readonly #audit: Audit;
   readonly #clock: Clock;

@@ -14,7 +14,7 @@ export interface Evidence {
   readonly tokenFault?: string | undefined;
 }
 
-/** The strongest proof that a refused request contained, beside its address. */
+/** The kind of proof in a refused request, beside its address. */
 export type Proof = 'none' | 'api-key' | 'token' | 'certificate';
 
 export function proofOf({ key, token, certificate }: Evidence): Proof {

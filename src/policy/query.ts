@@ -94,7 +94,7 @@ export function decodeValue(name: string, value: string): string {
 }
 
 /**
- * As `decodeValue`, for a value that must be the same for every server.
+ * Does the same as `decodeValue`, for a value that every server must read the same way.
  * @throws GatewayError `parameter-invalid`
  */
 export function decodeExactly(name: string, value: string): string {

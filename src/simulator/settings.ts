@@ -199,7 +199,7 @@ export function changedBehaviour(current: Behaviour, change: unknown): Behaviour
 /** The ports of `simulate` and `demo`. */
 export const demoPorts = { submissions: 9443, abstracts: 9444 };
 
-/** Both deployments of the specification, on free ports by default. */
+/** Both deployments of the specification, on any free ports by default. */
 export function defaultSettings(ports = { submissions: 0, abstracts: 0 }) {
   return {
     deployments: {

@@ -128,7 +128,7 @@ export class Visit {
     else if (fault.kind === 'garbage') line.garble();
   }
 
-  /** The checks in the order of the specification: Digest, address, site. */
+  /** Makes the response by the checks of the specification, in its order: Digest, address, site. */
   async #replyTo(decision: Decision): Promise<Reply> {
     const { rules, address, tally } = this.#occasion;
     const { behaviour } = rules;
@@ -173,7 +173,7 @@ export class Visit {
     });
   }
 
-  /** The answer with Authentication-Info, and the cookie of the nonce that it offers. */
+  /** Adds Authentication-Info to a response, and the cookie of its nextnonce. */
   #proven(reply: Reply, proof: Proof): Reply {
     const { authentication, rules, address } = this.#occasion;
     const { behaviour } = rules;
