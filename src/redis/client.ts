@@ -84,7 +84,7 @@ function withoutArguments(error: unknown): string {
   return message === '' && 'code' in error ? String(error.code) : message;
 }
 
-/** @throws Error after `ms` milliseconds; the signal is aborted then */
+/** Limits work to `ms` milliseconds. @throws Error after that time, with the signal aborted. */
 async function within<T>(ms: number, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
   const late = Promise.withResolvers<never>();

@@ -95,7 +95,7 @@ export class Tracing {
 /** Opens tracing; undefined if no SDK is registered, so that requests create no spans at all. */
 export function openTracing(version: string): Tracing | undefined {
   const tracer = trace.getTracer(NAME, version);
-  // The API always returns a tracer; only an SDK's creates valid spans. This one is not ended, so not exported.
+  // The API always returns a tracer, but only an SDK's creates valid spans. This one is not ended, so not sent.
   const span = tracer.startSpan('probe', { root: true });
   return isSpanContextValid(span.spanContext()) ? new Tracing(tracer) : undefined;
 }
