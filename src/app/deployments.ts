@@ -67,6 +67,7 @@ function offerProxyCredential(
   if (set !== undefined) connections.offer(set);
 }
 
+/** Returns the options of the gateway for a setup and its deployments. */
 export function gatewayOptions(
   { config }: AppSetup,
   deployments: readonly Deployment[],

@@ -110,6 +110,7 @@ export function checkOf(deployment: string): string {
   return `${CHECK}${deployment}`;
 }
 
+/** True if a check of the readiness is about a deployment. */
 export function isOfDeployment(check: string): boolean {
   return check.startsWith(CHECK);
 }

@@ -20,6 +20,7 @@ export interface BackgroundConfig {
 /**
  * Does the same as `loadLocated` in a process that serves: a worker thread reads and checks the file, and
  * the configuration is assembled in slices, so that the event loop is not blocked.
+ * @throws ConfigError
  */
 export async function loadInBackground(file: string): Promise<BackgroundConfig> {
   const worker = new Worker(WORKER, { workerData: file });

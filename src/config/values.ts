@@ -20,11 +20,13 @@ export const flag = (): z.ZodBoolean => z.boolean({ error: 'true or false' });
 
 export const port = (): z.ZodType<number> => whole(0, 65_535);
 
+/** A whole number from `min` to `max`. */
 export function whole(min: number, max: number): z.ZodType<number> {
   const error = `a whole number from ${min} to ${max}`;
   return z.int({ error }).min(min, { error }).max(max, { error });
 }
 
+/** One of several texts. */
 export function oneOf<const T extends readonly string[]>(choices: T): z.ZodType<T[number]> {
   return z.enum(choices, { error: choices.length === 1 ? `${choices[0]}` : `one of ${choices.join(', ')}` });
 }

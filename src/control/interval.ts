@@ -15,6 +15,7 @@ export interface DeploymentInterval {
   readonly latency: Latency | undefined;
 }
 
+/** Returns the difference between two totals of a deployment; `milliseconds` is the time between them. */
 export function deploymentInterval(
   before: DeploymentTotals = noTotals(),
   after: DeploymentTotals = noTotals(),
@@ -43,6 +44,7 @@ export function clientInterval(
   };
 }
 
+/** Converts an interval to a point: rates per second, percentiles in seconds. */
 export function pointOf({ seconds, requests, errors, challenges, latency }: DeploymentInterval): Point {
   const rate = (count: number): number => round(count / seconds);
   return {

@@ -80,6 +80,7 @@ export function contentOf({ username, proof }: Parts): string[] {
   return [name, 'ha1', proof.realm, ...hashes];
 }
 
+/** Returns the user name and every password or hash. */
 export function allOf({ username, proof }: Parts): Found[] {
   const secrets = 'password' in proof ? [proof.password] : proof.hashes.map(([, found]) => found);
   return [username, ...secrets];

@@ -76,7 +76,10 @@ export async function seal(entries: SealedEntries, identities: readonly Secret[]
   return armor.encode(await encrypter.encrypt(formatEntries(entries).reveal()));
 }
 
-/** True if the file has more recipients than these identities; rewriting it would lock the others out. */
+/**
+ * True if the file has more recipients than these identities; rewriting it would lock the others out.
+ * @throws SealedError
+ */
 export async function isForOthers(file: string, identities: readonly Secret[]): Promise<boolean> {
   const header = headerOf(unarmored(await readCipher(file), file));
   return (header.match(/^-> (?:X25519|mlkem768x25519) /gm) ?? []).length > identities.length;

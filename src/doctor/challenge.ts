@@ -6,6 +6,7 @@ import { type Finding, fine, wrong } from './finding.ts';
 /** Statuses of a lock-out, throttling or an intermediary, which show nothing about authentication. */
 const UNAVAILABLE = new Set([429, 502, 503, 504]);
 
+/** True if the status shows nothing about authentication. */
 export function isUnavailable(status: number): boolean {
   return UNAVAILABLE.has(status);
 }

@@ -31,15 +31,18 @@ export interface Finding {
   readonly facts?: Facts;
 }
 
+/** Creates a finding with the mark ok. */
 export function fine(check: Check, saw: string, facts?: Facts): Finding {
   return { check, mark: 'ok', ...seen(saw, facts) };
 }
 
+/** Creates a finding with the mark and the advice of its problem. */
 export function wrong(check: Check, problem: keyof typeof problems, saw: string, facts?: Facts): Finding {
   const { mark, advice } = problems[problem];
   return { check, mark, problem, advice, ...seen(saw, facts) };
 }
 
+/** Adds the credential or site that a finding is about. */
 export function about(subject: string, { check, ...rest }: Finding): Finding {
   return { check, subject, ...rest };
 }

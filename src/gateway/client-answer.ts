@@ -256,6 +256,7 @@ function unpassable(error: unknown): unknown {
   return new GatewayError('upstream-protocol', 'The upstream sent a header that cannot be passed on.', error);
 }
 
+/** The error while the audit log cannot be written. */
 export function auditUnavailable(): GatewayError {
   return new GatewayError(
     'audit-unavailable',

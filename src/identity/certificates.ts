@@ -34,6 +34,7 @@ export function certificateOf(socket: Socket): Shown {
   return readCertificate(certificate);
 }
 
+/** Normalizes a certificate of Node for comparison with rules. */
 export function readCertificate({
   fingerprint256,
   subject,
@@ -65,6 +66,7 @@ export function marksOfRule({ fingerprint256, san, subject = '' }: CertificateRu
   return [`subject ${sorted(subject.split(/(?<!\\),/))}`];
 }
 
+/** Yields the index keys of a certificate; see `marksOfRule`. */
 export function* marksOfCertificate({
   fingerprint256,
   subject,

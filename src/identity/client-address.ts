@@ -9,6 +9,7 @@ export interface ProxySettings {
   readonly forwardedHeader: ForwardedHeader;
 }
 
+/** True if the address is a trusted proxy. */
 export function isTrusted({ trustedProxies }: ProxySettings, address: Address): boolean {
   return trustedProxies.some((network) => network.contains(address));
 }

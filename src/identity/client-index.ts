@@ -29,6 +29,7 @@ export interface Ranked {
   readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
 }
 
+/** Compiles the conditions of a client on the connection. */
 export function rankClient(client: ClientDescription, rank: number): Ranked {
   const { addresses, certificate: rule } = client.identify;
   const fits = rule === undefined ? undefined : certificateTest(rule);

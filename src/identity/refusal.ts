@@ -17,6 +17,7 @@ export interface Evidence {
 /** The kind of proof in a refused request, beside its address. */
 export type Proof = 'none' | 'api-key' | 'token' | 'certificate';
 
+/** Returns the kind of proof that a request contained, for metrics. */
 export function proofOf({ key, token, certificate }: Evidence): Proof {
   if (key !== undefined) return 'api-key';
   if (token !== undefined) return 'token';

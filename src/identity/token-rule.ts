@@ -9,6 +9,7 @@ export interface TokenRule {
   readonly claims?: Readonly<Record<string, string | number | boolean>> | undefined;
 }
 
+/** True if the claims of a verified token match the rule. */
 export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
   return (
     payload.iss === rule.issuer &&

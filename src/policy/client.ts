@@ -40,6 +40,7 @@ export const ANONYMOUS: Client = {
   allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
 };
 
+/** True if the names include this one. */
 export function includes(names: Names, name: string): boolean {
   return names === '*' || names.has(name);
 }

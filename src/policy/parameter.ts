@@ -23,6 +23,7 @@ export const FORMS: Readonly<Record<ParameterKind, string>> = {
   text: 'text that is not empty',
 };
 
+/** Parses the form of a parameter, such as `digits?`. */
 export function parameterOf(name: string, form: ParameterForm): Parameter {
   const kind = PARAMETER_KINDS.find((known) => form.startsWith(known)) ?? 'text';
   return { name, kind, optional: form.endsWith('?') };
@@ -56,6 +57,7 @@ export function itemsOf(name: string, value: string): string[] {
   }
 }
 
+/** Creates the error for a missing parameter: `parameter-invalid`. */
 export function missing({ name, kind }: Parameter): Error {
   return parameterInvalid(name, `is missing: give ${FORMS[kind]}`);
 }

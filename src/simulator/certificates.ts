@@ -74,6 +74,7 @@ export async function loadX509(): Promise<X509> {
   return import('@peculiar/x509');
 }
 
+/** Creates a self-signed authority; `now` is Unix time in milliseconds. */
 export async function createAuthority(x509: X509, name: string, now: number): Promise<Authority> {
   const keys = await createKeys();
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
@@ -92,6 +93,7 @@ export async function createAuthority(x509: X509, name: string, now: number): Pr
   return { certificate, keys };
 }
 
+/** Creates a key and its certificate. */
 export async function issue(
   x509: X509,
   { issuer, subject, names, usage, notBefore, notAfter }: Order,

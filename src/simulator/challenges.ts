@@ -58,6 +58,7 @@ export function authenticationInfo(
   return parts.length === 0 ? undefined : parts.join(', ');
 }
 
+/** Returns the value of Set-Cookie for the simulator's cookie. */
 export function setCookieOf(value: string): string {
   return `${cookieName}=${value}; Path=/; HttpOnly`;
 }

@@ -34,6 +34,7 @@ export interface Counts extends Tally {
   ncViolations: number;
 }
 
+/** Creates counts of zero. */
 export function createTally(): Tally {
   return {
     connections: 0,
