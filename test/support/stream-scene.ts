@@ -46,11 +46,12 @@ export interface Collector {
 
 /** Sets scenes; what is opened ends after the test. */
 export function useStreams(): (settings?: readonly string[]) => Promise<StreamScene> {
-  const folder = useFolders();
   const closing: (() => unknown)[] = [];
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
+  // Hooks run in this order: folders go when nothing writes there any more.
+  const folder = useFolders();
   return async (settings = []) => {
     const directory = await folder();
     const redis = await startRedis({ settings });

@@ -8,11 +8,12 @@ import { numbersIn, openStreamed, recordSteadily, streamOn, untilSent } from '..
 import { until } from '../../support/until.ts';
 
 const KEY = 'test:v2:{audit}:records';
-const folder = useFolders();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
+// Hooks run in this order: folders go when nothing writes there any more.
+const folder = useFolders();
 
 /** Numbers of the records in the order of a collector. */
 async function collected(stream: RedisStream): Promise<number[]> {

@@ -23,11 +23,12 @@ const SERVER = fileURLToPath(new URL('../../support/audited-server.ts', import.m
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const SECRET = 'correct-horse-battery-staple';
 
-const folder = useFolders();
 const closing: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
+// Hooks run in this order: folders go when nothing writes there any more.
+const folder = useFolders();
 
 async function upstreamOf(answerTo: (head: string) => string): Promise<string> {
   const upstream = await startRawUpstream(answerTo);

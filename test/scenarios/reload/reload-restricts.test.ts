@@ -15,11 +15,12 @@ import { setupFor, type TestDeployment, type TopLevel } from '../../support/runn
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
-const folders = useFolders();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
+// Hooks run in this order: folders go when nothing writes there any more.
+const folders = useFolders();
 
 interface Asked {
   readonly status: number;

@@ -11,11 +11,12 @@ const CHALLENGE =
   'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="x", nonce="n", qop="auth"\r\n';
 
 const connect = useClients();
-const folder = useFolders();
 const closing: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
+// Hooks run in this order: folders go when nothing writes there any more.
+const folder = useFolders();
 
 /** A gateway before an upstream whose connections follow the script. */
 async function start(
