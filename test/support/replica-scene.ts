@@ -30,7 +30,11 @@ export interface ReplicaScene {
 /** Sets scenes; what is opened, `closing` included, ends after the test, last things first. */
 export function useReplicas(): {
   readonly closing: (() => Promise<unknown>)[];
-  setScene(behaviour?: BehaviourChange, relay?: PairOptions['relay']): Promise<ReplicaScene>;
+  setScene(
+    behaviour?: BehaviourChange,
+    relay?: PairOptions['relay'],
+    settings?: Record<string, unknown>,
+  ): Promise<ReplicaScene>;
 } {
   const closing: (() => Promise<unknown>)[] = [];
   afterEach(async () => {
@@ -39,11 +43,12 @@ export function useReplicas(): {
   const setScene = async (
     behaviour: BehaviourChange = {},
     relay: PairOptions['relay'] = false,
+    settings: Record<string, unknown> = {},
   ): Promise<ReplicaScene> => {
     const { simulator, gateway, close } = await openPair({ behaviour, relay });
     closing.push(close);
     const origin = gateway.setup.config.deployments['submissions']?.baseUrl ?? '';
-    const upstream = { submissions: { origin, ca: simulator.ca } };
+    const upstream = { submissions: { origin, ca: simulator.ca, settings } };
     return {
       simulator,
       async replica(redis, isThere = true) {

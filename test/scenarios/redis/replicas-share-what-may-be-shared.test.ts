@@ -16,10 +16,10 @@ interface Scene {
   replica(isThere?: boolean): Promise<RunningGateway>;
 }
 
-async function setScene(behaviour: BehaviourChange = {}): Promise<Scene> {
+async function setScene(behaviour: BehaviourChange = {}, settings = {}): Promise<Scene> {
   const redis = await startRedis();
   replicas.closing.push(() => redis.close());
-  const { simulator, replica } = await replicas.setScene(behaviour);
+  const { simulator, replica } = await replicas.setScene(behaviour, false, settings);
   return { redis, simulator, replica: (isThere) => replica(redisOptions(single(redis.port)), isThere) };
 }
 
@@ -45,7 +45,8 @@ async function areOfOneAge(replicas: readonly RunningGateway[]): Promise<boolean
 
 describe('without qop', () => {
   test('one challenge serves four replicas, at the start and after each expiry', async () => {
-    const { simulator, replica } = await setScene();
+    // On a slow machine a reset looks like the end of a short life, and renewals would be counted.
+    const { simulator, replica } = await setScene({}, { digest: { renewAhead: false } });
     const replicas = [await replica(), await replica(), await replica(), await replica()];
     const [first] = replicas;
     if (first === undefined) throw new Error('no replica');
