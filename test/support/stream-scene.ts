@@ -4,7 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { afterEach } from '@jest/globals';
+import { afterEach, expect } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RedisStream } from '../../src/audit/stream/redis-stream.ts';
@@ -161,4 +161,13 @@ export async function untilSent(stream: RedisStream, count: number, replica = RE
 /** Numbers of the records in lines of a log. */
 export function numbersIn(lines: string): number[] {
   return Array.from(lines.matchAll(/^\{"seq":(\d+)/gm), ([, seq]) => Number(seq));
+}
+
+/** The log has a line with the reason for each outage, and one for its end; a slow machine may see a second outage. */
+export function expectOutagesAndTheirEnds(logged: readonly Record<string, unknown>[]): void {
+  const reasons = logged.map(({ reason }) => reason);
+  const pairs = reasons.map((_, index) => (index % 2 === 0 ? expect.stringMatching(/./) : undefined));
+  expect(reasons.length).toBeGreaterThanOrEqual(2);
+  expect(reasons.length % 2).toBe(0);
+  expect(reasons).toEqual(pairs);
 }
