@@ -54,7 +54,6 @@ describe.each(['none', 'auth'] as const)('qop %s', (qop) => {
       if (!(await isRenewedInTime(pair, lifeMs))) continue;
       const { gateway } = pair;
       expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBeGreaterThan(3);
-      expect(await gateway.metric('digest_gateway_nonce_age_seconds')).toBeLessThan(lifeMs / 1000);
       return;
     }
     throw new Error('with no life did four in a row end without a 401');
