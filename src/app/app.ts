@@ -24,15 +24,22 @@ import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../upstream/body.ts';
 import { CredentialSelectors } from '../upstream/credential-selectors.ts';
 import type { UpstreamExternals } from '../upstream/upstream.ts';
-import { changesOf } from './changes.ts';
+import { changesOf, needsRestart } from './changes.ts';
 import { consoleSource } from './console.ts';
-import { buildDeployments, dropUnknownCredentials, gatewayOptions, offerCredentials } from './deployments.ts';
+import {
+  buildDeployments,
+  closeAll,
+  dropUnknownCredentials,
+  gatewayOptions,
+  offerCredentials,
+  restoreAll,
+  withOther,
+} from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
 import { observe, readiness } from './health.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
 import { watchListenTls } from './listen-tls.ts';
-import { needsRestart } from './restart-required.ts';
 import { openStore } from './store.ts';
 import { uncaughtErrors } from './uncaught.ts';
 import { UpstreamEvents } from './upstream-events.ts';
@@ -363,34 +370,6 @@ export class App {
   }
 }
 
-/** Returns the deployments whose upstream `others` do not use. */
-function withOther(deployments: readonly Deployment[], others: readonly Deployment[]): Deployment[] {
-  const used = new Set(others.map(({ upstream }) => upstream));
-  return deployments.filter(({ upstream }) => !used.has(upstream));
-}
-
 function messageOf(error: unknown): string {
   return isNativeError(error) ? error.message : String(error);
-}
-
-/** Loads the nonces that other processes share. */
-async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
-  const pause = slices();
-  const restored: Promise<void>[] = [];
-  for (const { upstream } of deployments) {
-    restored.push(upstream.restore());
-    await pause();
-  }
-  await Promise.all(restored);
-}
-
-/** Works in slices, because closing many connections would block the event loop. */
-async function closeAll(deployments: readonly Deployment[]): Promise<void> {
-  const pause = slices();
-  const closed: Promise<void>[] = [];
-  for (const { upstream } of deployments) {
-    closed.push(upstream.close());
-    await pause();
-  }
-  await Promise.all(closed);
 }

@@ -1,6 +1,6 @@
 import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import type { Steps } from '../base/steps.ts';
+import { type Steps, slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
@@ -118,4 +118,32 @@ export function upstreamOptions(
     egress: egressOf(setup, name, deployment),
     forwardTrace: deployment.forwardTrace,
   };
+}
+
+/** Returns the deployments whose upstream `others` do not use. */
+export function withOther(deployments: readonly Deployment[], others: readonly Deployment[]): Deployment[] {
+  const used = new Set(others.map(({ upstream }) => upstream));
+  return deployments.filter(({ upstream }) => !used.has(upstream));
+}
+
+/** Loads the nonces that other processes share. */
+export async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
+  const pause = slices();
+  const restored: Promise<void>[] = [];
+  for (const { upstream } of deployments) {
+    restored.push(upstream.restore());
+    await pause();
+  }
+  await Promise.all(restored);
+}
+
+/** Works in slices, because closing many connections would block the event loop. */
+export async function closeAll(deployments: readonly Deployment[]): Promise<void> {
+  const pause = slices();
+  const closed: Promise<void>[] = [];
+  for (const { upstream } of deployments) {
+    closed.push(upstream.close());
+    await pause();
+  }
+  await Promise.all(closed);
 }

@@ -28,7 +28,7 @@ export class Learning {
   #counted: boolean | undefined;
   /** Nonces obtained until then may have been hit by the last event that refused one. */
   #lastEventEnd = Number.NEGATIVE_INFINITY;
-  /** What refusals teach that another password at the upstream would explain as well, until an attempt is accepted. */
+  /** Lessons of refusals that a changed password would explain as well; an accepted attempt confirms them. */
   #pending: { readonly since: number; readonly learn: () => void }[] = [];
   /** How often something was learned here. */
   #changes = 0;
@@ -192,7 +192,7 @@ export class Learning {
     else this.#pending.push({ since: this.#options.clock.now(), learn });
   }
 
-  /** An attempt that was sent then was accepted, so what was refused before was no credential. */
+  /** An attempt was accepted that was sent at this time: earlier refusals were not about the credential. */
   #learnPending(sentAt: number): void {
     const due = this.#pending.filter(({ since }) => since <= sentAt);
     this.#pending = this.#pending.filter(({ since }) => since > sentAt);

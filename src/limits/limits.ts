@@ -1,9 +1,9 @@
+import { type ErrorKind, GatewayError } from '../base/errors.ts';
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BEAT_MS, LimitSync } from './limit-sync.ts';
 import { type Clocks, type LimitScope, LocalLimit, type Shortage } from './local-limit.ts';
 import { fieldsOf, type Limited, Permit } from './permit.ts';
-import { RateLimited } from './rate-limited.ts';
 import type { LimitSettings } from './settings.ts';
 import type { LimitStore } from './store.ts';
 
@@ -18,6 +18,21 @@ export interface LimitsDeps {
   readonly metrics: Metrics;
   /** Opens the shared store, once there are limits; undefined: this process is the only one. */
   readonly openStore: (() => LimitStore) | undefined;
+}
+
+/** A request beyond a limit, with the headers that say when to send it again. */
+export class RateLimited extends GatewayError {
+  readonly #headers: readonly string[];
+
+  /** `seconds`: when a request may pass again, at least 1. `fields`: RateLimit and RateLimit-Policy, flat. */
+  constructor(detail: string, seconds: number, fields: readonly string[]) {
+    super('rate-limited', `${detail} Send the request again after ${seconds} s.`);
+    this.#headers = ['retry-after', String(seconds), ...fields];
+  }
+
+  override get kind(): ErrorKind {
+    return { ...super.kind, headers: this.#headers };
+  }
 }
 
 /** The limits of clients and deployments. Only those of the configuration have one, so memory is bounded. */

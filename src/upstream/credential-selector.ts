@@ -57,7 +57,7 @@ export class CredentialSelector implements VersionOwner {
   #rejected: readonly CredentialVersion[] = [];
   /** What the sources hold. */
   #wanted: readonly CredentialVersion[] = [];
-  /** What requests go out over, of each upstream that uses this selector; the latest last. */
+  /** Those of the upstreams that use this selector; the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
   /** Of the circuit's trials, which go through all versions. */

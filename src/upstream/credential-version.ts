@@ -57,7 +57,7 @@ export interface VersionExternals {
   readonly onStanding: (news: CredentialNews) => void;
 }
 
-/** What requests go out over: the settings and the connections of one upstream. */
+/** Settings and connections of one upstream. */
 export interface Transport {
   readonly options: VersionOptions;
   readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;

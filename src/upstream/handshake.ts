@@ -24,7 +24,7 @@ export interface ClientCall {
   readonly sink: AnswerSink;
   readonly cancellation: Cancellation;
   readonly budget: AttemptBudget;
-  /** What it goes out over, with whatever credential. */
+  /** The same for every credential version that the request tries. */
   readonly transport: Transport;
 }
 

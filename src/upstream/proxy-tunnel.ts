@@ -63,6 +63,7 @@ interface Reply {
 export class ProxyTunnel {
   readonly #options: TunnelOptions;
   readonly #externals: TunnelExternals;
+  readonly #proxy: URL;
   readonly #basicAllowed: boolean;
   readonly #authority: string;
   #authentication: ProxyAuthentication;
@@ -71,7 +72,8 @@ export class ProxyTunnel {
 
   constructor(options: TunnelOptions, externals: TunnelExternals) {
     const { allowBasic, origin } = options.proxy;
-    const { protocol, hostname } = new URL(origin);
+    this.#proxy = new URL(origin);
+    const { protocol, hostname } = this.#proxy;
     this.#options = options;
     this.#externals = externals;
     this.#authority = authorityOf(options.origin);
@@ -147,7 +149,7 @@ export class ProxyTunnel {
 
   #request(answer: ProxyAnswer | undefined) {
     const { proxy, localAddress } = this.#options;
-    const { protocol, hostname, port } = new URL(proxy.origin);
+    const { protocol, hostname, port } = this.#proxy;
     const host = hostname.replace(/^\[|\]$/g, '');
     const headers = ['host', this.#authority];
     if (answer !== undefined) headers.push('proxy-authorization', answer.header);

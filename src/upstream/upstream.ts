@@ -44,9 +44,9 @@ export interface ClientRequest {
 export interface UpstreamExternals {
   readonly clock: Clock;
   readonly metrics: Metrics;
-  /** For the credentials of all upstreams of this process … */
+  /** Shared by all upstreams of this process. */
   readonly selectors: CredentialSelectors;
-  /** … and for their bodies. */
+  /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
 }
 

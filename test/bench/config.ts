@@ -12,7 +12,7 @@ import { serveGateway } from '../support/served-gateway.ts';
 import { startUpstream } from './paired.ts';
 
 /**
- * What a large configuration costs: `check` in a process of its own, and the longest turn of the event loop of a gateway
+ * Measures a large configuration: `check` in a process of its own, and the longest turn of the event loop of a gateway
  * that reloads it while requests pass. The times of the processor count where other programs run beside it.
  *
  *     node test/bench/config.ts [clients] [deployments] [rounds]

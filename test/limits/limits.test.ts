@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { RateLimited } from '../../src/limits/rate-limited.ts';
+import { RateLimited } from '../../src/limits/limits.ts';
 import { end, headersOf, limit, limitsOf } from '../support/limited.ts';
 
 const DAY_MS = 86_400_000;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { repository } from '../support/repository.ts';
 
-/** What .gitignore names, and git's own files. */
+/** Ignored files (.gitignore) and those of git itself. */
 const UNTRACKED = new Set(['.git', 'node_modules', 'dist', 'coverage']);
 
 const MARKER = /^(?:<<<<<<<|>>>>>>>) /m;

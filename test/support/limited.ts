@@ -1,8 +1,7 @@
 import { runAtOnce } from '../../src/base/steps.ts';
-import { Limits, type LimitsDeps } from '../../src/limits/limits.ts';
+import { Limits, type LimitsDeps, RateLimited } from '../../src/limits/limits.ts';
 import type { Clocks } from '../../src/limits/local-limit.ts';
 import type { Permit } from '../../src/limits/permit.ts';
-import { RateLimited } from '../../src/limits/rate-limited.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';

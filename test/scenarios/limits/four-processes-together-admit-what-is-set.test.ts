@@ -10,8 +10,8 @@ const CLIENTS = 8;
 const limits = { rate: `${RATE}/s`, burst: BURST };
 
 /**
- * What passed and what is left make up what is set, within 15 %, which is a fraction of one burst: nothing is given away twice, and nothing is lost.
- * What is left is little: no process keeps what another one needs.
+ * The requests admitted and the tokens left make up the limit, within 15 %, a fraction of one burst: no token is given
+ * twice or lost. Few tokens are left: no process keeps those that another one needs.
  */
 function expectWhatIsSet(...loads: readonly Load[]): void {
   const sum = (of: (load: Load) => number): number => loads.reduce((total, load) => total + of(load), 0);

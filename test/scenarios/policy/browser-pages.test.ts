@@ -103,7 +103,7 @@ describe('a page of another site', () => {
 });
 
 describe('a page whose name is rebound to the gateway', () => {
-  /** What the page reads of the gateway, which it takes for its own server. */
+  /** The response of the gateway as the page reads it; the page takes the gateway for its own server. */
   async function readAfterRebinding(gateway: RunningGateway): Promise<unknown[]> {
     const name = await startRebinding(Number(portOf(elsewhere().origin)));
     closing.push(() => name.close());

@@ -13,7 +13,7 @@ const setScene = useScenes();
  * of a crowd would wait for 100 turns before the gateway hears of it: 5 s on a busy machine.
  */
 const CONNECTIONS = 20;
-/** What a rotation costs a client at most, in milliseconds; a tenth of it on a machine that is not busy. */
+/** The longest delay of a client by a rotation, in milliseconds; a quiet machine takes a tenth of it. */
 const LONGEST_MS = 3_000;
 
 test.each<[string, ApacheOptions]>([

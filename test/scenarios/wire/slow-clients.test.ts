@@ -93,7 +93,7 @@ describe('a client that reads nothing for timeouts.idle loses its connection', (
     await broken(client);
     expect(await gateway.metric(IN_FLIGHT)).toBe(0);
     expect(requests).toBeLessThan(1_500);
-    // What was never sent upstream is no request.
+    // Requests that were never read from the connection are not counted.
     expect(await gateway.metric(REQUESTS)).toBe(requests + 1);
   });
 
