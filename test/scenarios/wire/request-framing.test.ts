@@ -32,7 +32,7 @@ function expectProblem(answer: RawAnswer, status: number, code: string): void {
   expect(valuesOf(answer, 'x-request-id')).toEqual([expect.stringMatching(UUID)]);
 }
 
-describe('its length is said twice, or not in digits', () => {
+describe('refuses a length that is given twice, or not in digits:', () => {
   test.each([
     ['Content-Length: 6\r\nTransfer-Encoding: chunked', '0\r\n\r\nX'],
     ['Transfer-Encoding: chunked\r\nContent-Length: 6', '0\r\n\r\nX'],
@@ -51,7 +51,7 @@ describe('its length is said twice, or not in digits', () => {
   ])('%j', (lines, body) => refused(`POST /echo HTTP/1.1\r\n${HOST}${lines}\r\n\r\n${body}${HIDDEN}`));
 });
 
-describe('its transfer coding is not exactly chunked', () => {
+describe('refuses a transfer coding other than chunked:', () => {
   test.each([
     'chunked, identity',
     'identity',
@@ -75,7 +75,7 @@ describe('its transfer coding is not exactly chunked', () => {
   );
 });
 
-describe('its lines end or begin in doubt', () => {
+describe('refuses lines that end or begin ambiguously:', () => {
   test.each([
     ['a header continued on the next line', `GET /echo HTTP/1.1\r\n${HOST}A: b\r\n c: d\r\n\r\n`],
     ['a space before the first header', `GET /echo HTTP/1.1\r\n Transfer-Encoding: chunked\r\n${HOST}\r\n`],
@@ -103,7 +103,7 @@ describe('its lines end or begin in doubt', () => {
   ])('%s', (_what, bytes) => refused(bytes));
 });
 
-describe('its version is not what its framing says', () => {
+describe('refuses a version that contradicts the framing:', () => {
   test.each([
     [
       'chunked in HTTP/1.0',
@@ -122,7 +122,7 @@ describe('its version is not what its framing says', () => {
   ])('%s', (_what, bytes) => refused(bytes));
 });
 
-test('not even when its protocol comes in two packets', async () => {
+test('refuses a version that arrives in two packets', async () => {
   const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send('GET /echo RT');
@@ -132,7 +132,7 @@ test('not even when its protocol comes in two packets', async () => {
   expect(wire.simulator.counts('submissions').requests).toBe(requests);
 });
 
-describe('its host is in doubt', () => {
+describe('refuses an ambiguous host:', () => {
   test.each([
     '',
     'Host: a\r\nHost: b\r\n',
@@ -142,10 +142,11 @@ describe('its host is in doubt', () => {
     'Host: a/b\r\n',
   ])('%j', (lines) => refused(`GET /echo HTTP/1.1\r\n${lines}\r\n`));
 
-  test('even where no deployment is', () => refused('GET http://nowhere.example/ HTTP/1.1\r\n\r\n'));
+  test('refuses an ambiguous host where no deployment is', () =>
+    refused('GET http://nowhere.example/ HTTP/1.1\r\n\r\n'));
 });
 
-describe('its chunks are not what they say', () => {
+describe('refuses malformed chunks:', () => {
   const head = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n`;
   test.each([
     'zz\r\nhello\r\n0\r\n\r\n',
@@ -162,7 +163,7 @@ describe('its chunks are not what they say', () => {
     '5\r\nhello\r\n\r\n0\r\n\r\n',
   ])('%j', (body) => refused(`${head}${body}${HIDDEN}`));
 
-  test('not even after a part of the body has come', async () => {
+  test('even after a part of the body has come', async () => {
     const { requests } = wire.simulator.counts('submissions');
     const client = await wire.connect();
     await client.send(`${head}5\r\nhello\r\n`);
@@ -173,7 +174,7 @@ describe('its chunks are not what they say', () => {
   });
 });
 
-describe('its head does not end in time', () => {
+describe('refuses a head that is too large:', () => {
   test.each([
     ['a header of 17 KiB', `A: ${'a'.repeat(17_000)}`],
     ['a header of 4 MiB', `A: ${'a'.repeat(4 << 20)}`],
@@ -189,7 +190,7 @@ describe('its head does not end in time', () => {
     refused(`GET /${'a'.repeat(17_000)} HTTP/1.1\r\n${HOST}\r\n`, 431, 'headers-too-large'));
 });
 
-test('what comes before it on the connection is answered first', async () => {
+test('answers earlier requests on the connection first', async () => {
   const client = await wire.connect();
   await client.send(`GET /echo/1 HTTP/1.1\r\n${HOST}\r\nGET /echo/2 HTTP/1.1\r\n${HOST}\r\nnonsense\r\n\r\n`);
   expect(echoOf(await client.answer()).url).toBe('/echo/1');
@@ -198,7 +199,7 @@ test('what comes before it on the connection is answered first', async () => {
   expect((await client.end()).toString()).toBe('');
 });
 
-test('what comes after it on the connection is not read', async () => {
+test('reads nothing behind it on the connection', async () => {
   const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send('nonsense\r\n\r\n');
@@ -208,7 +209,7 @@ test('what comes after it on the connection is not read', async () => {
   expect(wire.simulator.counts('submissions').requests).toBe(requests);
 });
 
-test('nor what comes after a request that said it is the last', async () => {
+test('reads nothing behind a request that says close', async () => {
   const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
   await client.send(`GET /echo HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n${HIDDEN}`);
@@ -217,7 +218,7 @@ test('nor what comes after a request that said it is the last', async () => {
   expect(wire.simulator.counts('submissions').requests).toBe(requests + 1);
 });
 
-test('a head of many short lines is one request all the same', async () => {
+test('serves a head of many short lines as one request', async () => {
   const lines = 'a:b\r\n'.repeat(900);
   const answer = await wire.ask(`POST /echo HTTP/1.1\r\n${HOST}${lines}Content-Length: 5\r\n\r\nhello`);
   const { rawHeaders, body } = echoOf(answer);

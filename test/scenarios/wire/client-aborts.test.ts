@@ -1,0 +1,153 @@
+import type { IncomingMessage } from 'node:http';
+import { beforeEach, describe, expect, test } from '@jest/globals';
+import { startGateway } from '../../support/running-gateway.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
+import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { codeOf, useClients, useRunning } from '../../support/wire.ts';
+
+describe('a client', () => {
+  const IN_FLIGHT = 'digest_gateway_requests_in_flight';
+  const REQUESTS = 'digest_gateway_requests_total';
+  const SMALL = 1_000;
+  const LARGE = 5_000_000;
+  const connect = useClients();
+  let arrived: (req: IncomingMessage) => void = () => undefined;
+
+  const scene = useRunning(async () => {
+    const upstream = await startUpstream((req, res) => {
+      if (req.headers.authorization === undefined) {
+        res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n"' }).end();
+        return;
+      }
+      arrived(req);
+      req.on('error', () => undefined);
+      req.resume().on('end', () => res.end('whole'));
+    });
+    const { origin } = upstream;
+    const tls = { allowPlaintext: true };
+    const patient = await startGateway({ upstream: { origin, settings: { tls } } });
+    const brief = await startGateway({
+      upstream: { origin, settings: { tls, timeouts: { total: '200ms' } } },
+    });
+    const close = async () => {
+      await patient.close();
+      await brief.close();
+      await upstream.close();
+    };
+    return { patient, brief, close };
+  });
+
+  const headOf = (length: number) => `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
+
+  /** Resolves with the next request that the upstream gets with its authentication. */
+  function arrival(): Promise<IncomingMessage> {
+    return new Promise((resolve) => {
+      arrived = resolve;
+    });
+  }
+
+  function closed(req: IncomingMessage): Promise<void> {
+    return new Promise((resolve) => req.once('close', resolve));
+  }
+
+  beforeEach(async () => {
+    for (const gateway of [scene().patient, scene().brief]) await (await fetch(gateway.origin)).text();
+  });
+
+  describe('that leaves', () => {
+    test.each(['end', 'destroy', 'resetAndDestroy'] as const)(
+      'in a large body cancels the upstream request: %s',
+      async (how) => {
+        const { patient } = scene();
+        const before = await patient.metric(REQUESTS, { code: 'client-closed' });
+        const client = await connect(patient.port);
+        const arriving = arrival();
+        await client.send(headOf(LARGE), Buffer.alloc(LARGE - 1));
+        const req = await arriving;
+        const gone = closed(req);
+        client.socket[how]();
+        await gone;
+        expect(req.complete).toBe(false);
+        await client.end();
+        expect(await patient.metric(IN_FLIGHT)).toBe(0);
+        expect(await patient.metric(REQUESTS, { code: 'client-closed' })).toBe(before + 1);
+        expect(patient.logged).toEqual([]);
+      },
+    );
+
+    test('in a small body never reaches the upstream', async () => {
+      const { patient } = scene();
+      const before = await patient.metric(REQUESTS, { code: 'client-closed' });
+      let requests = 0;
+      arrived = () => {
+        requests += 1;
+      };
+      const client = await connect(patient.port);
+      await client.send(headOf(SMALL), 'x');
+      client.socket.end();
+      await client.end();
+      expect(await patient.metric(REQUESTS, { code: 'client-closed' })).toBe(before + 1);
+      expect(requests).toBe(0);
+      expect(patient.logged).toEqual([]);
+    });
+  });
+
+  describe('that stops', () => {
+    test('in a small body is told so in time', async () => {
+      const client = await connect(scene().brief.port);
+      await client.send(headOf(SMALL), 'x');
+      const answer = await client.answer();
+      expect([answer.status, codeOf(answer)]).toEqual([408, 'request-timeout']);
+    });
+
+    test('in a large body is told so in time, and its upstream request ends', async () => {
+      const client = await connect(scene().brief.port);
+      const arriving = arrival();
+      await client.send(headOf(LARGE), Buffer.alloc(2_000_000));
+      const req = await arriving;
+      const gone = closed(req);
+      const answer = await client.answer();
+      expect([answer.status, codeOf(answer)]).toEqual([408, 'request-timeout']);
+      expect(answer.body.toString()).toContain('timeouts.total');
+      await gone;
+      expect(await scene().brief.metric(IN_FLIGHT)).toBe(0);
+    });
+  });
+});
+
+describe('a client that leaves before the end of the response', () => {
+  async function until(reached: () => boolean | Promise<boolean>): Promise<void> {
+    while (!(await reached())) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  async function leave({ get, simulator, gateway }: Pair, target: string): Promise<void> {
+    const leaving = new AbortController();
+    const asked = get(target, { signal: leaving.signal })
+      .then((answer) => answer.text())
+      .catch((error: Error) => error.name);
+    await until(() => simulator.counts('submissions').accepted === 1);
+    leaving.abort();
+    expect(await asked).toBe('AbortError');
+    await until(() => simulator.counts('submissions').aborted === 1);
+    await until(async () => (await gateway.metric('digest_gateway_requests_in_flight')) === 0);
+  }
+
+  test('cancels its upstream request, is counted as 499, and is not logged: before the head', async () => {
+    const pair = await startPair({ faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] });
+    await leave(pair, authors);
+    const gone = { status: '499', code: 'client-closed' };
+    expect(await pair.gateway.metric('digest_gateway_requests_total', gone)).toBe(1);
+    expect(pair.gateway.logged).toEqual([]);
+    expect((await pair.get(authors)).status).toBe(200);
+  });
+
+  test('cancels its upstream request, is counted as 499, and is not logged: within the body', async () => {
+    const pair = await startPair({
+      faults: [{ kind: 'slow-body', bytes: 100, everyMs: 5, when: 'authenticated', times: 1 }],
+    });
+    await leave(pair, '/bytes/1000000');
+    const gone = { status: '499', code: 'client-closed' };
+    expect(await pair.gateway.metric('digest_gateway_requests_total', gone)).toBe(1);
+    expect(pair.gateway.logged).toEqual([]);
+  });
+});

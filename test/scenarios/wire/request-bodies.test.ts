@@ -1,0 +1,350 @@
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { beforeEach, describe, expect, test } from '@jest/globals';
+import { valuesOf } from '../../support/raw-answer.ts';
+import { startGateway } from '../../support/running-gateway.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
+import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+
+describe('a body that may have to be sent again', () => {
+  const LIMIT = 64 * 1024;
+  const settings = { body: { replayUpTo: LIMIT, max: '8MiB' } };
+  const wire = useWire({ settings });
+  const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
+
+  /** Bytes that differ, so that a lost or doubled piece changes the hash. */
+  function bodyOf(length: number): Buffer<ArrayBuffer> {
+    const bytes = Buffer.alloc(length);
+    for (let index = 0; index < length; index += 1) bytes[index] = (index * 31 + (index >> 8)) & 0xff;
+    return bytes;
+  }
+
+  /** The request whole: its body with a length, or in chunks of 10,000 bytes. */
+  function requestWith(body: Buffer, framing: 'length' | 'chunks', target = '/echo'): Buffer {
+    const head = `POST ${target} HTTP/1.1\r\nHost: x\r\n`;
+    if (framing === 'length') {
+      return Buffer.concat([Buffer.from(`${head}Content-Length: ${body.length}\r\n\r\n`), body]);
+    }
+    const pieces: Buffer[] = [Buffer.from(`${head}Transfer-Encoding: chunked\r\n\r\n`)];
+    for (let at = 0; at < body.length; at += 10_000) {
+      const chunk = body.subarray(at, at + 10_000);
+      pieces.push(Buffer.from(`${chunk.length.toString(16)}\r\n`), chunk, Buffer.from('\r\n'));
+    }
+    return Buffer.concat([...pieces, Buffer.from('0\r\n\r\n')]);
+  }
+
+  const sizes = [0, 1, LIMIT - 1, LIMIT, LIMIT + 1, 3_000_000];
+  const framings = ['length', 'chunks'] as const;
+  const cases = sizes.flatMap((size) => framings.map((framing) => [size, framing] as const));
+
+  describe('reaches the upstream whole', () => {
+    beforeEach(() => wire.simulator.reset('submissions'));
+
+    test.each(cases)('when the nonce is refused: %d bytes by %s', async (size, framing) => {
+      const body = bodyOf(size);
+      const client = await wire.connect();
+      await client.send(requestWith(body, framing));
+      expect(echoOf(await client.answer()).body).toEqual({ length: size, sha256: sha256(body) });
+      // The reset made every nonce unknown: this was a second try, or a question before the first.
+      expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1, requests: 2 });
+    });
+
+    test.each(cases)('when no nonce is known: %d bytes by %s', async (size, framing) => {
+      const { origin } = wire.simulator.deployments.submissions;
+      const gateway = await startGateway({ cold: { origin, ca: wire.simulator.ca, settings } });
+      const body = bodyOf(size);
+      try {
+        const answer = await fetch(`${gateway.origin}/echo`, {
+          method: 'PUT',
+          body: framing === 'length' ? body : new Blob([body]).stream(),
+          ...(framing === 'chunks' && { duplex: 'half' }),
+        });
+        expect(await answer.json()).toMatchObject({
+          method: 'PUT',
+          body: { length: size, sha256: sha256(body) },
+        });
+        expect(wire.simulator.counts('submissions')).toMatchObject({
+          challenges: 1,
+          accepted: 1,
+          requests: 2,
+        });
+      } finally {
+        await gateway.close();
+      }
+    });
+
+    test('when many are sent at once', async () => {
+      const lengths = Array.from({ length: 40 }, (_, index) => index * 5_000);
+      const seen = await Promise.all(
+        lengths.map(async (length, index) => {
+          const client = await wire.connect();
+          await client.send(requestWith(bodyOf(length), framings[index % 2] ?? 'length'));
+          return echoOf(await client.answer()).body;
+        }),
+      );
+      expect(seen).toEqual(lengths.map((length) => ({ length, sha256: sha256(bodyOf(length)) })));
+    });
+  });
+
+  describe('on the connection to the upstream', () => {
+    interface Seen {
+      readonly method: string | undefined;
+      readonly authenticated: boolean;
+      readonly length: number;
+    }
+    const seen: Seen[] = [];
+    const connect = useClients();
+    const scene = useRunning(async () => {
+      const upstream = await startUpstream(async (req, res) => {
+        const authenticated = req.headers.authorization !== undefined;
+        let length = 0;
+        for await (const chunk of req) length += chunk.length;
+        seen.push({ method: req.method, authenticated, length });
+        if (!authenticated) res.setHeader('www-authenticate', 'Digest realm="r", nonce="n"');
+        res.writeHead(authenticated ? 200 : 401).end();
+      });
+      const { origin } = upstream;
+      const gateway = await startGateway({
+        upstream: { origin, settings: { ...settings, tls: { allowPlaintext: true } } },
+      });
+      const close = async () => {
+        await gateway.close();
+        await upstream.close();
+      };
+      return { gateway, close };
+    });
+
+    test('is sent twice if it is kept; otherwise once, after a request without it', async () => {
+      const client = await connect(scene().gateway.port);
+      await client.send(requestWith(bodyOf(LIMIT), 'chunks'));
+      expect((await client.answer()).status).toBe(200);
+      expect(seen.splice(0)).toEqual([
+        { method: 'POST', authenticated: false, length: LIMIT },
+        { method: 'POST', authenticated: true, length: LIMIT },
+      ]);
+      for (const framing of framings) {
+        await client.send(requestWith(bodyOf(LIMIT + 1), framing));
+        expect((await client.answer()).status).toBe(200);
+        expect(seen.splice(0).filter(({ length }) => length > 0)).toEqual([
+          { method: 'POST', authenticated: true, length: LIMIT + 1 },
+        ]);
+      }
+    });
+  });
+
+  describe('for an upstream that requires qop=auth-int', () => {
+    beforeEach(() => wire.simulator.set('submissions', { qop: 'auth-int', algorithms: ['SHA-256'] }));
+
+    test.each(cases.filter(([size]) => size <= LIMIT))('is hashed: %d bytes by %s', async (size, framing) => {
+      wire.simulator.reset('submissions');
+      const body = bodyOf(size);
+      const client = await wire.connect();
+      await client.send(requestWith(body, framing));
+      expect(echoOf(await client.answer()).body).toEqual({ length: size, sha256: sha256(body) });
+      expect(wire.simulator.counts('submissions').refused['wrong-response']).toBe(0);
+    });
+
+    test.each(framings)('is refused if it is too large to be kept: by %s', async (framing) => {
+      wire.simulator.reset('submissions');
+      const client = await wire.connect();
+      await client.send(requestWith(bodyOf(LIMIT + 1), framing));
+      const answer = await client.answer();
+      expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
+      expect(answer.body.toString()).toContain('body.replayUpTo');
+      expect(wire.simulator.counts('submissions').accepted).toBe(0);
+    });
+  });
+});
+
+describe('a body above body.max', () => {
+  const MAX = 300_000;
+  const wire = useWire({ settings: { body: { replayUpTo: '64KiB', max: MAX } } });
+
+  beforeEach(() => wire.simulator.reset('submissions'));
+
+  const declared = (length: number) => `POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
+  const CHUNKED = 'POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const chunk = (length: number) => `${length.toString(16)}\r\n${'x'.repeat(length)}\r\n`;
+
+  test('is refused when it is declared, before its first byte', async () => {
+    const client = await wire.connect();
+    await client.send(declared(MAX + 1));
+    const answer = await client.answer();
+    expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
+    expect(wire.simulator.counts('submissions').requests).toBe(0);
+  });
+
+  test('is refused when it becomes too large if its length is unknown', async () => {
+    const client = await wire.connect();
+    await client.send(CHUNKED, chunk(100_000), chunk(100_000), chunk(100_001));
+    const answer = await client.answer();
+    expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
+    expect(answer.body.toString()).toContain(`${MAX} bytes`);
+  });
+
+  test('is refused; the largest allowed body passes whole', async () => {
+    for (const parts of [
+      [declared(MAX), 'x'.repeat(MAX)],
+      [CHUNKED, chunk(MAX), '0\r\n\r\n'],
+    ]) {
+      const client = await wire.connect();
+      await client.send(...parts);
+      expect(echoOf(await client.answer()).body.length).toBe(MAX);
+    }
+  });
+
+  describe('may be sent to its end:', () => {
+    test('the connection serves the next request', async () => {
+      const client = await wire.connect();
+      const sent = client.send(declared(20_000_000), Buffer.alloc(20_000_000));
+      expect((await client.answer()).status).toBe(413);
+      await sent;
+      await client.send('GET /echo/next HTTP/1.1\r\nHost: x\r\n\r\n');
+      expect(echoOf(await client.answer()).url).toBe('/echo/next');
+    });
+
+    test('in chunks as well', async () => {
+      const client = await wire.connect();
+      const sent = client.send(CHUNKED, ...Array.from({ length: 100 }, () => chunk(100_000)), '0\r\n\r\n');
+      expect((await client.answer()).status).toBe(413);
+      await sent;
+      await client.send('GET /echo/next HTTP/1.1\r\nHost: x\r\n\r\n');
+      expect(echoOf(await client.answer()).url).toBe('/echo/next');
+    });
+
+    test('for longer than a silent client has', async () => {
+      const client = await wire.connect();
+      await client.send(declared(MAX + 10));
+      expect((await client.answer()).status).toBe(413);
+      // Each piece comes within the time that a silent client has, all of them together take longer.
+      for (let sent = 0; sent < MAX + 10; sent += (MAX + 10) / 10) {
+        await delay(300);
+        await client.send(Buffer.alloc((MAX + 10) / 10));
+      }
+      await client.send('GET /echo/next HTTP/1.1\r\nHost: x\r\n\r\n');
+      expect(echoOf(await client.answer()).url).toBe('/echo/next');
+    });
+  });
+});
+
+describe('Expect: 100-continue', () => {
+  const run = promisify(execFile);
+  const wire = useWire({ settings: { body: { replayUpTo: '64KiB', max: '1MiB' } } });
+  const connect = useClients();
+  const LARGE = 200_000;
+
+  beforeEach(() => wire.simulator.reset('submissions'));
+
+  const headOf = (length: number | string, target = '/echo', version = '1.1') =>
+    `POST ${target} HTTP/${version}\r\nHost: x\r\nExpect: 100-continue\r\n${
+      typeof length === 'string' ? length : `Content-Length: ${length}`
+    }\r\n\r\n`;
+
+  describe('gets 100 once, before the response:', () => {
+    test.each([
+      ['to a small body', 5],
+      ['to a large body', LARGE],
+    ])('%s', async (_what, length) => {
+      const client = await wire.connect();
+      await client.send(headOf(length));
+      expect(await client.answer()).toMatchObject({ status: 100, headers: [] });
+      await client.send(Buffer.alloc(length, 'x'));
+      expect(echoOf(await client.answer()).body.length).toBe(length);
+      // The body of a small one was sent twice, as the first try met a challenge.
+      expect(wire.simulator.counts('submissions')).toMatchObject({ challenges: 1, accepted: 1 });
+      await client.send('GET /echo HTTP/1.1\r\nHost: x\r\n\r\n');
+      expect(echoOf(await client.answer()).url).toBe('/echo');
+    });
+
+    test('a chunked body', async () => {
+      const client = await wire.connect();
+      await client.send(headOf('Transfer-Encoding: chunked'));
+      expect((await client.answer()).status).toBe(100);
+      await client.send('5\r\nhello\r\n0\r\n\r\n');
+      expect(echoOf(await client.answer()).body.length).toBe(5);
+    });
+
+    test('a client that does not wait', async () => {
+      const client = await wire.connect();
+      await client.send(headOf(5), 'hello');
+      expect((await client.answer()).status).toBe(100);
+      expect(echoOf(await client.answer()).body.length).toBe(5);
+    });
+
+    test('after the challenge if the body can be sent only once', async () => {
+      const client = await wire.connect();
+      await client.send(headOf(LARGE));
+      await client.answer();
+      expect(wire.simulator.counts('submissions').challenges).toBe(1);
+    });
+  });
+
+  describe('gets no 100:', () => {
+    /** The one answer, and the end of the connection. */
+    async function refusal(head: string, port = wire.gateway.port) {
+      const client = await connect(port);
+      await client.send(head);
+      const answer = await client.answer();
+      expect(valuesOf(answer, 'connection')).toEqual(['close']);
+      expect((await client.end()).toString()).toBe('');
+      return [answer.status, codeOf(answer)];
+    }
+
+    test('a body that is too large', async () => {
+      expect(await refusal(headOf(2 ** 20 + 1))).toEqual([413, 'body-too-large']);
+      expect(wire.simulator.counts('submissions').requests).toBe(0);
+    });
+
+    test('a request without a deployment', async () => {
+      expect(await refusal(headOf(5, 'http://nowhere.example/'))).toEqual([404, 'no-deployment']);
+    });
+
+    test('a large body that the upstream never gets', async () => {
+      const gateway = await startGateway({ gone: { origin: 'https://127.0.0.1:1' } });
+      try {
+        expect(await refusal(headOf(2_000_000), gateway.port)).toEqual([502, 'upstream-unreachable']);
+      } finally {
+        await gateway.close();
+      }
+    });
+
+    test('HTTP/1.0, which does not know it', async () => {
+      const client = await wire.connect();
+      await client.send(headOf(5, '/echo', '1.0'), 'hello');
+      expect(echoOf(await client.answer()).body.length).toBe(5);
+    });
+
+    test('a request without a body', async () => {
+      const answer = await wire.ask('GET /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n');
+      expect(echoOf(answer).url).toBe('/echo');
+    });
+  });
+
+  describe('curl, which waits for it a second,', () => {
+    test('sends its body at once if it is wanted, otherwise never', async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'upload-'));
+      try {
+        const file = join(folder, 'body');
+        const args = ['-sS', '--max-time', '20', '-H', 'Expect: 100-continue', '--expect100-timeout', '15'];
+        const ask = async (length: number) => {
+          await writeFile(file, Buffer.alloc(length, 'x'));
+          const format = '%{stderr}%{http_code} %{size_upload}';
+          const url = `${wire.gateway.origin}/echo`;
+          const { stderr } = await run('curl', [...args, '--data-binary', `@${file}`, '-w', format, url]);
+          return stderr;
+        };
+        const begun = performance.now();
+        expect(await ask(LARGE)).toBe(`200 ${LARGE}`);
+        expect(await ask(2_000_000)).toBe('413 0');
+        expect(performance.now() - begun).toBeLessThan(10_000);
+      } finally {
+        await rm(folder, { recursive: true });
+      }
+    });
+  });
+});
