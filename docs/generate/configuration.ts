@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { configSchema } from '../../src/config/schema.ts';
-import { SOURCE_TITLE, source } from '../../src/config/source.ts';
+import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
 const INTRODUCTION = [

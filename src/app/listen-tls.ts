@@ -23,10 +23,10 @@ export function watchListenTls(
   let current = known;
   let lastReason = '';
   return new FileWatch(listenTlsFiles(section), async () => {
-    const { tls, findings } = await readListenTls(section, uid);
+    const { tls, issues } = await readListenTls(section, uid);
     if (tls === undefined) {
       // Certificate and key are two files; between their changes they do not match.
-      const reason = findings.map(({ message }) => message).join('; ');
+      const reason = issues.map(({ message }) => message).join('; ');
       const msg = 'changed files of listen.tls cannot be used; keeping the current certificate';
       if (reason !== lastReason) log.warn({ reason }, msg);
       lastReason = reason;

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
-import { ConfigError, type Fault } from '../config/faults.ts';
+import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
@@ -22,10 +22,10 @@ export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile
  * @throws ConfigError if the configuration is invalid or has no audit section, or a key cannot be read
  */
 export async function openAuditConfig(file: string, more: readonly string[] = []): Promise<AuditConfig> {
-  const { config, faultAt } = await loadLocated(file);
-  const fault = (message: string, path: readonly string[]): Fault => faultAt({ path, message });
+  const { config, locate } = await loadLocated(file);
+  const issue = (message: string, path: readonly string[]): LocatedIssue => locate({ path, message });
   if (config.audit === undefined) {
-    throw new ConfigError([fault('is missing: the configuration has no audit log', ['audit'])]);
+    throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
   }
   const { keyFile, ...section } = config.audit;
   const reader = new SourceReader(surroundings(), config.sealed);
@@ -34,7 +34,7 @@ export async function openAuditConfig(file: string, more: readonly string[] = []
       return auditKeys(await readAuditKey(name, reader));
     } catch (error) {
       const message = isNativeError(error) ? error.message : 'cannot be read';
-      throw new ConfigError([fault(message, ['audit', 'keyFile'])]);
+      throw new ConfigError([issue(message, ['audit', 'keyFile'])]);
     }
   };
   const key = await read(keyFile);
@@ -47,18 +47,18 @@ export async function openAuditConfig(file: string, more: readonly string[] = []
  * @throws ConfigError if the configuration is invalid or has no stream
  */
 export async function streamRedisOf(file: string): Promise<RedisOptions> {
-  const { config, faultAt } = await loadLocated(file);
+  const { config, locate } = await loadLocated(file);
   if (config.audit?.stream?.redis !== true) {
     const message = 'is missing: there is no stream to follow; give { redis: true }';
-    throw new ConfigError([faultAt({ path: ['audit', 'stream'], message })]);
+    throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
   }
   const offered = surroundings();
   const authorities = await readAuthorities(config, offered.uid);
   const reader = new SourceReader(offered, config.sealed);
-  const { options, findings } = await readRedis(config.redis, authorities.redis, reader);
-  const inRedis = authorities.findings.filter(({ path }) => path[0] === 'redis');
-  if (options === undefined || findings.length > 0 || inRedis.length > 0) {
-    throw new ConfigError([...inRedis, ...findings].map(faultAt));
+  const { options, issues } = await readRedis(config.redis, authorities.redis, reader);
+  const inRedis = authorities.issues.filter(({ path }) => path[0] === 'redis');
+  if (options === undefined || issues.length > 0 || inRedis.length > 0) {
+    throw new ConfigError([...inRedis, ...issues].map(locate));
   }
   return options;
 }

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { ConfigError, formatFault } from '../config/faults.ts';
+import { ConfigError, formatIssue } from '../config/issues.ts';
 import { readSetup } from '../setup/setup.ts';
 import { surroundings } from './surroundings.ts';
 
@@ -21,11 +21,11 @@ async function check(file: string): Promise<{ lines: string[]; status: 0 | 2 }> 
     const { config, warnings } = await readSetup(file, surroundings());
     const deployments = count(Object.keys(config.deployments).length, 'deployment');
     const credentials = count(Object.keys(config.credentials).length, 'credential');
-    const lines = warnings.map((warning) => `${formatFault(warning)} (warning)`);
+    const lines = warnings.map((warning) => `${formatIssue(warning)} (warning)`);
     return { lines: [...lines, `${file}: ok — ${deployments}, ${credentials}`], status: 0 };
   } catch (error) {
     if (error instanceof ConfigError) {
-      return { lines: error.faults.map(formatFault), status: 2 };
+      return { lines: error.issues.map(formatIssue), status: 2 };
     }
     throw error;
   }

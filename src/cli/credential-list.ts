@@ -1,4 +1,4 @@
-import { ConfigError } from '../config/faults.ts';
+import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import { type Credential, CredentialError, readCredentials } from '../credentials/credentials.ts';
 import { type CredentialSources, type PartSources, proofSources, sourcesOf } from '../credentials/parts.ts';
@@ -36,11 +36,11 @@ export async function listCredentials({
 }
 
 async function readRows(file: string): Promise<Row[]> {
-  const { config, faultAt } = await loadLocated(file);
+  const { config, locate } = await loadLocated(file);
   const reader = new SourceReader(surroundings(), config.sealed);
   const { byName } = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
     (error) => {
-      throw error instanceof CredentialError ? new ConfigError(error.findings.map(faultAt)) : error;
+      throw error instanceof CredentialError ? new ConfigError(error.issues.map(locate)) : error;
     },
   );
   const used = new Set<string>();

@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from 'commander';
-import { ConfigError } from '../config/faults.ts';
+import { ConfigError } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { ReplaceError } from '../credentials/replace-file.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
@@ -13,7 +13,7 @@ import {
   setNext,
   setTo,
 } from '../credentials/sealing.ts';
-import { findingOf, SourceReader } from '../credentials/sources.ts';
+import { issueOf, SourceReader } from '../credentials/sources.ts';
 import { CommandError } from './command-error.ts';
 import { listCredentials } from './credential-list.ts';
 import { readSecretInput } from './secret-input.ts';
@@ -85,11 +85,11 @@ function sealedSection({ config }: LocatedConfig, file: string): SealedSection {
   throw new CommandError(2, `${file} names no sealed file: give file and identity under sealed`);
 }
 
-async function inPlainWords({ faultAt }: LocatedConfig, work: () => Promise<void>): Promise<void> {
+async function inPlainWords({ locate }: LocatedConfig, work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (error) {
-    if (error instanceof SealedError) throw new ConfigError([faultAt(findingOf(['sealed'], error))]);
+    if (error instanceof SealedError) throw new ConfigError([locate(issueOf(['sealed'], error))]);
     if (error instanceof SealingError || error instanceof ReplaceError) {
       throw new CommandError(1, error.message, error);
     }

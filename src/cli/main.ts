@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { errorCode } from '../base/error-code.ts';
-import { ConfigError } from '../config/faults.ts';
+import { ConfigError } from '../config/issues.ts';
 import { CommandError } from './command-error.ts';
 import { packageVersion } from './version.ts';
 

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { reportError } from '../base/report-error.ts';
-import { formatFault } from '../config/faults.ts';
+import { formatIssue } from '../config/issues.ts';
 import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
@@ -31,7 +31,7 @@ async function serve(file: string): Promise<void> {
   const versions = new CredentialVersions();
   const setup = await readSetup(file, surroundings(), versions);
   const { app, log, stopTracing } = await gatewayProcess(setup);
-  for (const warning of setup.warnings) log.warn(formatFault(warning));
+  for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
   const { listen, control } = await app.start();

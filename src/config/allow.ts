@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import type { ParameterLimit, Rule } from '../policy/client.ts';
-import type { Complaint, Path } from './faults.ts';
+import type { Issue, Path } from './issues.ts';
 import { isMethod } from './operations.ts';
 import { hasKeyAt, keysAt, listKeysAt, textAt, valueAt } from './tree.ts';
-import { record, SECTION, text, whole } from './values.ts';
+import { record, SECTION, text, whole } from './value-schemas.ts';
 
 const EVERYTHING = '*';
 
@@ -74,7 +74,7 @@ function chosen(list: readonly string[]): Rule['sites'] {
 }
 
 /** Checks that names in a client's rules exist. `path` is the path of its `allow`. */
-export function* allowFits(tree: unknown, path: Path): Generator<Complaint> {
+export function* allowFits(tree: unknown, path: Path): Generator<Issue> {
   for (const index of keysOfList(tree, path)) {
     const at = [...path, index];
     const deployment = textAt(tree, [...at, 'deployment']);
@@ -106,7 +106,7 @@ interface Named {
   readonly section: Path;
 }
 
-function* namesExist(tree: unknown, path: Path, { deployment, what, section }: Named): Generator<Complaint> {
+function* namesExist(tree: unknown, path: Path, { deployment, what, section }: Named): Generator<Issue> {
   for (const index of keysOfList(tree, path)) {
     const name = textAt(tree, [...path, index]);
     if (name === undefined || name === EVERYTHING || hasKeyAt(tree, section, name)) continue;
@@ -121,7 +121,7 @@ function* namesExist(tree: unknown, path: Path, { deployment, what, section }: N
   }
 }
 
-function* parameterNames(tree: unknown, path: Path): Generator<Complaint> {
+function* parameterNames(tree: unknown, path: Path): Generator<Issue> {
   for (const name of keysAt(tree, path)) {
     if (/^[\w\-.~]+$/.test(name)) continue;
     const key = [...path, name];

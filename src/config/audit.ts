@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import type { Complaint } from './faults.ts';
+import type { Issue } from './issues.ts';
 import { valueAt } from './tree.ts';
-import { fileName, flag, oneOf, period, SECTION, size, text, whole } from './values.ts';
+import { fileName, flag, oneOf, period, SECTION, size, text, whole } from './value-schemas.ts';
 
 const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 const PARAMETERS = 'a list of names of query parameters';
@@ -74,7 +74,7 @@ export const auditSchema = (folder: string) =>
   );
 
 /** Checks `audit` against other sections. */
-export function* auditFits(tree: unknown): Generator<Complaint> {
+export function* auditFits(tree: unknown): Generator<Issue> {
   if (valueAt(tree, ['audit', 'stream', 'redis']) !== true || valueAt(tree, ['redis']) !== undefined) return;
   yield {
     path: ['audit', 'stream', 'redis'],

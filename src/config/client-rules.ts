@@ -1,5 +1,5 @@
 import { allowFits } from './allow.ts';
-import type { Complaint } from './faults.ts';
+import type { Issue } from './issues.ts';
 import { itemsAt, keysAt, listNames, textAt, valueAt } from './tree.ts';
 import { EarlierClients, readClients, readNetwork, type WrittenClient } from './written-clients.ts';
 
@@ -9,7 +9,7 @@ const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca4959
 /**
  * Checks clients against each other and other sections. `exposed`: other machines can reach the data plane.
  */
-export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complaint> {
+export function* clientsFit(tree: unknown, exposed: boolean): Generator<Issue> {
   yield* somebodyIsServed(tree, exposed);
   yield* proxiesFit(tree);
   yield* issuersFit(tree);
@@ -33,7 +33,7 @@ export function* clientsFit(tree: unknown, exposed: boolean): Generator<Complain
   }
 }
 
-function* somebodyIsServed(tree: unknown, exposed: boolean): Generator<Complaint> {
+function* somebodyIsServed(tree: unknown, exposed: boolean): Generator<Issue> {
   const clients = valueAt(tree, ['clients']);
   const none = clients === undefined || (Array.isArray(clients) && clients.length === 0);
   // A tree without deployments has an issue of its own.
@@ -47,7 +47,7 @@ function* somebodyIsServed(tree: unknown, exposed: boolean): Generator<Complaint
   };
 }
 
-function* proxiesFit(tree: unknown): Generator<Complaint> {
+function* proxiesFit(tree: unknown): Generator<Issue> {
   for (const [index, written] of itemsAt(tree, ['listen', 'trustedProxies']).entries()) {
     if (readNetwork(written)?.bits !== 0) continue;
     yield {
@@ -57,7 +57,7 @@ function* proxiesFit(tree: unknown): Generator<Complaint> {
   }
 }
 
-function* issuersFit(tree: unknown): Generator<Complaint> {
+function* issuersFit(tree: unknown): Generator<Issue> {
   const issuers = issuersOf(tree);
   for (const [index, issuer] of issuers.entries()) {
     if (issuer === undefined || issuers.indexOf(issuer) === index) continue;
@@ -73,13 +73,13 @@ function issuersOf(tree: unknown): (string | undefined)[] {
   return itemsAt(tree, path).map((_, index) => textAt(tree, [...path, index, 'issuer']));
 }
 
-function* idFits({ path, id }: WrittenClient, earlier: EarlierClients): Generator<Complaint> {
+function* idFits({ path, id }: WrittenClient, earlier: EarlierClients): Generator<Issue> {
   if (id !== undefined && earlier.ids.has(id)) {
     yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
   }
 }
 
-function* keysFit({ path, hashes }: WrittenClient, earlier: EarlierClients): Generator<Complaint> {
+function* keysFit({ path, hashes }: WrittenClient, earlier: EarlierClients): Generator<Issue> {
   const place = [...path, 'identify', 'apiKeySha256'];
   if (hashes.includes(SHA256_OF_NOTHING)) {
     yield {
@@ -100,7 +100,7 @@ function* proofFits(
   tree: unknown,
   { path, networks }: WrittenClient,
   issuers: ReadonlySet<string | undefined>,
-): Generator<Complaint> {
+): Generator<Issue> {
   const identify = [...path, 'identify'];
   const given = keysAt(tree, identify);
   if (given.includes('certificate') && valueAt(tree, ['listen', 'tls', 'clientCaFile']) === undefined) {

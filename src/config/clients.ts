@@ -3,7 +3,7 @@ import { isLoopbackHost } from '../base/network.ts';
 import { ANONYMOUS } from '../policy/client.ts';
 import { allowSchema } from './allow.ts';
 import { limitsSchema } from './limits.ts';
-import { listOf, NAME, network, oneOrMore, record, SECTION, text } from './values.ts';
+import { listOf, NAME, network, oneOrMore, record, SECTION, text } from './value-schemas.ts';
 
 const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { outerSource, source } from './source.ts';
-import { fileName, SECTION } from './values.ts';
+import { outerSource, source } from './secret-source.ts';
+import { fileName, SECTION } from './value-schemas.ts';
 
 const hashes = (folder: string) =>
   z

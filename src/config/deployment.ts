@@ -3,7 +3,18 @@ import { egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsSchema } from './operations.ts';
 import { upstreamTlsSchema } from './upstream-tls.ts';
-import { duration, flag, hostName, oneOf, origin, record, SECTION, size, text, whole } from './values.ts';
+import {
+  duration,
+  flag,
+  hostName,
+  oneOf,
+  origin,
+  record,
+  SECTION,
+  size,
+  text,
+  whole,
+} from './value-schemas.ts';
 
 const ALGORITHMS = ['SHA-512-256', 'SHA-256', 'MD5'] as const;
 

@@ -1,8 +1,8 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
-import type { Complaint, Path } from './faults.ts';
+import type { Issue, Path } from './issues.ts';
 import { keysAt, textAt } from './tree.ts';
-import { fileName, flag, isOrigin, SECTION, text } from './values.ts';
+import { fileName, flag, isOrigin, SECTION, text } from './value-schemas.ts';
 
 const ANY_ADDRESS = ['0.0.0.0', '::'];
 
@@ -52,8 +52,8 @@ export const egressSchema = (folder: string) =>
 export function* egressFits(
   tree: unknown,
   deployment: string,
-  credentialExists: (use: Path, name: string) => Iterable<Complaint>,
-): Generator<Complaint> {
+  credentialExists: (use: Path, name: string) => Iterable<Issue>,
+): Generator<Issue> {
   const path = ['deployments', deployment];
   const proxy = [...path, 'egress', 'proxy'];
   const given = keysAt(tree, proxy);
@@ -81,7 +81,7 @@ export function* egressFits(
   yield* familyFits(tree, path, url ?? textAt(tree, [...path, 'baseUrl']));
 }
 
-function* familyFits(tree: unknown, path: Path, url: string | undefined): Generator<Complaint> {
+function* familyFits(tree: unknown, path: Path, url: string | undefined): Generator<Issue> {
   const local = isIP(textAt(tree, [...path, 'egress', 'localAddress']) ?? '');
   const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
   if (local !== 0 && remote !== 0 && local !== remote) {

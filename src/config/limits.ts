@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { SECTION, whole } from './values.ts';
+import { SECTION, whole } from './value-schemas.ts';
 
 const RATE = 'a rate, such as 50/s, 600/min or 10000/h';
 const SECONDS: Readonly<Record<string, number>> = { s: 1, min: 60, h: 3600 };

@@ -1,7 +1,7 @@
 import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { isNativeError } from 'node:util/types';
-import type { Finding } from './faults.ts';
+import type { Issue } from './issues.ts';
 import type { Listen } from './listen.ts';
 import { certificatesIn, type PemGuard, readPem } from './pem.ts';
 
@@ -19,9 +19,9 @@ export interface ListenTls {
 export interface ReadListenTls {
   /** Undefined without TLS, or if there are issues. */
   readonly tls: ListenTls | undefined;
-  readonly findings: readonly Finding[];
+  readonly issues: readonly Issue[];
   /** Issues that do not prevent the use of the files. */
-  readonly warnings: readonly Finding[];
+  readonly warnings: readonly Issue[];
 }
 
 type FileKey = 'certFile' | 'keyFile' | 'clientCaFile';
@@ -37,26 +37,26 @@ export function listenTlsFiles(section: Listen['tls']): string[] {
  * `uid` is the user of this process; without one, owners of files are not checked.
  */
 export async function readListenTls(section: Listen['tls'], uid: number | undefined): Promise<ReadListenTls> {
-  if (section === undefined) return { tls: undefined, findings: [], warnings: [] };
+  if (section === undefined) return { tls: undefined, issues: [], warnings: [] };
   const { certFile, keyFile, clientCaFile } = section;
-  const findings: Finding[] = [];
+  const issues: Issue[] = [];
   const [cert, key, clientCa] = await Promise.all([
-    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }, findings),
-    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }, findings),
+    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }, issues),
+    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }, issues),
     clientCaFile === undefined
       ? undefined
       : readPart(
           'clientCaFile',
           { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES },
-          findings,
+          issues,
         ),
   ]);
-  if (cert === undefined || key === undefined || findings.length > 0) {
-    return { tls: undefined, findings, warnings: [] };
+  if (cert === undefined || key === undefined || issues.length > 0) {
+    return { tls: undefined, issues, warnings: [] };
   }
   const wrong = misfit(cert.text, cert.value, key.text, key.value);
   if (wrong !== undefined) {
-    return { tls: undefined, findings: [{ path: placeOf('keyFile'), message: wrong }], warnings: [] };
+    return { tls: undefined, issues: [{ path: placeOf('keyFile'), message: wrong }], warnings: [] };
   }
   const [{ validToDate }] = cert.value;
   const tls = {
@@ -66,7 +66,7 @@ export async function readListenTls(section: Listen['tls'], uid: number | undefi
     minVersion: section.minVersion,
     expires: validToDate.getTime() / 1000,
   };
-  return { tls, findings, warnings: expiry(validToDate) };
+  return { tls, issues, warnings: expiry(validToDate) };
 }
 
 /** True if a connection that `before` allows might be refused under `after`. */
@@ -98,7 +98,7 @@ const PRIVATE_KEY = { parse: privateKeyIn, wrong: 'holds no private key without 
 async function readPart<T>(
   key: FileKey,
   { file, parse, wrong, ...guard }: Wanted<T>,
-  findings: Finding[],
+  issues: Issue[],
 ): Promise<Part<T> | undefined> {
   try {
     const text = await readPem(file, guard);
@@ -106,7 +106,7 @@ async function readPart<T>(
     if (value !== undefined) return { text, value };
     throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
   } catch (error) {
-    findings.push({ path: placeOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
+    issues.push({ path: placeOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
     return undefined;
   }
 }
@@ -141,7 +141,7 @@ function misfit(
   }
 }
 
-function expiry(validTo: Date): Finding[] {
+function expiry(validTo: Date): Issue[] {
   if (validTo.getTime() > Date.now()) return [];
   return [{ path: placeOf('certFile'), message: `expired at ${validTo.toISOString()}: replace it` }];
 }

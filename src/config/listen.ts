@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { keyFile } from './source.ts';
+import { keyFile } from './secret-source.ts';
 import {
   bindAddress,
   clientHost,
@@ -12,7 +12,7 @@ import {
   SECTION,
   size,
   whole,
-} from './values.ts';
+} from './value-schemas.ts';
 
 /** Schema of a plane's address and port. */
 export const listener = (defaultPort: number) => ({

@@ -2,17 +2,19 @@ import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { runInSlices } from '../base/steps.ts';
-import { ConfigError, type Fault, type Finding } from './faults.ts';
-import type { LoadAnswer } from './load-worker.ts';
-import { fromPieces } from './pieces.ts';
+import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
+import type { LoadResult } from './load-worker.ts';
 import type { Config } from './schema.ts';
+import { fromPieces } from './transfer.ts';
 
 /** Beside this file, in a checkout and in the package. */
 const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
 
+/** A configuration that a worker thread has read. */
 export interface BackgroundConfig {
   readonly config: Config;
-  faultsAt(findings: readonly Finding[]): Promise<readonly Fault[]>;
+  /** Adds the places in the file to further issues. Must not be called again before it has resolved. */
+  locate(issues: readonly Issue[]): Promise<readonly LocatedIssue[]>;
   /** Ends the worker thread, which holds the source positions. */
   close(): Promise<void>;
 }
@@ -20,22 +22,22 @@ export interface BackgroundConfig {
 /**
  * Does the same as `loadLocated` in a process that serves: a worker thread reads and checks the file, and
  * the configuration is assembled in slices, so that the event loop is not blocked.
- * @throws ConfigError
+ * @throws ConfigError with every issue, or if the file cannot be read
  */
 export async function loadInBackground(file: string): Promise<BackgroundConfig> {
   const worker = new Worker(WORKER, { workerData: file });
   try {
     // Rejects if an error ends the thread.
-    const [answer] = (await once(worker, 'message')) as [LoadAnswer];
-    if ('faults' in answer) throw new ConfigError(answer.faults);
-    const config = await runInSlices(fromPieces(answer.pieces, file));
+    const [result] = (await once(worker, 'message')) as [LoadResult];
+    if ('issues' in result) throw new ConfigError(result.issues);
+    const config = await runInSlices(fromPieces(result.pieces, file));
     return {
       config,
-      async faultsAt(findings) {
-        if (findings.length === 0) return [];
-        worker.postMessage(findings);
-        const [faults] = (await once(worker, 'message')) as [readonly Fault[]];
-        return faults;
+      async locate(issues) {
+        if (issues.length === 0) return [];
+        worker.postMessage(issues);
+        const [located] = (await once(worker, 'message')) as [readonly LocatedIssue[]];
+        return located;
       },
       close: async () => void (await worker.terminate()),
     };

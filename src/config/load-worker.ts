@@ -1,25 +1,25 @@
 import { parentPort, workerData } from 'node:worker_threads';
-import { ConfigError, type Fault, type Finding } from './faults.ts';
+import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { loadLocated } from './load.ts';
-import { type Pieces, toPieces } from './pieces.ts';
+import { type Pieces, toPieces } from './transfer.ts';
 
 /** First message of the thread: the configuration or its issues. */
-export type LoadAnswer = { readonly pieces: Pieces } | { readonly faults: readonly Fault[] };
+export type LoadResult = { readonly pieces: Pieces } | { readonly issues: readonly LocatedIssue[] };
 
 // This module runs in the thread of load-background.ts.
 try {
-  const { tree, faultAt } = await loadLocated(String(workerData));
+  const { tree, locate } = await loadLocated(String(workerData));
   const pieces = toPieces(tree);
-  parentPort?.on('message', (findings: readonly Finding[]) => parentPort?.postMessage(findings.map(faultAt)));
-  tell(
+  parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
+  post(
     { pieces },
     pieces.map(({ buffer }) => buffer),
   );
 } catch (error) {
   if (!(error instanceof ConfigError)) throw error;
-  tell({ faults: error.faults }, []);
+  post({ issues: error.issues }, []);
 }
 
-function tell(answer: LoadAnswer, transferred: ArrayBuffer[]): void {
-  parentPort?.postMessage(answer, transferred);
+function post(result: LoadResult, transferred: ArrayBuffer[]): void {
+  parentPort?.postMessage(result, transferred);
 }

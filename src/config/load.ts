@@ -3,10 +3,10 @@ import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
-import { complaints } from './complaints.ts';
-import { ConfigError, type Fault, type Finding } from './faults.ts';
+import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { brokenRules } from './rules.ts';
 import { type Config, configSchema } from './schema.ts';
+import { schemaIssues } from './schema-issues.ts';
 import { readYaml } from './yaml-source.ts';
 
 /** A configuration with the source positions of its parts. */
@@ -18,7 +18,7 @@ export interface LocatedConfig extends CheckedTree {
 export interface CheckedTree {
   /** Consists of mappings, lists, texts, numbers, booleans and null. */
   tree: unknown;
-  faultAt(finding: Finding): Fault;
+  locate(issue: Issue): LocatedIssue;
 }
 
 /**
@@ -49,29 +49,29 @@ export async function loadLocated(file: string): Promise<LocatedConfig> {
 export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
   const source = readYaml(await readText(file), file);
   const result = schema.safeParse(source.value);
-  const found = complaints(schema, source.value, result.error?.issues ?? []).map(source.faultAt);
-  if (!result.success || source.syntaxFaults.length > 0)
-    throw new ConfigError([...source.syntaxFaults, ...found]);
+  const found = schemaIssues(schema, source.value, result.error?.issues ?? []).map(source.locate);
+  if (!result.success || source.syntaxIssues.length > 0)
+    throw new ConfigError([...source.syntaxIssues, ...found]);
   return result.data;
 }
 
 function parseLocated(text: string, file: string): LocatedConfig {
   const source = readYaml(text, file);
-  const faults = [...source.syntaxFaults];
-  if (source.value === undefined && faults.length > 0) {
-    throw new ConfigError(faults);
+  const issues = [...source.syntaxIssues];
+  if (source.value === undefined && issues.length > 0) {
+    throw new ConfigError(issues);
   }
   const schema = configSchema(dirname(file));
   const result = schema.safeParse(source.value ?? {});
   const found = [
-    ...complaints(schema, source.value, result.error?.issues ?? []),
+    ...schemaIssues(schema, source.value, result.error?.issues ?? []),
     ...brokenRules(source.value),
   ];
-  faults.push(...found.map(source.faultAt));
-  if (!result.success || faults.length > 0) {
-    throw new ConfigError(faults);
+  issues.push(...found.map(source.locate));
+  if (!result.success || issues.length > 0) {
+    throw new ConfigError(issues);
   }
-  return { config: result.data, tree: source.value ?? {}, faultAt: source.faultAt };
+  return { config: result.data, tree: source.value ?? {}, locate: source.locate };
 }
 
 async function readText(file: string): Promise<string> {

@@ -2,9 +2,9 @@ import { METHODS } from 'node:http';
 import { z } from 'zod';
 import { PARAMETER_KINDS } from '../policy/parameter.ts';
 import { isAmbiguous } from '../policy/path.ts';
-import type { Complaint, Path } from './faults.ts';
+import type { Issue, Path } from './issues.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
-import { oneOf, record, SECTION, text } from './values.ts';
+import { oneOf, record, SECTION, text } from './value-schemas.ts';
 
 const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
@@ -40,7 +40,7 @@ function isTemplate(path: string): boolean {
 }
 
 /** Checks operations, sites and related keys of a deployment against each other. */
-export function* operationsFit(tree: unknown, deployment: string): Generator<Complaint> {
+export function* operationsFit(tree: unknown, deployment: string): Generator<Issue> {
   const path = ['deployments', deployment];
   if (valueAt(tree, [...path, 'injectSite']) === true && valueAt(tree, [...path, 'sites']) === undefined) {
     yield {
@@ -63,7 +63,7 @@ export function* operationsFit(tree: unknown, deployment: string): Generator<Com
   }
 }
 
-function* sameTwice(tree: unknown, deployment: Path): Generator<Complaint> {
+function* sameTwice(tree: unknown, deployment: Path): Generator<Issue> {
   const seen = new Map<string, string>();
   for (const name of keysAt(tree, [...deployment, 'operations'])) {
     const operation = [...deployment, 'operations', name];
@@ -78,7 +78,7 @@ function* sameTwice(tree: unknown, deployment: Path): Generator<Complaint> {
   }
 }
 
-function* parametersFit(tree: unknown, deployment: Path, operation: Path): Generator<Complaint> {
+function* parametersFit(tree: unknown, deployment: Path, operation: Path): Generator<Issue> {
   const siteParameter = textAt(tree, [...deployment, 'siteParameter']);
   const sites = valueAt(tree, [...deployment, 'sites']);
   for (const name of keysAt(tree, [...operation, 'parameters'])) {

@@ -1,9 +1,9 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
-import type { Complaint } from './faults.ts';
-import { source } from './source.ts';
+import type { Issue } from './issues.ts';
+import { source } from './secret-source.ts';
 import { keysAt, textAt, valueAt } from './tree.ts';
-import { duration, fileName, isHost, SECTION, text } from './values.ts';
+import { duration, fileName, isHost, SECTION, text } from './value-schemas.ts';
 
 const ADDRESS = 'a host and its port, such as redis-1.internal:6379';
 const URL_SHAPE =
@@ -83,7 +83,7 @@ export const redisSchema = (folder: string) =>
     });
 
 /** Checks the keys of `redis` against each other. */
-export function* redisFits(tree: unknown): Generator<Complaint> {
+export function* redisFits(tree: unknown): Generator<Issue> {
   const given = keysAt(tree, ['redis']);
   const url = textAt(tree, ['redis', 'url']);
   if (url !== undefined && /^rediss?:\/\/.*@/.test(url)) {

@@ -2,12 +2,12 @@ import { isLoopbackHost, parseAddress } from '../base/network.ts';
 import { auditFits } from './audit.ts';
 import { clientsFit } from './client-rules.ts';
 import { egressFits } from './egress.ts';
-import type { Complaint, Path } from './faults.ts';
+import type { Issue, Path } from './issues.ts';
 import { operationsFit } from './operations.ts';
 import { redisFits } from './redis.ts';
 import { hasKeyAt, keysAt, listKeysAt, textAt, valueAt } from './tree.ts';
 import { upstreamTlsFits } from './upstream-tls.ts';
-import { NAME } from './values.ts';
+import { NAME } from './value-schemas.ts';
 
 const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
 
@@ -15,7 +15,7 @@ const SITE_NAME = /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u;
  * Checks rules between parts of the configuration. They read the tree before validation, so that their
  * issues are reported together with those of the schema.
  */
-export function brokenRules(tree: unknown): Complaint[] {
+export function brokenRules(tree: unknown): Issue[] {
   return [
     ...exposure(tree),
     ...clientsFit(tree, isExposed(dataAddressOf(tree))),
@@ -35,7 +35,7 @@ export function brokenRules(tree: unknown): Complaint[] {
   ];
 }
 
-function* rewriteFits(tree: unknown, name: string): Generator<Complaint> {
+function* rewriteFits(tree: unknown, name: string): Generator<Issue> {
   const path = ['deployments', name, 'rewrite', 'stripPrefix'];
   const prefix = textAt(tree, path);
   const matched = textAt(tree, ['deployments', name, 'match', 'pathPrefix']);
@@ -52,7 +52,7 @@ function withSlash(path: string): string {
   return path.endsWith('/') ? path : `${path}/`;
 }
 
-function* exposure(tree: unknown): Generator<Complaint> {
+function* exposure(tree: unknown): Generator<Issue> {
   const dataAddress = dataAddressOf(tree);
   const controlAddress = textAt(tree, ['control', 'address']) ?? '127.0.0.1';
   if (valueAt(tree, ['anonymous']) === true && isExposed(dataAddress)) {
@@ -88,7 +88,7 @@ function isExposed(text: string): boolean {
   return parseAddress(text) !== undefined && !isLoopbackHost(text);
 }
 
-function* names(tree: unknown): Generator<Complaint> {
+function* names(tree: unknown): Generator<Issue> {
   const operations = keysAt(tree, ['deployments']).map((name) => ['deployments', name, 'operations']);
   for (const section of [['credentials'], ['deployments'], ...operations]) {
     yield* badNames(
@@ -108,7 +108,7 @@ function* names(tree: unknown): Generator<Complaint> {
   }
 }
 
-function* badNames(tree: unknown, section: Path, allowed: RegExp, rule: string): Generator<Complaint> {
+function* badNames(tree: unknown, section: Path, allowed: RegExp, rule: string): Generator<Issue> {
   for (const name of keysAt(tree, section)) {
     if (!allowed.test(name)) {
       const key = [...section, name];
@@ -117,7 +117,7 @@ function* badNames(tree: unknown, section: Path, allowed: RegExp, rule: string):
   }
 }
 
-function* schemeFits(tree: unknown, deployment: string): Generator<Complaint> {
+function* schemeFits(tree: unknown, deployment: string): Generator<Issue> {
   const path = ['deployments', deployment];
   const plaintext = textAt(tree, [...path, 'baseUrl'])?.startsWith('http://') === true;
   if (plaintext && valueAt(tree, [...path, 'tls', 'allowPlaintext']) !== true) {
@@ -128,7 +128,7 @@ function* schemeFits(tree: unknown, deployment: string): Generator<Complaint> {
   }
 }
 
-function* credentialFits(tree: unknown, deployment: string): Generator<Complaint> {
+function* credentialFits(tree: unknown, deployment: string): Generator<Issue> {
   const path = ['deployments', deployment];
   const own = valueAt(tree, [...path, 'credential']);
   const sites = valueAt(tree, [...path, 'sites']);
@@ -159,14 +159,14 @@ function* credentialFits(tree: unknown, deployment: string): Generator<Complaint
   }
 }
 
-function* credentialExists(tree: unknown, use: Path, name: string): Generator<Complaint> {
+function* credentialExists(tree: unknown, use: Path, name: string): Generator<Issue> {
   if (hasKeyAt(tree, ['credentials'], name)) return;
   const known = listKeysAt(tree, ['credentials']);
   const right = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
   yield { path: use, message: `names a credential that does not exist: ${right}` };
 }
 
-function* matchedTwice(tree: unknown, rule: string, normal: (text: string) => string): Generator<Complaint> {
+function* matchedTwice(tree: unknown, rule: string, normal: (text: string) => string): Generator<Issue> {
   const owners = new Map<string, string>();
   for (const name of keysAt(tree, ['deployments'])) {
     const path = ['deployments', name, 'match', rule];

@@ -5,7 +5,7 @@ import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
-import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './values.ts';
+import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './value-schemas.ts';
 
 /**
  * Schema of the configuration. Rules between its parts are in `rules.ts`. `folder` is the base of relative

@@ -1,4 +1,4 @@
-import type { Path } from './faults.ts';
+import type { Path } from './issues.ts';
 
 /** Returns the value at a path of an unchecked tree; undefined if there is none. */
 export function valueAt(tree: unknown, path: Path): unknown {

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import type { Complaint } from './faults.ts';
-import { keyFile, source } from './source.ts';
+import type { Issue } from './issues.ts';
+import { keyFile, source } from './secret-source.ts';
 import { keysAt, textAt } from './tree.ts';
-import { fileName, flag, hostName, oneOf, SECTION, text } from './values.ts';
+import { fileName, flag, hostName, oneOf, SECTION, text } from './value-schemas.ts';
 
 /** Keys that require TLS. */
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
@@ -50,7 +50,7 @@ export const upstreamTlsSchema = (folder: string) =>
   );
 
 /** Checks `tls` within its deployment. */
-export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<Complaint> {
+export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<Issue> {
   const path = ['deployments', deployment, 'tls'];
   const given = keysAt(tree, path);
   const needs: [string, string, string][] = [

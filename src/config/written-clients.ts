@@ -1,6 +1,6 @@
 import { Network } from '../base/network.ts';
 import { NetworkMap } from '../base/network-map.ts';
-import type { Path } from './faults.ts';
+import type { Path } from './issues.ts';
 import { itemsAt, keysAt, textAt, valueAt } from './tree.ts';
 
 /** A client of an unchecked tree; its values may be invalid. */

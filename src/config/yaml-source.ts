@@ -13,19 +13,19 @@ import {
   parseDocument,
   type YAMLMap,
 } from 'yaml';
-import type { Complaint, Fault, Path } from './faults.ts';
-import { formatPath } from './faults.ts';
+import type { Issue, LocatedIssue, Path } from './issues.ts';
+import { formatPath } from './issues.ts';
 
 /** A parsed YAML text with the source positions of its keys and values. */
 export interface YamlSource {
   /** The parsed value; undefined if the syntax is too broken. */
   readonly value: unknown;
-  readonly syntaxFaults: readonly Fault[];
+  readonly syntaxIssues: readonly LocatedIssue[];
   /**
    * Locates an issue: at its key; else at the value of its path, or at that value's key if the value is
    * empty. If the path does not exist, at the last existing key of it.
    */
-  faultAt(complaint: Complaint): Fault;
+  locate(issue: Issue): LocatedIssue;
 }
 
 /**
@@ -54,7 +54,7 @@ const SYNTAX: Readonly<Record<string, string>> = {
 
 const OTHER_SYNTAX = 'this is not YAML: write "key: value", one on a line';
 
-/** Reads YAML. Never throws: errors are in `syntaxFaults`. */
+/** Reads YAML. Never throws: errors are in `syntaxIssues`. */
 export function readYaml(text: string, file: string): YamlSource {
   const lines = new LineCounter();
   const document = parseDocument(text, {
@@ -65,43 +65,43 @@ export function readYaml(text: string, file: string): YamlSource {
     uniqueKeys: false,
   });
 
-  const fault = (offset: number, path: Path, message: string): Fault => {
+  const located = (offset: number, path: Path, message: string): LocatedIssue => {
     const { line, col } = lines.linePos(offset);
     return { file, line: Math.max(line, 1), column: Math.max(col, 1), path: formatPath(path), message };
   };
 
   const problems = [...document.errors, ...document.warnings];
-  const syntaxFaults = problems.map((problem) =>
-    fault(problem.pos[0], [], SYNTAX[problem.code] ?? OTHER_SYNTAX),
+  const syntaxIssues = problems.map((problem) =>
+    located(problem.pos[0], [], SYNTAX[problem.code] ?? OTHER_SYNTAX),
   );
   const { repeatedKeys, danglingAliases, targets } = survey(document);
   for (const offset of danglingAliases) {
-    syntaxFaults.push(
-      fault(offset, [], 'the alias has no anchor before it: put text that starts with * in quotes'),
+    syntaxIssues.push(
+      located(offset, [], 'the alias has no anchor before it: put text that starts with * in quotes'),
     );
   }
 
   let value: unknown;
   // After a duplicate key the rest is still reliable; after any other error it is not.
-  if (syntaxFaults.length === 0) {
+  if (syntaxIssues.length === 0) {
     try {
       value = document.toJS();
     } catch {
       // The parser limits the expansion of nested aliases.
-      syntaxFaults.push(fault(0, [], 'aliases or nesting go too deep: write the values out'));
+      syntaxIssues.push(located(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
   for (const offset of repeatedKeys) {
-    syntaxFaults.push(fault(offset, [], 'the key comes twice in this mapping: keep one of them'));
+    syntaxIssues.push(located(offset, [], 'the key comes twice in this mapping: keep one of them'));
   }
 
   const places = new Places(document, targets);
   return {
     value,
-    syntaxFaults,
-    faultAt: ({ path, key, message }) => {
+    syntaxIssues,
+    locate: ({ path, key, message }) => {
       const offset = key === undefined ? places.offsetOf(path, 'value') : places.offsetOf(key, 'key');
-      return fault(offset, path, message);
+      return located(offset, path, message);
     },
   };
 }

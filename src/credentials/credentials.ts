@@ -11,7 +11,7 @@ import {
   readParts,
   sourcesOf,
 } from './parts.ts';
-import { type CredentialFinding, filesOf, findingOf, type SourceReader } from './sources.ts';
+import { type CredentialIssue, filesOf, issueOf, type SourceReader } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
 
 /** Attempts to read a set of files that change in the meantime. */
@@ -36,18 +36,18 @@ export interface CredentialSet {
 /** Credentials that cannot be used. The message contains every issue, one on each line. */
 export class CredentialError extends Error {
   override readonly name = 'CredentialError';
-  readonly findings: readonly CredentialFinding[];
+  readonly issues: readonly CredentialIssue[];
 
-  constructor(findings: readonly CredentialFinding[]) {
-    super([...new Set(findings.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
-    this.findings = findings;
+  constructor(issues: readonly CredentialIssue[]) {
+    super([...new Set(issues.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
+    this.issues = issues;
   }
 }
 
 export interface Credentials {
   readonly byName: ReadonlyMap<string, CredentialSet>;
   /** Issues that do not prevent the use of the credentials. */
-  readonly warnings: readonly CredentialFinding[];
+  readonly warnings: readonly CredentialIssue[];
 }
 
 /**
@@ -60,15 +60,15 @@ export async function readCredentials(
   versions: CredentialVersions,
 ): Promise<Credentials> {
   const byName = new Map<string, CredentialSet>();
-  const warnings: CredentialFinding[] = [];
-  const faults: CredentialFinding[] = [];
-  await reader.sealed().catch((error: unknown) => faults.push(findingOf(['sealed'], error)));
+  const warnings: CredentialIssue[] = [];
+  const issues: CredentialIssue[] = [];
+  await reader.sealed().catch((error: unknown) => issues.push(issueOf(['sealed'], error)));
 
   const pause = slices();
   for (const [name, given] of Object.entries(sources)) {
     await pause();
     const { current, following, ...report } = await readTogether(name, given, reader);
-    faults.push(...report.faults);
+    issues.push(...report.issues);
     warnings.push(...report.warnings);
     if (current === undefined) continue;
     const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
@@ -76,8 +76,8 @@ export async function readCredentials(
     byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
   }
 
-  if (faults.length > 0) {
-    throw new CredentialError(faults);
+  if (issues.length > 0) {
+    throw new CredentialError(issues);
   }
   return { byName, warnings };
 }
@@ -86,8 +86,8 @@ interface PartsRead {
   /** Undefined if there are issues. */
   readonly current: Parts | undefined;
   readonly following: Parts | undefined;
-  readonly faults: CredentialFinding[];
-  readonly warnings: CredentialFinding[];
+  readonly issues: CredentialIssue[];
+  readonly warnings: CredentialIssue[];
 }
 
 /**
@@ -103,7 +103,7 @@ async function readTogether(
   const files = filesOf(sourcesOf(given));
   for (let tries = 1; ; tries += 1) {
     const before = files.length > 1 ? await stateOf(files) : '';
-    const report = { faults: [], warnings: [] };
+    const report = { issues: [], warnings: [] };
     const path = ['credentials', name];
     const current = await readParts(given, { reader, path, ...report });
     const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], ...report });

@@ -1,7 +1,7 @@
 import { Secret } from '../base/secret.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { Credential } from '../digest/authorization.ts';
-import { type CredentialFinding, type Found, findingOf, type Source, type SourceReader } from './sources.ts';
+import { type CredentialIssue, type Found, issueOf, type Source, type SourceReader } from './sources.ts';
 
 /** Names of algorithms in the configuration, and the length of their hashes in hex digits. */
 export const HASHES = {
@@ -39,8 +39,8 @@ export interface PartContext {
   readonly reader: SourceReader;
   /** Path in the configuration. */
   readonly path: readonly string[];
-  readonly faults: CredentialFinding[];
-  readonly warnings: CredentialFinding[];
+  readonly issues: CredentialIssue[];
+  readonly warnings: CredentialIssue[];
 }
 
 /** Reads the parts; undefined if one cannot be read, which is then added to the issues. */
@@ -100,7 +100,7 @@ async function readGiven(
   { username, password, ha1 }: PartSources,
   context: PartContext,
 ): Promise<[username: Found | undefined, proof: Proof | undefined]> {
-  const name = username && (await readPart(['username'], username, context, objectionToUsername));
+  const name = username && (await readPart(['username'], username, context, usernameIssue));
   if (password === undefined) return [name, ha1 && (await readHashes(ha1, context))];
   warnOfValue(['password'], password, context);
   const found = await readPart(['password'], password, context);
@@ -113,7 +113,7 @@ async function readHashes({ realm, ...sources }: HashSources, context: PartConte
     const source = sources[name as keyof typeof HASHES];
     if (source === undefined) continue;
     warnOfValue(['ha1', name], source, context);
-    const found = await readPart(['ha1', name], source, context, (text) => objectionToHash(text, digits));
+    const found = await readPart(['ha1', name], source, context, (text) => hashIssue(text, digits));
     if (found !== undefined) hashes.push([algorithm, inLowerCase(found)]);
   }
   return { realm, hashes };
@@ -122,16 +122,16 @@ async function readHashes({ realm, ...sources }: HashSources, context: PartConte
 async function readPart(
   part: readonly string[],
   source: Source,
-  { reader, path, faults }: PartContext,
-  objectionTo: (text: string) => string | undefined = () => undefined,
+  { reader, path, issues }: PartContext,
+  issueWith: (text: string) => string | undefined = () => undefined,
 ): Promise<Found | undefined> {
   try {
     const found = await reader.read(source);
-    const objection = [found, found.next].map((one) => one && objectionTo(one.secret.reveal())).find(Boolean);
-    if (objection === undefined) return found;
-    faults.push({ path: [...path, ...part], message: objection });
+    const issue = [found, found.next].map((one) => one && issueWith(one.secret.reveal())).find(Boolean);
+    if (issue === undefined) return found;
+    issues.push({ path: [...path, ...part], message: issue });
   } catch (error) {
-    faults.push(findingOf([...path, ...part], error));
+    issues.push(issueOf([...path, ...part], error));
   }
   return undefined;
 }
@@ -144,11 +144,11 @@ function warnOfValue(part: readonly string[], source: Source, { path, warnings }
 }
 
 /** RFC 7616 §3.4: the user name goes into a quoted string of a header, which cannot contain controls. */
-function objectionToUsername(name: string): string | undefined {
+function usernameIssue(name: string): string | undefined {
   return /\p{Cc}/u.test(name) ? 'holds a control character, such as a line break: remove it' : undefined;
 }
 
-function objectionToHash(text: string, digits: number): string | undefined {
+function hashIssue(text: string, digits: number): string | undefined {
   const right = text.length === digits && /^[0-9a-f]+$/i.test(text);
   return right ? undefined : `is not a hash: give H(username:realm:password) in ${digits} hex digits`;
 }

@@ -39,7 +39,7 @@ export interface Found {
 }
 
 /** An issue with a part of the configuration; its message never contains a secret. */
-export interface CredentialFinding {
+export interface CredentialIssue {
   readonly path: readonly string[];
   readonly message: string;
 }
@@ -93,7 +93,7 @@ export class SourceReader {
 }
 
 /** Converts an error at a path to an issue. Errors of the sealed file are reported at its own path. */
-export function findingOf(path: readonly string[], error: unknown): CredentialFinding {
+export function issueOf(path: readonly string[], error: unknown): CredentialIssue {
   if (error instanceof SealedError) return { path: ['sealed', error.part], message: error.message };
   return { path, message: isNativeError(error) ? error.message : 'cannot be read' };
 }

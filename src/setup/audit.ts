@@ -5,33 +5,33 @@ import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { Secret } from '../base/secret.ts';
-import type { Finding } from '../config/faults.ts';
+import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
 
 export interface AuditSetup {
   /** Undefined without an audit section, or if its key cannot be read. */
   readonly options: AuditOptions | undefined;
-  readonly findings: readonly Finding[];
+  readonly issues: readonly Issue[];
 }
 
-/** Makes the options of the audit log from its section; `findings` are the issues with it. */
+/** Makes the options of the audit log from its section; `issues` are the issues with it. */
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
-  if (section === undefined) return { options: undefined, findings: [] };
+  if (section === undefined) return { options: undefined, issues: [] };
   const { keyFile, replica = replicaName(), ...options } = section;
-  const findings: Finding[] = [];
+  const issues: Issue[] = [];
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
   if (issue !== undefined) {
-    findings.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
+    issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
   try {
     const key = await readAuditKey(keyFile, reader);
-    return { options: { ...options, replica, key }, findings };
+    return { options: { ...options, replica, key }, issues };
   } catch (error) {
     const message = isNativeError(error) ? error.message : 'cannot be read';
-    findings.push({ path: ['audit', 'keyFile'], message });
-    return { options: undefined, findings };
+    issues.push({ path: ['audit', 'keyFile'], message });
+    return { options: undefined, issues };
   }
 }
 

@@ -1,6 +1,6 @@
 import { isNativeError } from 'node:util/types';
 import { slices } from '../base/steps.ts';
-import type { Finding, Path } from '../config/faults.ts';
+import type { Issue, Path } from '../config/issues.ts';
 import { certificatesIn, readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 
@@ -12,7 +12,7 @@ export interface Authorities {
   proxies: ReadonlyMap<string, string>;
   /** PEM; undefined without `redis.tls.caFile`. */
   redis: string | undefined;
-  findings: readonly Finding[];
+  issues: readonly Issue[];
 }
 
 /**
@@ -25,7 +25,7 @@ export async function readAuthorities(
 ): Promise<Authorities> {
   const byDeployment = new Map<string, string>();
   const proxies = new Map<string, string>();
-  const findings: Finding[] = [];
+  const issues: Issue[] = [];
   const read = async (caFile: string | undefined, section: Path): Promise<string | undefined> => {
     if (caFile === undefined) return undefined;
     try {
@@ -34,7 +34,7 @@ export async function readAuthorities(
       throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);
     } catch (error) {
       const message = isNativeError(error) ? error.message : 'cannot be read';
-      findings.push({ path: [...section, 'caFile'], message });
+      issues.push({ path: [...section, 'caFile'], message });
       return undefined;
     }
   };
@@ -46,5 +46,5 @@ export async function readAuthorities(
     const proxyPem = await read(egress.proxy?.caFile, ['deployments', name, 'egress', 'proxy']);
     if (proxyPem !== undefined) proxies.set(name, proxyPem);
   }
-  return { byDeployment, proxies, redis: await read(redis?.tls?.caFile, ['redis', 'tls']), findings };
+  return { byDeployment, proxies, redis: await read(redis?.tls?.caFile, ['redis', 'tls']), issues };
 }

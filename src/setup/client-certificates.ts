@@ -1,19 +1,19 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { Secret } from '../base/secret.ts';
 import { slices } from '../base/steps.ts';
-import type { Finding } from '../config/faults.ts';
+import type { Issue } from '../config/issues.ts';
 import { readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
-import type { SecretSource } from '../config/source.ts';
-import { findingOf, type SourceReader } from '../credentials/sources.ts';
+import type { SecretSource } from '../config/secret-source.ts';
+import { issueOf, type SourceReader } from '../credentials/sources.ts';
 import type { ClientCertificate } from '../upstream/upstream-tls.ts';
 
 export interface ClientCertificates {
   /** By name of the deployment, for deployments with `tls.certFile`. */
   readonly byDeployment: ReadonlyMap<string, ClientCertificate>;
-  readonly findings: readonly Finding[];
+  readonly issues: readonly Issue[];
   /** Issues that do not prevent the use of the certificates. */
-  readonly warnings: readonly Finding[];
+  readonly warnings: readonly Issue[];
 }
 
 /**
@@ -26,8 +26,8 @@ export async function readClientCertificates(
   uid: number | undefined,
 ): Promise<ClientCertificates> {
   const byDeployment = new Map<string, ClientCertificate>();
-  const findings: Finding[] = [];
-  const warnings: Finding[] = [];
+  const issues: Issue[] = [];
+  const warnings: Issue[] = [];
   const pause = slices();
   for (const [name, { tls }] of Object.entries(deployments)) {
     await pause();
@@ -41,10 +41,10 @@ export async function readClientCertificates(
       if (certificate !== undefined) byDeployment.set(name, certificate);
     } catch (error) {
       if (!(error instanceof Unusable)) throw error;
-      findings.push(findingOf([...path, error.key], error.cause ?? error));
+      issues.push(issueOf([...path, error.key], error.cause ?? error));
     }
   }
-  return { byDeployment, findings, warnings };
+  return { byDeployment, issues, warnings };
 }
 
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';

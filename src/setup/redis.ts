@@ -1,16 +1,16 @@
 import type { Secret } from '../base/secret.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';
-import type { Finding } from '../config/faults.ts';
+import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
-import { findingOf, type SourceReader } from '../credentials/sources.ts';
+import { issueOf, type SourceReader } from '../credentials/sources.ts';
 
 export interface RedisSetup {
   /** Undefined without Redis. */
   readonly options: RedisStoreOptions | undefined;
-  readonly findings: readonly Finding[];
+  readonly issues: readonly Issue[];
   /** Issues that do not prevent the use of Redis. */
-  readonly warnings: readonly Finding[];
+  readonly warnings: readonly Issue[];
 }
 
 /**
@@ -22,9 +22,9 @@ export async function readRedis(
   ca: string | undefined,
   reader: SourceReader,
 ): Promise<RedisSetup> {
-  const findings: Finding[] = [];
-  const warnings: Finding[] = [];
-  if (section === undefined) return { options: undefined, findings, warnings };
+  const issues: Issue[] = [];
+  const warnings: Issue[] = [];
+  if (section === undefined) return { options: undefined, issues, warnings };
   const { servers, username, sentinelUsername, keyFile, keyPrefix, timeout, tls } = section;
   const read = async (key: 'password' | 'sentinelPassword'): Promise<Secret | undefined> => {
     const source = section[key];
@@ -36,13 +36,13 @@ export async function readRedis(
     try {
       return (await reader.read(source)).secret;
     } catch (error) {
-      findings.push(findingOf(path, error));
+      issues.push(issueOf(path, error));
       return undefined;
     }
   };
   const password = await read('password');
   const sentinelPassword = await read('sentinelPassword');
-  const keys = keyFile === undefined ? [] : await readKeys(keyFile, reader, findings);
+  const keys = keyFile === undefined ? [] : await readKeys(keyFile, reader, issues);
   const options = {
     servers,
     username,
@@ -54,18 +54,18 @@ export async function readRedis(
     keys,
     tls: tls && { ca },
   };
-  return { options, findings, warnings };
+  return { options, issues, warnings };
 }
 
-async function readKeys(file: string, reader: SourceReader, findings: Finding[]): Promise<StoreKey[]> {
+async function readKeys(file: string, reader: SourceReader, issues: Issue[]): Promise<StoreKey[]> {
   const path = ['redis', 'keyFile'];
   try {
     const { secret } = await reader.read({ file });
     return storeKeys(secret);
   } catch (error) {
     const message =
-      error instanceof RangeError ? `${file} ${error.message} > ${file}` : findingOf(path, error).message;
-    findings.push({ path, message });
+      error instanceof RangeError ? `${file} ${error.message} > ${file}` : issueOf(path, error).message;
+    issues.push({ path, message });
     return [];
   }
 }

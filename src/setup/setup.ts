@@ -1,6 +1,6 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
-import { ConfigError, type Fault, type Finding } from '../config/faults.ts';
+import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
@@ -31,7 +31,7 @@ export interface AppSetup {
   /** Undefined without an audit log. */
   readonly audit: AuditOptions | undefined;
   /** Settings that work but should be changed. */
-  readonly warnings: readonly Fault[];
+  readonly warnings: readonly LocatedIssue[];
 }
 
 /**
@@ -44,8 +44,8 @@ export async function readSetup(
   surroundings: Surroundings,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  const { config, faultAt } = await loadLocated(file);
-  return readNamed({ config, faultsAt: async (findings) => findings.map(faultAt) }, surroundings, versions);
+  const { config, locate } = await loadLocated(file);
+  return readNamed({ config, locate: async (issues) => issues.map(locate) }, surroundings, versions);
 }
 
 /** Does the same as `readSetup` without blocking the event loop, for a process that serves. */
@@ -63,7 +63,7 @@ export async function readSetupInBackground(
 }
 
 async function readNamed(
-  { config, faultsAt }: Pick<BackgroundConfig, 'config' | 'faultsAt'>,
+  { config, locate }: Pick<BackgroundConfig, 'config' | 'locate'>,
   surroundings: Surroundings,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
@@ -76,18 +76,18 @@ async function readNamed(
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
   const audit = await readAudit(config.audit, reader);
-  const findings = [
-    ...authorities.findings,
-    ...clientCertificates.findings,
-    ...listenTls.findings,
-    ...redis.findings,
-    ...audit.findings,
+  const issues = [
+    ...authorities.issues,
+    ...clientCertificates.issues,
+    ...listenTls.issues,
+    ...redis.issues,
+    ...audit.issues,
   ];
   if (credentials instanceof CredentialError) {
-    findings.push(...credentials.findings);
+    issues.push(...credentials.issues);
   }
-  if (credentials instanceof CredentialError || findings.length > 0) {
-    throw new ConfigError(await faultsAt(findings));
+  if (credentials instanceof CredentialError || issues.length > 0) {
+    throw new ConfigError(await locate(issues));
   }
   return {
     config,
@@ -98,7 +98,7 @@ async function readNamed(
     redis: redis.options,
     listenTls: listenTls.tls,
     audit: audit.options,
-    warnings: await faultsAt([
+    warnings: await locate([
       ...credentials.warnings,
       ...clientCertificates.warnings,
       ...singlePins(config),
@@ -116,7 +116,7 @@ function orCredentialError(error: unknown): CredentialError {
 }
 
 /** Warns of single pins, because a change of the upstream's key would then end all service. */
-function singlePins({ deployments }: Config): Finding[] {
+function singlePins({ deployments }: Config): Issue[] {
   return Object.entries(deployments)
     .filter(([, { tls }]) => tls.pinSha256?.length === 1)
     .map(([name]) => ({

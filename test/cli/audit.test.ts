@@ -1,7 +1,7 @@
 import { chmod, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { served } from '../config/fault-lines.ts';
+import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { gateway } from './gateway-process.ts';

@@ -20,8 +20,8 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-/** What `readListenTls` complains of, each with the name of its file. */
-async function complaints(
+/** What `readListenTls` finds wrong, each with the name of its file. */
+async function issuesOf(
   cert: string | undefined,
   key: string | undefined,
   ca = authority.ca,
@@ -38,8 +38,8 @@ async function complaints(
     clientCaFile: at('clientCaFile'),
     minVersion: 'TLSv1.2',
   } as const;
-  const { findings, warnings } = await readListenTls(section, process.geteuid?.());
-  return [...findings, ...warnings].map(({ path, message }) =>
+  const { issues, warnings } = await readListenTls(section, process.geteuid?.());
+  return [...issues, ...warnings].map(({ path, message }) =>
     `${path.join('.')}: ${message}`.replaceAll(`${folder}/`, ''),
   );
 }
@@ -85,7 +85,7 @@ test.each([
     ['listen.tls.certFile: expired at 2021-01-01T00:00:00.000Z: replace it'],
   ],
 ])('%s', async (_title, cert, key, ca, wanted) => {
-  expect((await complaints(cert, key, ca)).sort()).toEqual(wanted);
+  expect((await issuesOf(cert, key, ca)).sort()).toEqual(wanted);
 });
 
 test('check reads the files, and says at which line they are named', async () => {

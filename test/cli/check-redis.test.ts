@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
-import { served } from '../config/fault-lines.ts';
+import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { gateway } from './gateway-process.ts';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
-import { served } from '../config/fault-lines.ts';
+import { served } from '../config/issue-lines.ts';
 import { withMore } from '../config/texts.ts';
 import { makeClientCertificate } from '../support/client-certificate.ts';
 import { gateway } from './gateway-process.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { rootCertificates } from 'node:tls';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { served } from '../config/fault-lines.ts';
+import { served } from '../config/issue-lines.ts';
 import { gateway } from './gateway-process.ts';
 
 let folder: string;

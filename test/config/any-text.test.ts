@@ -1,9 +1,9 @@
 import { inspect } from 'node:util';
 import { expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { ConfigError } from '../../src/config/faults.ts';
+import { ConfigError } from '../../src/config/issues.ts';
 import { parseConfig } from '../../src/config/load.ts';
-import { faultLines } from './fault-lines.ts';
+import { issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 /** Everything about a parse that could reach a screen or a log. */
@@ -74,7 +74,7 @@ const piece = fc.oneof(
 );
 const yamlish = fc.array(piece, { maxLength: 60 }).map((pieces) => pieces.join(''));
 
-test('any text is a configuration or a ConfigError whose faults are in the text, in order', () => {
+test('any text is a configuration or a ConfigError whose issues are in the text, in order', () => {
   fc.assert(
     fc.property(yamlish, (text) => {
       try {
@@ -83,10 +83,10 @@ test('any text is a configuration or a ConfigError whose faults are in the text,
         if (!(error instanceof ConfigError)) {
           throw error;
         }
-        expect(error.faults.length).toBeGreaterThan(0);
-        const places = error.faults.map(({ line, column }) => line * 1e6 + column);
+        expect(error.issues.length).toBeGreaterThan(0);
+        const places = error.issues.map(({ line, column }) => line * 1e6 + column);
         expect(places).toEqual(places.toSorted((a, b) => a - b));
-        expect(Math.max(...error.faults.map(({ line }) => line))).toBeLessThanOrEqual(
+        expect(Math.max(...error.issues.map(({ line }) => line))).toBeLessThanOrEqual(
           text.split('\n').length,
         );
       }
@@ -100,7 +100,7 @@ test('a right configuration with one piece changed is a configuration or a Confi
   fc.assert(
     fc.property(fc.nat(right.length), fc.nat(12), piece, (start, length, inserted) => {
       const text = right.slice(0, start) + inserted + right.slice(start + length);
-      expect(() => faultLines(text)).not.toThrow();
+      expect(() => issueLines(text)).not.toThrow();
     }),
     { numRuns: 400 },
   );
@@ -132,7 +132,7 @@ test.each([
 test.each([
   ['in its place', '{ url: "redis://a", password: { value: hunter2 } }'],
   ['in the url', '{ url: "redis://user:hunter2@a:6379" }'],
-  ['in a url with a fault of its own', '{ url: "redis://:hunter2@a:x" }'],
+  ['in a url with an issue of its own', '{ url: "redis://:hunter2@a:x" }'],
   ['without source', '{ url: "redis://a", password: hunter2 }'],
   ['as a key', '{ url: "redis://a", password: { hunter2 } }'],
   ['without space after the colon', '{ url: "redis://a", password:hunter2 }'],

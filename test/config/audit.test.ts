@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { runAtOnce } from '../../src/base/steps.ts';
 import { changesBetween } from '../../src/config/changes.ts';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines, served } from './fault-lines.ts';
+import { type Case, issueLines, served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
 const withAudit = (section: string) => `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: ${section}`;
@@ -37,7 +37,7 @@ describe('audit', () => {
 });
 
 const with2 = (more: string) => `{ directory: a, keyFile: k, ${more} }`;
-const faults: Case[] = [
+const issues: Case[] = [
   [
     'without what it needs',
     '{}',
@@ -109,8 +109,8 @@ test('a stream keeps a million records unless it says otherwise', () => {
 });
 
 describe('audit is refused', () => {
-  test.each(faults)('%s', (_title, section, lines) => {
-    expect(faultLines(withAudit(section))).toEqual(lines.map((line) => `c.yaml:${line}`));
+  test.each(issues)('%s', (_title, section, lines) => {
+    expect(issueLines(withAudit(section))).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -258,7 +258,7 @@ const listen: Case[] = [
 
 describe('clients', () => {
   test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen])('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 
   test('a hash or fingerprint is a list in lower case, however it is written', () => {

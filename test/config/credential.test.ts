@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines, served } from './fault-lines.ts';
+import { type Case, issueLines, served } from './issue-lines.ts';
 import { DEPLOYMENTS } from './texts.ts';
 
 const withCredential = (content: string, more = '') =>
@@ -33,7 +33,7 @@ test('every source of a credential is taken as it is written', () => {
 const P = 'password: { env: P }';
 const BOTH = 'has password and ha1: keep one of the two';
 
-const faults: Case[] = [
+const issues: Case[] = [
   [
     'password and ha1',
     withCredential(`${P}, ha1: { realm: r, md5: { env: H } }`),
@@ -94,7 +94,7 @@ const faults: Case[] = [
 ];
 
 describe('what is said of a credential, or of the sealed file, is refused', () => {
-  test.each(faults)('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  test.each(issues)('%s', (_title, text, lines) => {
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });

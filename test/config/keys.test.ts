@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -128,18 +128,18 @@ const later: Case[] = [
 
 describe('a key that does not exist', () => {
   test.each(unknown)('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });
 
 describe('credentials', () => {
   test.each(secret)('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });
 
 describe('a key of a later version', () => {
   test.each(later)('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines, served } from './fault-lines.ts';
+import { type Case, issueLines, served } from './issue-lines.ts';
 import { CLIENTS, withMore } from './texts.ts';
 
 const limitsIn = (section: string) =>
@@ -31,7 +31,7 @@ describe('limits', () => {
 const RATE = 'deployments.d.limits.rate: must be a rate, such as 50/s, 600/min or 10000/h';
 const WHOLE = 'must be a whole number from 1 to 1000000000';
 
-const faults: Case[] = [
+const issues: Case[] = [
   ...['50', '0/s', '50/d', '1.5/s', '50 /s', '-1/s', '/s', '9999999999/s'].map(
     (rate): Case => [`with the rate ${rate}`, `{ rate: "${rate}" }`, [`7:21 ${RATE}`]],
   ),
@@ -57,7 +57,7 @@ const faults: Case[] = [
 ];
 
 describe('limits are refused', () => {
-  test.each(faults)('%s', (_title, section, lines) => {
-    expect(faultLines(withMore(`limits: ${section}`))).toEqual(lines.map((line) => `c.yaml:${line}`));
+  test.each(issues)('%s', (_title, section, lines) => {
+    expect(issueLines(withMore(`limits: ${section}`))).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });

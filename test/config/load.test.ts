@@ -7,9 +7,9 @@ import { Secret } from '../../src/base/secret.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
-import { knownKeys } from '../../src/config/values.ts';
+import { knownKeys } from '../../src/config/value-schemas.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
-import { served } from './fault-lines.ts';
+import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const LISTEN_DEFAULTS = {
@@ -264,20 +264,20 @@ describe('a file', () => {
     expect((await loadConfig(file)).deployments['d']?.tls.caFile).toBe(resolve(folder, 'ca.pem'));
   });
 
-  test('that does not exist is a fault', async () => {
+  test('that does not exist is an issue', async () => {
     const file = join(folder, 'none.yaml');
     expect(await failure(file)).toBe(
       `ConfigError: ${file}:1:1 (file): there is no such file: name an existing one with --config`,
     );
   });
 
-  test('that is a folder is a fault', async () => {
+  test('that is a folder is an issue', async () => {
     expect(await failure(folder)).toBe(
       `ConfigError: ${folder}:1:1 (file): is a folder: name the file in it with --config`,
     );
   });
 
-  test('that is not UTF-8 is a fault', async () => {
+  test('that is not UTF-8 is an issue', async () => {
     const file = join(folder, 'latin1.yaml');
     await writeFile(file, Buffer.from('# m\u00fcnchen', 'latin1'));
     expect(await failure(file)).toBe(`ConfigError: ${file}:1:1 (file): is not UTF-8 text: save it as UTF-8`);

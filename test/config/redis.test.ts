@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, faultLines, served } from './fault-lines.ts';
+import { type Case, issueLines, served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
 const withRedis = (section: string) => `${CREDENTIALS}\n${DEPLOYMENTS}\nredis: ${section}`;
@@ -68,7 +68,7 @@ const ADDRESS = 'must be a host and its port, such as redis-1.internal:6379';
 const ADDRESSES = 'must be a list of at least one of a host and its port, such as redis-1.internal:6379';
 const ONE_KIND = 'give exactly one of url, sentinels and cluster';
 
-const faults: Case[] = [
+const issues: Case[] = [
   ['without content', '{}', [`3:8 redis: names no server: ${ONE_KIND}`]],
   [
     'with two kinds',
@@ -142,7 +142,7 @@ const faults: Case[] = [
 ];
 
 describe('redis is refused', () => {
-  test.each(faults)('%s', (_title, section, lines) => {
-    expect(faultLines(withRedis(section))).toEqual(lines.map((line) => `c.yaml:${line}`));
+  test.each(issues)('%s', (_title, section, lines) => {
+    expect(issueLines(withRedis(section))).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 });

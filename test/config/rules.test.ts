@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -169,18 +169,18 @@ describe('rules between parts', () => {
   test.each([...exposure, ...rewrites, ...credentials, ...sites, ...names, ...matches])(
     '%s',
     (_title, text, lines) => {
-      expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+      expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
     },
   );
 
-  test('all faults of all kinds are told at once, in the order of the file', () => {
+  test('issues of all kinds are reported at once, in the order of the file', () => {
     const text = [
       'workers: 1',
       'listen: { port: 99999, address: 0.0.0.0 }',
       'anonymous: true',
       withMore('timeouts: { idle: 0s }', 'tsl: {}').replace('credential: a', 'credential: nobody'),
     ].join('\n');
-    expect(faultLines(text).map((line) => line.split(': ')[0])).toEqual([
+    expect(issueLines(text).map((line) => line.split(': ')[0])).toEqual([
       'c.yaml:1:1 workers',
       'c.yaml:2:17 listen.port',
       'c.yaml:3:12 anonymous',

@@ -80,18 +80,18 @@ test('what one error lists has an end', () => {
   expect(Math.max(...messages.map(({ length }) => length))).toBeLessThan(300);
 });
 
-test('places of many findings in one file are looked up, not searched', () => {
+test('places of many issues in one file are looked up, not searched', () => {
   const names = Array.from({ length: 20_000 }, (_, at) => `d${at}`);
   let source = readYaml('', 'c.yaml');
   const reading = cpuOf(() => {
     source = readYaml(`deployments:\n${names.map((name) => `  ${name}: {}\n`).join('')}`, 'c.yaml');
   });
   let lines: number[] = [];
-  const finding = cpuOf(() => {
-    lines = names.map((name) => source.faultAt({ path: ['deployments', name], message: '' }).line);
+  const locating = cpuOf(() => {
+    lines = names.map((name) => source.locate({ path: ['deployments', name], message: '' }).line);
   });
   expect(lines).toEqual(names.map((_, at) => at + 2));
-  expect(finding).toBeLessThan(reading);
+  expect(locating).toBeLessThan(reading);
 });
 
 /** Milliseconds of the processor. */

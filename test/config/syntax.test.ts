@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -12,7 +12,7 @@ const cases: Case[] = [
     ['4:1 (file): the key comes twice in this mapping: keep one of them'],
   ],
   [
-    'a key twice, beside other faults',
+    'a key twice, beside other issues',
     withMore('connections: 0', 'connections: 1', 'body: { max: 1KB }'),
     [
       '8:5 (file): the key comes twice in this mapping: keep one of them',
@@ -86,20 +86,20 @@ const cases: Case[] = [
 
 describe('syntax', () => {
   test.each(cases)('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 
   test.each([
     ['brackets', '['.repeat(20_000)],
     ['lists', '- '.repeat(20_000)],
     ['mappings', Array.from({ length: 3000 }, (_, depth) => `${' '.repeat(depth)}a:`).join('\n')],
-  ])('%s nested without end are a fault, not a crash', (_title, text) => {
-    expect(faultLines(text)[0]).toMatch(/^c\.yaml:\d+:\d+ /);
+  ])('%s nested without end are an issue, not a crash', (_title, text) => {
+    expect(issueLines(text)[0]).toMatch(/^c\.yaml:\d+:\d+ /);
   });
 
   test('line ends of Windows and a byte order mark change no position', () => {
     const text = `\uFEFF${withMore('connections: 0').replaceAll('\n', '\r\n')}`;
-    expect(faultLines(text)).toEqual([
+    expect(issueLines(text)).toEqual([
       'c.yaml:7:18 deployments.d.connections: must be a whole number from 1 to 65535',
     ]);
   });

@@ -1,4 +1,4 @@
-/** A deployment and a credential that are right, on lines of their own, to build faulty texts from. */
+/** A deployment and a credential that are right, on lines of their own, to build invalid texts from. */
 export const CREDENTIALS = 'credentials: { a: { username: { env: U }, password: { env: P } } }';
 
 export const DEPLOYMENTS =

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { ConfigError } from '../../src/config/faults.ts';
+import { ConfigError } from '../../src/config/issues.ts';
 import { readSetup } from '../../src/setup/setup.ts';
 import { gateway } from '../cli/gateway-process.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -63,13 +63,13 @@ function configWith(keyFile: unknown): string {
 const environment = { U: 'me', P: 'hunter2' };
 
 /** What is wrong with the configuration, without its places in the file. */
-async function faults(user = uid): Promise<string[]> {
+async function issuesAs(user = uid): Promise<string[]> {
   const setup = await readSetup(configFile, { environment, uid: user }).catch((error: unknown) => {
     if (error instanceof ConfigError) return error;
     throw error;
   });
   if (!(setup instanceof ConfigError)) return [];
-  return setup.faults.map(({ path, message }) => `${path}: ${message.replace(`${folder}/`, '')}`);
+  return setup.issues.map(({ path, message }) => `${path}: ${message.replace(`${folder}/`, '')}`);
 }
 
 /** Does `body` while the file has another mode. */
@@ -86,10 +86,10 @@ describe('the mode of a file of TLS', () => {
   test.each(Object.entries(CERTIFICATES))(
     '%s may be read by everyone, and written by nobody else',
     async (name, path) => {
-      expect(await withMode(name, 0o444, () => faults())).toEqual([]);
+      expect(await withMode(name, 0o444, () => issuesAs())).toEqual([]);
       for (const mode of [0o664, 0o646, 0o666]) {
         const message = `${path}: ${name} can be written by others: run chmod go-w on it`;
-        expect(await withMode(name, mode, () => faults())).toEqual([message]);
+        expect(await withMode(name, mode, () => issuesAs())).toEqual([message]);
       }
     },
   );
@@ -98,14 +98,14 @@ describe('the mode of a file of TLS', () => {
     '%s may be read by its group alone, and written by nobody else',
     async (name, path) => {
       for (const mode of [0o400, 0o440, 0o640])
-        expect(await withMode(name, mode, () => faults())).toEqual([]);
+        expect(await withMode(name, mode, () => issuesAs())).toEqual([]);
       for (const mode of [0o644, 0o604]) {
         const message = `${path}: ${name} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`;
-        expect(await withMode(name, mode, () => faults())).toEqual([message]);
+        expect(await withMode(name, mode, () => issuesAs())).toEqual([message]);
       }
       for (const mode of [0o620, 0o602, 0o666]) {
         const message = `${path}: ${name} can be written by others: run chmod 600 on it`;
-        expect(await withMode(name, mode, () => faults())).toEqual([message]);
+        expect(await withMode(name, mode, () => issuesAs())).toEqual([message]);
       }
     },
   );
@@ -113,8 +113,8 @@ describe('the mode of a file of TLS', () => {
   test('a key that an orchestrator made readable is taken where the configuration says so', async () => {
     await writeFile(configFile, configWith({ file: 'gateway.key', readableByOthers: true }));
     try {
-      expect(await withMode('gateway.key', 0o444, () => faults())).toEqual([]);
-      expect(await withMode('gateway.key', 0o646, () => faults())).toEqual([
+      expect(await withMode('gateway.key', 0o444, () => issuesAs())).toEqual([]);
+      expect(await withMode('gateway.key', 0o646, () => issuesAs())).toEqual([
         'listen.tls.keyFile: gateway.key can be written by others: run chmod go-w on it',
       ]);
     } finally {
@@ -130,8 +130,8 @@ test.each(Object.entries(FILES))('%s of another user is refused', async (name, p
   const group = process.getgid?.() ?? 0;
   await chown(file, owner, group);
   try {
-    expect(await faults(owner)).toEqual([]);
-    expect(await faults(uid === 0 ? uid : uid + 1)).toContain(
+    expect(await issuesAs(owner)).toEqual([]);
+    expect(await issuesAs(uid === 0 ? uid : uid + 1)).toContain(
       `${path}: ${name} belongs to another user, who could exchange it: make this user or root its owner`,
     );
   } finally {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type Case, faultLines } from './fault-lines.ts';
+import { type Case, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -225,12 +225,12 @@ const limits: Case[] = [
 
 describe('values', () => {
   test.each([...listeners, ...deployments, ...limits])('%s', (_title, text, lines) => {
-    expect(faultLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
   });
 
   test('a value that is an alias is told where the alias stands', () => {
     const text = withMore('timeouts: { connect: &t 0s, idle: *t }');
-    expect(faultLines(text)).toEqual([
+    expect(issueLines(text)).toEqual([
       'c.yaml:7:29 deployments.d.timeouts.connect: 0s is out of range: write a duration from 1ms to 24d',
       'c.yaml:7:39 deployments.d.timeouts.idle: 0s is out of range: write a duration from 1ms to 24d',
     ]);
@@ -238,7 +238,7 @@ describe('values', () => {
 
   test('a value inside what an alias repeats is told where it is written', () => {
     const text = `${RIGHT}\nlisten: &l { port: x }\ncontrol: *l`;
-    expect(faultLines(text)).toEqual([
+    expect(issueLines(text)).toEqual([
       'c.yaml:3:20 listen.port: must be a whole number from 0 to 65535',
       'c.yaml:3:20 control.port: must be a whole number from 0 to 65535',
       'c.yaml:3:20 control.port: is the port of listen, too: give each its own',

@@ -96,7 +96,7 @@ describe('next', () => {
 
   test('that cannot be read is told with its path', async () => {
     const error = await failure({ a: { ...current, next: { password: { env: 'NONE' } } } }, environment);
-    expect(error.findings).toEqual([
+    expect(error.issues).toEqual([
       { path: ['credentials', 'a', 'next', 'password'], message: expect.stringContaining('NONE is not set') },
     ]);
   });
@@ -216,7 +216,7 @@ test('all that is wrong is told at once, each with its path', async () => {
       c: { username: literal('me'), password: { env: 'P' } },
     };
     const error = await failure(sources, { P: 'hunter2' });
-    expect(error.findings).toEqual([
+    expect(error.issues).toEqual([
       { path: ['credentials', 'a', 'username'], message: expect.stringContaining('U is not set') },
       { path: ['credentials', 'a', 'password'], message: expect.stringContaining('chmod 600') },
       {

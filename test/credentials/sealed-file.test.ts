@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Encrypter } from 'age-encryption';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
-import { findingOf, SourceReader } from '../../src/credentials/sources.ts';
+import { issueOf, SourceReader } from '../../src/credentials/sources.ts';
 import { keyFile, recipientOf, sealedWith } from './sealed-section.ts';
 
 let folder: string;
@@ -18,13 +18,13 @@ const PLAIN = [
   'b: { value: "hunter3" }',
 ].join('\n');
 
-/** What comes of an entry: its secret, or where the fault is and what it says. */
+/** What comes of an entry: its secret, or path and message of the issue. */
 async function outcome(section: SealedSection | undefined, name = 'a', environment = {}): Promise<string> {
   const reader = new SourceReader({ environment }, section);
   try {
     return (await reader.read({ sealed: name })).secret.reveal();
   } catch (error) {
-    const { path, message } = findingOf(['here'], error);
+    const { path, message } = issueOf(['here'], error);
     return `${path.join('.')}: ${message}`;
   }
 }

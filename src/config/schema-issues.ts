@@ -1,17 +1,15 @@
 import { closest } from 'fastest-levenshtein';
 import type { z } from 'zod';
-import type { Complaint, Path } from './faults.ts';
+import type { Issue, Path } from './issues.ts';
 import { valueAt } from './tree.ts';
-import { knownKeys } from './values.ts';
-
-type Issue = z.core.$ZodIssue;
+import { knownKeys } from './value-schemas.ts';
 
 /** Keys that are reserved for later versions. `*` matches any name. */
 const LATER = ['workers'].map((path) => path.split('.'));
 
 /** Turns the schema's issues into sentences with paths. */
-export function complaints(schema: unknown, tree: unknown, issues: readonly Issue[]): Complaint[] {
-  return issues.flatMap((issue): Complaint[] => {
+export function schemaIssues(schema: unknown, tree: unknown, issues: readonly z.core.$ZodIssue[]): Issue[] {
+  return issues.flatMap((issue): Issue[] => {
     const path = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
     if (issue.code === 'unrecognized_keys') {
       const known = knownKeys(schema, path);
@@ -36,7 +34,7 @@ function sentence(value: unknown, expected: string): string {
   return value === null ? `is empty: give ${expected}` : `must be ${expected.replace(ZOD_PREFIX, '')}`;
 }
 
-function aboutKey(parent: Path, name: string, known: readonly string[]): Complaint {
+function aboutKey(parent: Path, name: string, known: readonly string[]): Issue {
   const key = [...parent, name];
   if (LATER.some((pattern) => isAt(pattern, key))) {
     return { path: key, key, message: 'is not available in this version: leave it out' };

@@ -1,9 +1,9 @@
 import { parseDocument } from 'yaml';
-import { ConfigError } from '../../src/config/faults.ts';
+import { ConfigError } from '../../src/config/issues.ts';
 import { parseConfig } from '../../src/config/load.ts';
 
-/** What a user reads of a faulty configuration called c.yaml, line by line; none when it is right. */
-export function faultLines(text: string): string[] {
+/** What a user reads of an invalid configuration called c.yaml, line by line; none when it is right. */
+export function issueLines(text: string): string[] {
   try {
     parseConfig(served(text), 'c.yaml');
     return [];

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { Secret } from '../base/secret.ts';
-import { fileName, flag, NAME, text } from './values.ts';
+import { fileName, flag, NAME, text } from './value-schemas.ts';
 
 /** Title of the section of the configuration page that describes all sources. */
 export const SOURCE_TITLE = 'Secret sources';

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { Network } from '../base/network.ts';
 import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
-import type { Path } from './faults.ts';
+import type { Path } from './issues.ts';
 
 /*
  * The kinds of value in the configuration. The `error` of a plain kind ends the sentence "must be …"; a
