@@ -21,9 +21,9 @@ import type { Limits } from '../limits/limits.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { BodyMemory } from '../upstream/body.ts';
+import { BodyMemory } from '../transport/request-body.ts';
 import { CredentialSelectors } from '../upstream/credential-selectors.ts';
-import type { UpstreamExternals } from '../upstream/upstream.ts';
+import type { UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf, needsRestart } from './changes.ts';
 import { consoleSource } from './console.ts';
 import {
@@ -85,7 +85,7 @@ export class App {
   readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #store: ChallengeStore;
-  readonly #upstreamDeps: UpstreamExternals;
+  readonly #upstreamDeps: UpstreamDeps;
   readonly #limits: Limits;
   readonly #gateway: Gateway;
   readonly #listener: Listener;
@@ -316,7 +316,7 @@ export class App {
     return { clock, log, metrics: this.#metrics };
   }
 
-  #openUpstreamDeps(): UpstreamExternals {
+  #openUpstreamDeps(): UpstreamDeps {
     const { clock, log, tracing } = this.#deps;
     const metrics = this.#metrics;
     const pools = new NoncePools(this.#store);

@@ -77,7 +77,7 @@ const STATES: Readonly<Record<CredentialState['state'], string>> = {
   'in-use': 'in use',
   refused: 'refused',
   candidate: 'waits to be tried',
-  kept: 'kept as fallback',
+  fallback: 'kept as fallback',
 };
 
 function credentialView(

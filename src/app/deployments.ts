@@ -10,7 +10,7 @@ import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { Upstream, type UpstreamExternals, type UpstreamOptions } from '../upstream/upstream.ts';
+import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 import { egressOf, upstreamTlsOf } from './egress.ts';
 
 /**
@@ -21,7 +21,7 @@ import { egressOf, upstreamTlsOf } from './egress.ts';
  */
 export function* buildDeployments(
   setup: AppSetup,
-  externals: UpstreamExternals,
+  externals: UpstreamDeps,
   running: readonly Deployment[],
   built: Deployment[] = [],
 ): Steps<Deployment[]> {

@@ -2,8 +2,8 @@ import type { Log } from '../base/log.ts';
 import type { Config } from '../config/schema.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { Egress } from '../upstream/egress.ts';
-import type { UpstreamTls } from '../upstream/upstream-tls.ts';
+import type { Egress } from '../transport/egress.ts';
+import type { UpstreamTls } from '../transport/upstream-tls.ts';
 
 type Settings = Config['deployments'][string];
 

@@ -6,12 +6,12 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { CredentialState, Upstream } from '../upstream/upstream.ts';
 
 /** Values of the label `state` of `credential_state`. */
-const STATE_LABELS = {
-  'in-use': 'in-use',
-  candidate: 'candidate',
-  kept: 'fallback',
-  refused: 'refused',
-} as const satisfies Record<CredentialState['state'], string>;
+const STATE_LABELS = [
+  'in-use',
+  'candidate',
+  'fallback',
+  'refused',
+] as const satisfies readonly CredentialState['state'][];
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
 
@@ -128,9 +128,8 @@ function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream)
 function observeCredentials(metrics: Metrics, deployment: string, { credentials }: Upstream): void {
   const { credentialState, circuitState } = metrics;
   for (const { credential, version, state } of credentials) {
-    for (const label of Object.values(STATE_LABELS)) {
-      const isState = label === STATE_LABELS[state];
-      credentialState.set({ deployment, credential, version, state: label }, isState ? 1 : 0);
+    for (const label of STATE_LABELS) {
+      credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
     }
   }
   circuitState.set({ deployment }, credentials.some(({ serves }) => !serves) ? 1 : 0);

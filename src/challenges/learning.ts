@@ -2,12 +2,12 @@ import type { Clock } from '../base/clock.ts';
 import { CrossProcessReuse } from './cross-process-reuse.ts';
 import { Lifetime } from './lifetime.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
-import type { Replicas } from './replicas.ts';
 import { ReusePolicy } from './reuse-policy.ts';
+import type { SharedChallenges } from './shared-challenges.ts';
 import type { Learned, NoncePolicy } from './store/store.ts';
 
 export interface LearningOptions {
-  readonly replicas: Replicas;
+  readonly sharedChallenges: SharedChallenges;
   readonly clock: Clock;
   /** `auto`: learned from refusals. */
   readonly policy: NoncePolicy | 'auto';
@@ -137,7 +137,7 @@ export class Learning {
   /** True: the store is there, and holds nothing of it, or not the last that was learned here. */
   async #recall(): Promise<boolean> {
     const changes = this.#changes;
-    const reply = await this.#options.replicas.recall();
+    const reply = await this.#options.sharedChallenges.recall();
     this.#asked ||= reply !== undefined;
     // What was learned here meanwhile is newer.
     if (reply === undefined || changes !== this.#changes) return false;
@@ -217,7 +217,7 @@ export class Learning {
 
   /** One process at a time tries the freer policy. */
   async #askForTrial(): Promise<void> {
-    if (await this.#options.replicas.leadTrial(this.#policy.trialMs)) this.#policy.allowTrial();
+    if (await this.#options.sharedChallenges.leadTrial(this.#policy.trialMs)) this.#policy.allowTrial();
   }
 
   #forget(): void {
@@ -244,7 +244,7 @@ export class Learning {
     const counted = this.#counted ?? false;
     const learned = { ...this.#upstream, policy, counted, portable, lifetimeMs };
     const changes = this.#changes;
-    const isWritten = await this.#options.replicas.learn(learned);
+    const isWritten = await this.#options.sharedChallenges.learn(learned);
     // A process that does not know what others learned has nothing to tell them later.
     if (changes === this.#changes) this.#isUnwritten = this.#asked && !isWritten;
   }

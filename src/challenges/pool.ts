@@ -1,13 +1,13 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { AdoptionGuard } from './adoption-guard.ts';
-import { HandshakeQueue, Opening } from './handshake-queue.ts';
 import { IdleNonces } from './idle-nonces.ts';
 import { Learning } from './learning.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
-import { NonceMaker, type NonceMakerOptions } from './nonce-maker.ts';
+import { NonceFactory, type NonceFactoryOptions } from './nonce-factory.ts';
+import { PendingChallenge, PendingChallenges } from './pending-challenges.ts';
 import { Renewal } from './renewal.ts';
-import type { Replicas } from './replicas.ts';
+import type { SharedChallenges } from './shared-challenges.ts';
 import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store/store.ts';
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
@@ -15,8 +15,8 @@ const ELSEWHERE_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 
-export interface PoolOptions extends NonceMakerOptions {
-  readonly replicas: Replicas;
+export interface PoolOptions extends NonceFactoryOptions {
+  readonly sharedChallenges: SharedChallenges;
   /** Those of the deployment: no other is answered, wherever a challenge comes from. */
   readonly algorithms: readonly AlgorithmName[];
   /** From 0 to 1. */
@@ -37,9 +37,9 @@ export interface PoolOptions extends NonceMakerOptions {
  */
 export class NoncePool {
   readonly #options: PoolOptions;
-  readonly #queue = new HandshakeQueue();
+  readonly #queue = new PendingChallenges();
   readonly #learning: Learning;
-  readonly #maker: NonceMaker;
+  readonly #factory: NonceFactory;
   /** None with the policy `shared`. */
   readonly #idle: IdleNonces;
   readonly #renewal: Renewal | undefined;
@@ -53,20 +53,20 @@ export class NoncePool {
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#maker = new NonceMaker(options);
-    const { clock, random, renew, replicas, onStep, credential, algorithms } = options;
+    this.#factory = new NonceFactory(options);
+    const { clock, random, renew, sharedChallenges, onStep, credential, algorithms } = options;
     this.#guard = new AdoptionGuard({ credential, algorithms, now: () => clock.now() });
     const step = (policy: NoncePolicy, from: NoncePolicy): void => {
       onStep(policy, from);
       if (policy !== 'shared') this.#stopSharing();
     };
     const { policy, onCrossProcess } = options;
-    this.#learning = new Learning({ replicas, clock, policy, onStep: step, onCrossProcess });
+    this.#learning = new Learning({ sharedChallenges, clock, policy, onStep: step, onCrossProcess });
     this.#idle = new IdleNonces({ learning: this.#learning, clock, renew });
     if (renew === undefined) return;
     // Only what everybody uses needs one process to renew it for all.
     const lead = (ms: number): Promise<boolean> =>
-      this.#learning.sharesNonces ? replicas.lead(ms) : Promise.resolve(true);
+      this.#learning.sharesNonces ? sharedChallenges.lead(ms) : Promise.resolve(true);
     this.#renewal = new Renewal({ lifetime: this.#learning.lifetime, clock, random, lead, renew });
   }
 
@@ -98,8 +98,8 @@ export class NoncePool {
     await this.#ask();
     if (this.#known !== undefined) return;
     if (this.policy !== 'shared') return this.#restoreIdle();
-    const { replicas } = this.#options;
-    const held = (await replicas.load()) ?? (await replicas.take());
+    const { sharedChallenges } = this.#options;
+    const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
     // A request without a nonce meets a 401 anyway, so that a trial of this one costs nothing.
     if (nonce !== undefined && !this.#learning.portable) this.#trial = { nonce, fromAge: 0 };
@@ -109,7 +109,7 @@ export class NoncePool {
   /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
   async adopt(): Promise<void> {
     await this.#ask();
-    const held = await this.#options.replicas.load();
+    const held = await this.#options.sharedChallenges.load();
     if (this.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
@@ -148,29 +148,29 @@ export class NoncePool {
   }
 
   /**
-   * A nonce from the handshake under way, here or in another process; or the opening of one's own: when none
+   * A nonce from the handshake under way, here or in another process; or the duty to obtain one: when none
    * is under way, when it takes too long, when it ended without a challenge, or when the request is given up.
    */
-  async enter(cancellation: Cancellation): Promise<Nonce | Opening> {
+  async enter(cancellation: Cancellation): Promise<Nonce | PendingChallenge> {
     if (this.policy !== 'shared' || this.#closed) return this.open();
     if (this.#queue.busy) return this.#queue.wait(cancellation);
-    const opening = this.open();
-    if (!this.#learning.sharesNonces) return opening;
+    const pending = this.open();
+    if (!this.#learning.sharesNonces) return pending;
     // Processes that start together ask for one challenge, not each for its own.
-    const { replicas, clock } = this.#options;
+    const { sharedChallenges, clock } = this.#options;
     const until = clock.now() + ELSEWHERE_MS;
-    if (await replicas.lead(ELSEWHERE_MS)) return this.#known ?? opening;
-    return this.#known ?? this.#queue.waitElsewhere(opening, until - clock.now(), cancellation);
+    if (await sharedChallenges.lead(ELSEWHERE_MS)) return this.#known ?? pending;
+    return this.#known ?? this.#queue.waitElsewhere(pending, until - clock.now(), cancellation);
   }
 
   /**
    * Begins a handshake, to take the place of a nonce that is still good or of none. Others wait for it
    * unless a nonce is known or another is under way.
    */
-  open(replaces?: Nonce): Opening {
-    const opening = new Opening(replaces);
-    if (this.#known === undefined && this.policy === 'shared' && !this.#closed) this.#queue.lead(opening);
-    return opening;
+  open(replaces?: Nonce): PendingChallenge {
+    const pending = new PendingChallenge(replaces);
+    if (this.#known === undefined && this.policy === 'shared' && !this.#closed) this.#queue.lead(pending);
+    return pending;
   }
 
   /**
@@ -194,7 +194,7 @@ export class NoncePool {
     if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
       // A nonce that only expired says nothing against who left it, and costs no failed attempt.
       if (!stale) this.#guard.refused();
-      void this.#options.replicas.discard(nonce);
+      void this.#options.sharedChallenges.discard(nonce);
     }
     this.#learning.refused(attempt, stale);
     if (!nonce.retired) this.#refusedInARow += 1;
@@ -235,11 +235,11 @@ export class NoncePool {
    * refuse a brand-new nonce (nc out of order, or a nonce that serves once), which would look like a
    * refused credential.
    */
-  offer(opening: Opening, held: HeldChallenge): Nonce {
+  offer(pending: PendingChallenge, held: HeldChallenge): Nonce {
     this.#guard.issued(held.challenge);
-    const nonce = this.#maker.issued(held);
+    const nonce = this.#factory.issued(held);
     this.#learning.issued(nonce);
-    opening.nonce = nonce;
+    pending.nonce = nonce;
     return nonce;
   }
 
@@ -247,49 +247,49 @@ export class NoncePool {
    * The upstream accepted an attempt, and named the nonce to use after it or did not. From now on it serves
    * others, as the policy has it, unless a newer one does.
    */
-  accept(attempt: NonceAttempt, opening: Opening | undefined, nextnonce: string | undefined): void {
+  accept(attempt: NonceAttempt, pending: PendingChallenge | undefined, nextnonce: string | undefined): void {
     const { nonce } = attempt;
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
-    if (opening?.replaces === undefined) nonce.uses += 1;
+    if (pending?.replaces === undefined) nonce.uses += 1;
     const wasTaken = this.policy !== 'shared';
     this.#learning.accepted(attempt);
     if (nonce.foreign) this.#guard.accepted();
-    const next = nextnonce === undefined ? nonce : this.#maker.following(nonce, nextnonce);
+    const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
     } else if (wasTaken || this.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
-    } else if (opening !== undefined && nonce === opening.nonce) {
-      this.#replace(opening, next);
+    } else if (pending !== undefined && nonce === pending.nonce) {
+      this.#replace(pending, next);
     }
   }
 
   /** The nonce of a handshake serves others although no request has tried it. */
-  acceptUntried(opening: Opening): void {
-    const { nonce } = opening;
+  acceptUntried(pending: PendingChallenge): void {
+    const { nonce } = pending;
     if (nonce === undefined || this.#closed) return;
     if (this.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
-    else this.#replace(opening, nonce);
+    else this.#replace(pending, nonce);
   }
 
   /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
-  unchallenged(opening: Opening): void {
-    this.#queue.unchallenged(opening);
+  unchallenged(pending: PendingChallenge): void {
+    this.#queue.unchallenged(pending);
   }
 
   /** Ends a handshake. If it brought no nonce, the first who waits begins the next one. */
-  close(opening: Opening): void {
-    this.#queue.close(opening);
+  close(pending: PendingChallenge): void {
+    this.#queue.close(pending);
   }
 
   /** What the store holds, if this process may use it. What it may not use is removed from there. */
   #adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
     if (this.#guard.paused) return undefined;
-    if (this.#guard.fits(held.challenge)) return this.#maker.adopted(held);
-    void this.#options.replicas.discard(held);
+    if (this.#guard.fits(held.challenge)) return this.#factory.adopted(held);
+    void this.#options.sharedChallenges.discard(held);
     return undefined;
   }
 
@@ -310,7 +310,7 @@ export class NoncePool {
 
   async #restoreIdle(): Promise<void> {
     for (let count = 0; count < RESTORED_AT_MOST; count += 1) {
-      const held = await this.#options.replicas.take();
+      const held = await this.#options.sharedChallenges.take();
       if (held === undefined) return;
       const nonce = this.#adopted(held);
       // One that was used already may be used no more.
@@ -322,7 +322,7 @@ export class NoncePool {
   }
 
   /** The nonce takes the place of the one that its handshake was for, unless a newer one has it. */
-  #replace({ replaces }: Opening, nonce: Nonce): void {
+  #replace({ replaces }: PendingChallenge, nonce: Nonce): void {
     if (this.#known === replaces) this.#publish(nonce);
   }
 
@@ -330,10 +330,10 @@ export class NoncePool {
   #leave(nonce: Nonce): Promise<void> {
     if (nonce.shareable || nonce.retired || nonce.isIssuedAgain) return Promise.resolve();
     nonce.retire();
-    const { replicas, clock } = this.#options;
+    const { sharedChallenges, clock } = this.#options;
     let left = Promise.resolve();
     nonce.whenUnused(() => {
-      if (!nonce.isIssuedAgain) left = replicas.park(nonce.handOver(clock.now()), this.lifetimeMs);
+      if (!nonce.isIssuedAgain) left = sharedChallenges.park(nonce.handOver(clock.now()), this.lifetimeMs);
     });
     return left;
   }
@@ -381,9 +381,9 @@ export class NoncePool {
 
   async #share(nonce: Nonce): Promise<void> {
     const { challenge, cookies, obtainedAt } = nonce;
-    const { clock, replicas } = this.#options;
+    const { clock, sharedChallenges } = this.#options;
     const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
-    const quicker = await replicas.share(next, this.lifetimeMs);
+    const quicker = await sharedChallenges.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
     if (adopted !== undefined && this.#known === nonce) this.#useForeign(adopted);
   }

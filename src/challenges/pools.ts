@@ -1,9 +1,9 @@
 import { NoncePool, type PoolOptions } from './pool.ts';
-import { Replicas } from './replicas.ts';
+import { SharedChallenges } from './shared-challenges.ts';
 import type { ChallengeStore } from './store/store.ts';
 
 /** What a pool is made from, and how this user of it renews a nonce. */
-export interface PoolUserOptions extends Omit<PoolOptions, 'replicas'> {
+export interface PoolUserOptions extends Omit<PoolOptions, 'sharedChallenges'> {
   /** From `serializeKey`. */
   readonly key: string;
 }
@@ -72,7 +72,7 @@ export class NoncePools {
     const users: PoolUserOptions[] = [];
     const pool = new NoncePool({
       ...options,
-      replicas: new Replicas({ key, store: this.#store }),
+      sharedChallenges: new SharedChallenges({ key, store: this.#store }),
       // The connections of an earlier user may be closed.
       renew: renew && (async (nonce) => users.at(-1)?.renew?.(nonce)),
     });

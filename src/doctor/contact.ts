@@ -1,12 +1,11 @@
-import type { Dispatcher } from 'undici';
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { rawHeader } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { type ConnectionOptions, Connections } from '../upstream/connections.ts';
-import { type ExchangeRequest, exchange } from '../upstream/exchange.ts';
-import type { Message } from '../upstream/signing.ts';
-import { nowhere } from '../upstream/sink.ts';
-import type { TlsSeen } from '../upstream/upstream-tls.ts';
+import type { ExchangeRequest, Message } from '../handshake/exchange.ts';
+import { discardResponse, type ResponseHandler } from '../handshake/response-handler.ts';
+import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import type { TlsSeen } from '../transport/upstream-tls.ts';
 
 /** Upper bounds in milliseconds, because the whole run must end within 10 s. */
 const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
@@ -22,7 +21,7 @@ export type Answer =
       readonly setCookies: readonly string[];
     };
 
-export interface ContactExternals {
+export interface ContactDeps {
   readonly clock: Clock;
   /** Unix time in milliseconds. */
   readonly wallTime: () => number;
@@ -34,15 +33,15 @@ export class Contact {
   readonly #wallTime: () => number;
   #clockDifferenceMs: number | undefined;
 
-  constructor(options: ConnectionOptions, proxy: CredentialSet | undefined, externals: ContactExternals) {
+  constructor(options: ConnectionOptions, proxy: CredentialSet | undefined, deps: ContactDeps) {
     const { connect, response, idle } = options.timeouts;
     const timeouts = {
       connect: Math.min(connect, LONGEST.connect),
       response: Math.min(response, LONGEST.response),
       idle: Math.min(idle, LONGEST.idle),
     };
-    this.#wallTime = externals.wallTime;
-    this.#connections = new Connections({ ...options, timeouts, connections: CONNECTIONS }, externals.clock);
+    this.#wallTime = deps.wallTime;
+    this.#connections = new Connections({ ...options, timeouts, connections: CONNECTIONS }, deps.clock);
     if (proxy !== undefined) this.#connections.offer(proxy);
   }
 
@@ -69,12 +68,11 @@ export class Contact {
     onHead: ExchangeRequest['onHead'] = () => undefined,
   ): Promise<Answer> {
     const noteDate = (date: string | undefined): void => this.#noteDate(date);
-    const sink = {
-      ...nowhere,
-      head: (_status: number, _reason: string, headers: readonly string[]) => noteDate(dateIn(headers)),
+    const handler: ResponseHandler = {
+      ...discardResponse,
+      head: (_status, _reason, headers) => noteDate(rawHeader(headers, 'date')),
     };
-    const { dispatcher }: { dispatcher: Dispatcher } = this.#connections;
-    const result = await exchange(dispatcher, { ...message, cancellation, onHead }, sink);
+    const result = await this.#connections.exchange({ ...message, cancellation, onHead }, handler);
     if (result.kind === 'lost') throw result.error;
     if (result.kind === 'answered') return result;
     noteDate(result.date);
@@ -92,9 +90,4 @@ export class Contact {
     // Date has whole seconds, rounded down.
     this.#clockDifferenceMs = told - Math.floor(this.#wallTime() / 1000) * 1000;
   }
-}
-
-function dateIn(headers: readonly string[]): string | undefined {
-  const at = headers.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'date');
-  return at === -1 ? undefined : headers[at + 1];
 }

@@ -5,13 +5,11 @@ import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
-import { NO_BODY } from '../upstream/body.ts';
-import type { BodyProof } from '../upstream/exchange.ts';
-import { verifyProof } from '../upstream/proof.ts';
-import { signed, type UpstreamRequest, unsigned } from '../upstream/signing.ts';
+import { onProvenHead } from '../handshake/proof.ts';
+import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import { signed, unsigned } from '../handshake/signing.ts';
 import { accessFinding } from './access.ts';
 import { challengeFinding, isUnavailable } from './challenge.ts';
 import type { Answer, Contact } from './contact.ts';
@@ -154,11 +152,9 @@ export class CredentialExamination {
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
     const { nc } = attempt;
     let nextnonce = false;
-    const onHead = (_status: number, lines: readonly string[]): BodyProof | undefined => {
-      const info = parseAuthenticationInfo(lines);
-      nextnonce = info.nextnonce !== undefined;
-      return verifyProof(info, nonce, { uri: request.target, nc }, () => undefined);
-    };
+    const onHead = onProvenHead(nonce, { uri: request.target, nc }, (_status, next) => {
+      nextnonce = next !== undefined;
+    });
     const answer = await contact.ask(signed(request, nonce, nc), cancellation, onHead);
     return { answer, nextnonce };
   }

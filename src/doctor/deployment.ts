@@ -2,12 +2,12 @@ import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import { NO_BODY } from '../upstream/body.ts';
-import type { ConnectionOptions } from '../upstream/connections.ts';
-import type { Egress } from '../upstream/egress.ts';
-import { unsigned } from '../upstream/signing.ts';
+import { NO_BODY } from '../handshake/request.ts';
+import { unsigned } from '../handshake/signing.ts';
+import type { ConnectionOptions } from '../transport/connections.ts';
+import type { Egress } from '../transport/egress.ts';
 import { challengeFinding } from './challenge.ts';
-import { Contact, type ContactExternals } from './contact.ts';
+import { Contact, type ContactDeps } from './contact.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { lineProblem } from './line-problem.ts';
@@ -39,13 +39,13 @@ export interface DeploymentReport {
 /** Requests a challenge and authenticates with each credential of the deployment. Ends within 8 s. */
 export async function examineDeployment(
   deployment: ExaminedDeployment,
-  externals: ContactExternals,
+  deps: ContactDeps,
 ): Promise<DeploymentReport> {
   const { name, settings, connection } = deployment;
   const [firstSite] = Object.keys(settings.sites ?? {});
   const probe = probeOf(settings, firstSite);
-  const contact = new Contact(connection, deployment.proxyCredential, externals);
-  const examination = new Examination(deployment, contact, externals);
+  const contact = new Contact(connection, deployment.proxyCredential, deps);
+  const examination = new Examination(deployment, contact, deps);
   try {
     const findings = await examination.run(probe);
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
@@ -58,14 +58,14 @@ export async function examineDeployment(
 class Examination {
   readonly #deployment: ExaminedDeployment;
   readonly #contact: Contact;
-  readonly #externals: ContactExternals;
+  readonly #deps: ContactDeps;
   readonly #underWay: Cancellation[] = [];
   readonly #timer: NodeJS.Timeout;
 
-  constructor(deployment: ExaminedDeployment, contact: Contact, externals: ContactExternals) {
+  constructor(deployment: ExaminedDeployment, contact: Contact, deps: ContactDeps) {
     this.#deployment = deployment;
     this.#contact = contact;
-    this.#externals = externals;
+    this.#deps = deps;
     this.#timer = setTimeout(() => {
       for (const cancellation of this.#underWay) cancellation.cancel(tooSlow());
     }, DEADLINE_MS);
@@ -96,12 +96,12 @@ class Examination {
     const challenge = challengeFinding(answer, algorithms);
     const seen = [
       egressFinding(connection.egress, address),
-      tlsFinding(this.#contact.tlsSeen, this.#externals.wallTime()),
+      tlsFinding(this.#contact.tlsSeen, this.#deps.wallTime()),
       challenge,
       ...clockFinding(this.#contact.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const circumstances = { contact: this.#contact, algorithms, address, clock: this.#externals.clock };
+    const circumstances = { contact: this.#contact, algorithms, address, clock: this.#deps.clock };
     const ofCredentials = await Promise.all(
       credentialsIn(this.#deployment).map((examined) =>
         new CredentialExamination(examined, {
@@ -125,7 +125,7 @@ class Examination {
   async #answersInClear(): Promise<boolean> {
     const { connection, proxyCredential } = this.#deployment;
     const origin = connection.origin.replace(/^https:/, 'http:');
-    const inClear = new Contact({ ...connection, origin }, proxyCredential, this.#externals);
+    const inClear = new Contact({ ...connection, origin }, proxyCredential, this.#deps);
     try {
       const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
       await inClear.ask(request, this.#cancellation());

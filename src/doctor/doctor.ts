@@ -1,6 +1,6 @@
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { examineAudit } from './audit.ts';
-import type { ContactExternals } from './contact.ts';
+import type { ContactDeps } from './contact.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import type { Finding, Mark } from './finding.ts';
 import { examineRedis } from './redis.ts';
@@ -26,7 +26,7 @@ export interface Report {
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
-export async function examine(examined: Examined, externals: ContactExternals): Promise<Report> {
+export async function examine(examined: Examined, externals: ContactDeps): Promise<Report> {
   const { redis: redisOptions, auditDirectory } = examined;
   const [redis, audit, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, externals.clock),

@@ -1,8 +1,8 @@
 import { asGatewayError } from '../base/errors.ts';
-import { errorCode } from '../upstream/error-code.ts';
-import { PinMissing } from '../upstream/pins.ts';
-import { ProxyFault } from '../upstream/proxy-faults.ts';
-import { tlsFault } from '../upstream/tls-faults.ts';
+import { errorCode } from '../transport/error-code.ts';
+import { PinMissing } from '../transport/pins.ts';
+import { ProxyError } from '../transport/proxy-errors.ts';
+import { tlsFault } from '../transport/tls-errors.ts';
 import { type Finding, wrong } from './finding.ts';
 
 type Known = readonly [Parameters<typeof wrong>[1], string];
@@ -36,7 +36,7 @@ export function lineProblem(error: unknown): Finding {
   if (failure instanceof PinMissing) {
     return wrong('tls', 'tls-pin-mismatch', 'no key in its certificate chain is pinned');
   }
-  if (failure instanceof ProxyFault) return proxyProblem(failure);
+  if (failure instanceof ProxyError) return proxyProblem(failure);
   const code = errorCode(failure.cause);
   const fault = tlsFault(code);
   if (fault !== undefined) {
@@ -50,7 +50,7 @@ export function lineProblem(error: unknown): Finding {
 }
 
 /** Splits the detail: its first sentence is the observation, the rest is the advice, if there is any. */
-function proxyProblem({ detail }: ProxyFault): Finding {
+function proxyProblem({ detail }: ProxyError): Finding {
   const [what = '', ...rest] = detail.split(/\.\s+/);
   const problem = wrong('connection', 'proxy', what.replace(/\.$/, ''));
   return rest.length === 0 ? problem : { ...problem, advice: rest.join('. ') };

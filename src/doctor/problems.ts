@@ -1,4 +1,4 @@
-import type { TlsFaultName } from '../upstream/tls-faults.ts';
+import type { TlsFaultName } from '../transport/tls-errors.ts';
 
 /** `warn`: it works, but should be changed. */
 type Severity = 'warn' | 'fail';

@@ -1,4 +1,4 @@
-import type { TlsSeen } from '../upstream/upstream-tls.ts';
+import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 const DAY_MS = 86_400_000;

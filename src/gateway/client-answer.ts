@@ -4,8 +4,8 @@ import type { Waiter } from '../audit/audit.ts';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { SpentBuffers } from '../base/spent-buffers.ts';
+import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
-import type { AnswerSink, CredentialUsed } from '../upstream/sink.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
@@ -40,7 +40,7 @@ interface Held extends Head {
  * Passes the upstream response to a client as it comes, and pauses the upstream when the client is slow. No
  * byte is sent before the record of the response is in the audit log.
  */
-export class ClientAnswer implements AnswerSink, Waiter {
+export class ClientAnswer implements ResponseHandler, Waiter {
   readonly #record: RequestRecord;
   readonly #exchange: ClientExchange;
   readonly #req: IncomingMessage;

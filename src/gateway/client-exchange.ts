@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
-import type { BodySource } from '../upstream/body.ts';
+import type { BodySource } from '../transport/request-body.ts';
 import { onStall } from './linger.ts';
 
 /** Time that a client may leave a response unread if no deployment sets it, in milliseconds. */

@@ -1,8 +1,8 @@
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import type { CredentialUsed } from '../handshake/response-handler.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { CredentialUsed } from '../upstream/sink.ts';
 
 /** The data of a request that is known before it is parsed. */
 export interface Arrival {

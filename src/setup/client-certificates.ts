@@ -6,7 +6,7 @@ import { readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
-import type { ClientCertificate } from '../upstream/upstream-tls.ts';
+import type { ClientCertificate } from '../transport/upstream-tls.ts';
 
 export interface ClientCertificates {
   /** By name of the deployment, for deployments with `tls.certFile`. */

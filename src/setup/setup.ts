@@ -8,7 +8,7 @@ import type { Config } from '../config/schema.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
 import { SourceReader, type Surroundings } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
-import type { ClientCertificate } from '../upstream/upstream-tls.ts';
+import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
 import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';

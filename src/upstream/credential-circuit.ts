@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import { credentialRefused } from './refusals.ts';
+import { credentialRefused } from '../handshake/errors.ts';
 
 const MINUTE_MS = 60_000;
 

@@ -1,28 +1,29 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import { credentialRefused } from '../handshake/errors.ts';
+import { IDEMPOTENT } from '../handshake/request.ts';
+import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
-import type { ClientCall, Turn } from './handshake.ts';
-import { credentialRefused } from './refusals.ts';
-import { IDEMPOTENT } from './signing.ts';
-import { FAILURE, TrialAnswer } from './trial-answer.ts';
+import type { ClientCall, CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
+import { Rotation, type RotationState } from './rotation.ts';
+import { FAILURE, TrialResponse } from './trial-response.ts';
 
-/** Between two trials of a candidate that told nothing, in milliseconds. */
+/** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
 
 const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
-/** The version in use, for a request that tried a candidate in vain and has one attempt left. */
+/** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
 const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
 /** A candidate: the other attempt is for the version in use. */
 const TRIAL: Turn = { ...AFTER_TRIAL, attempts: 1 };
 /** A version that counts as refused, when an attempt with one is due. */
 const RETRY: Turn = { ...AFTER_TRIAL, whileRefused: true };
 
-/** `in-use`; `candidate`: waits for its trial; `kept`: was in use, or could be again; `refused`. */
-export type VersionState = 'refused' | 'in-use' | 'candidate' | 'kept';
+/** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
+export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
 
 /** A candidate was tried. */
-export interface Rotation {
+export interface RotationNews {
   readonly credential: string;
   /** The version in use so far. */
   readonly from: string;
@@ -37,7 +38,7 @@ export interface SelectorOptions {
   readonly circuit: CredentialCircuit;
   readonly clock: Clock;
   readonly open: (credential: Credential, owner: VersionOwner) => CredentialVersion;
-  readonly onRotation: (rotation: Rotation) => void;
+  readonly onRotation: (rotation: RotationNews) => void;
 }
 
 /**
@@ -48,15 +49,7 @@ export class CredentialSelector implements VersionOwner {
   readonly #name: string;
   readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
-  #current: CredentialVersion;
-  /** What else its sources hold, in the order in which it stands in. */
-  #others: readonly CredentialVersion[] = [];
-  /** Those of `#others` that no request has tried yet. */
-  #candidates: readonly CredentialVersion[] = [];
-  /** Those of `#others` that were tried in vain. */
-  #rejected: readonly CredentialVersion[] = [];
-  /** What the sources hold. */
-  #wanted: readonly CredentialVersion[] = [];
+  readonly #rotation: Rotation<CredentialVersion>;
   /** Those of the upstreams that use this selector; the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
@@ -67,50 +60,45 @@ export class CredentialSelector implements VersionOwner {
     this.#name = set.name;
     this.#options = options;
     this.#circuit = options.circuit;
-    this.#current = options.open(set.current, this);
+    this.#rotation = new Rotation(options.open(set.current, this));
     this.offer(set);
   }
 
   /** The version in use. */
   get current(): CredentialVersion {
-    return this.#current;
+    return this.#rotation.inUse;
   }
 
   /** Every version, the one in use first. */
   get versions(): readonly CredentialVersion[] {
-    return [this.#current, ...this.#others];
+    return this.#rotation.versions;
   }
 
   stateOf(version: CredentialVersion): VersionState {
-    if (version.health.refused || this.isRejected(version)) return 'refused';
-    if (version === this.#current) return 'in-use';
-    return this.#candidates.includes(version) ? 'candidate' : 'kept';
+    const state = this.#rotation.stateOf(version) ?? 'fallback';
+    return version.health.refused || state === 'rejected' ? 'refused' : state;
   }
 
   isRejected(version: CredentialVersion): boolean {
-    return this.#rejected.includes(version);
+    return this.#rotation.stateOf(version) === 'rejected';
   }
 
-  /** What the sources of the credential hold now. What is new is tried, unless `next` is in use already. */
-  offer(set: CredentialSet): void {
-    const wanted = set.next === undefined ? [set.current] : [set.current, set.next];
+  /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
+  offer({ current, next }: CredentialSet): void {
     const known = this.versions;
-    this.#wanted = wanted.map(
+    const wanted = (next === undefined ? [current] : [current, next]).map(
       (credential) => known.find(({ version }) => version === credential.version) ?? this.#open(credential),
     );
-    this.#others = this.#wanted.filter((version) => version !== this.#current);
-    const isNew = (version: CredentialVersion) => !known.includes(version);
-    this.#candidates = this.#others.filter((each) => isNew(each) || this.#candidates.includes(each));
-    this.#rejected = this.#rejected.filter((each) => this.#others.includes(each));
-    for (const version of this.#candidates) if (isNew(version)) void version.restore(this.#current);
-    for (const version of known) if (!this.versions.includes(version)) this.#close(version);
+    const left = this.#rotation.offer(wanted);
+    for (const version of this.versions) if (!known.includes(version)) void version.restore(this.current);
+    for (const version of left) this.#close(version);
   }
 
   /** An upstream uses this selector from now on. */
   attach(transport: Transport): void {
     this.#transports = [...this.#transports, transport];
     for (const version of this.versions) version.attach(transport);
-    for (const version of this.#others) void version.restore(this.#current);
+    for (const version of this.#rotation.others) void version.restore(this.current);
   }
 
   /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */
@@ -127,29 +115,31 @@ export class CredentialSelector implements VersionOwner {
   /**
    * Sends a client's request with the version in use; or first with a candidate, of which the client notices
    * nothing.
-   * @throws GatewayError when no response reached the sink, or when it broke off
+   * @throws GatewayError when no response reached the handler, or when it broke off
    */
   send(call: ClientCall): Promise<void> {
-    const candidate = this.#candidates.length === 0 ? undefined : this.#dueCandidate(call);
+    const candidate = this.#rotation.hasCandidates ? this.#dueCandidate(call) : undefined;
     return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
   }
 
   isInUse(version: CredentialVersion): boolean {
-    return version === this.#current;
+    return version === this.current;
   }
 
   hasAlternatives(version: CredentialVersion): boolean {
-    return version === this.#current && this.#others.length > 0;
+    return version === this.current && this.#rotation.hasOthers;
   }
 
   isReplaced(version: CredentialVersion): boolean {
-    return version !== this.#current && !this.#candidates.includes(version) && this.#current.health.accepted;
+    const state = this.#rotation.stateOf(version);
+    return state !== 'in-use' && state !== 'candidate' && this.current.health.accepted;
   }
 
   accepted(version: CredentialVersion, status: number): void {
-    if (version === this.#current || !this.#others.includes(version)) return;
-    const better = this.#candidates.includes(version) && status < FAILURE;
-    if (better || this.#current.health.refused) this.#promote(version);
+    const state = this.#rotation.stateOf(version);
+    if (state === 'in-use' || state === undefined) return;
+    const better = state === 'candidate' && status < FAILURE;
+    if (better || this.current.health.refused) this.#promote(version);
   }
 
   unconfirmed(): void {
@@ -158,12 +148,12 @@ export class CredentialSelector implements VersionOwner {
 
   refused(version: CredentialVersion): void {
     this.#circuit.attempted();
-    if (version !== this.#current) {
+    if (version !== this.current) {
       this.#reject(version);
       return;
     }
     // The upstream may have changed over: what it refused before may be what it wants now.
-    for (const other of this.#others) other.health.reset();
+    for (const other of this.#rotation.others) other.health.reset();
     this.#trials = 0;
   }
 
@@ -188,7 +178,8 @@ export class CredentialSelector implements VersionOwner {
       return;
     }
     this.#circuit.attempted();
-    const successor = version === this.#current ? await this.#firstAccepted(this.#others, target) : undefined;
+    const successor =
+      version === this.current ? await this.#firstAccepted(this.#rotation.others, target) : undefined;
     // A nonce that the upstream drops within this round trip is refused, too.
     if (successor === undefined && this.#circuit.hasRoom && (await this.#isGoodAfterAll(version, target)))
       return;
@@ -210,7 +201,7 @@ export class CredentialSelector implements VersionOwner {
   ): Promise<CredentialVersion | undefined> {
     for (const other of others) {
       const result = await other.probe(target);
-      if (result.kind === 'accepted' && this.#others.includes(other)) return other;
+      if (result.kind === 'accepted' && this.#rotation.stateOf(other) !== undefined) return other;
       if (result.kind !== 'refused') continue;
       this.#circuit.attempted();
       other.refuse(result.attempt);
@@ -221,7 +212,7 @@ export class CredentialSelector implements VersionOwner {
 
   async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
     for (;;) {
-      const version = this.#current.health.refused ? this.#standIn() : this.#current;
+      const version = this.current.health.refused ? this.#standIn() : this.current;
       const used = version.health.refused ? RETRY : turn;
       if ((await version.send(call, used)) === 'answered') return;
       if (used !== RETRY) await this.#probeUntried(call);
@@ -237,8 +228,8 @@ export class CredentialSelector implements VersionOwner {
    * that nobody has tried since. One request at a time does so, and the others wait for the result.
    */
   async #probeUntried({ request, cancellation, budget }: ClientCall): Promise<void> {
-    const { health, flights } = this.#current;
-    const untried = this.#others.filter((other) => !other.health.refused);
+    const { health, flights } = this.current;
+    const untried = this.#rotation.others.filter((other) => !other.health.refused);
     if (!budget.noneLeft || !health.refused || untried.length === 0) return;
     if (flights.busy) {
       await flights.follow(cancellation);
@@ -255,11 +246,11 @@ export class CredentialSelector implements VersionOwner {
    * @throws GatewayError `upstream-credential-refused` when all are, and no trial is due
    */
   #standIn(): CredentialVersion {
-    const found = this.#others.find(({ health }) => !health.refused);
+    const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
     this.#circuit.admit();
     const { versions } = this;
-    const version = versions[this.#trials % versions.length] ?? this.#current;
+    const version = versions[this.#trials % versions.length] ?? this.current;
     this.#trials += 1;
     return version;
   }
@@ -267,20 +258,20 @@ export class CredentialSelector implements VersionOwner {
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
   #dueCandidate({ request }: ClientCall): CredentialVersion | undefined {
     const { clock } = this.#options;
-    const { health, flights } = this.#current;
+    const { health, flights } = this.current;
     if (request.body.kind === 'streamed' || !health.accepted || flights.busy) return undefined;
     if (clock.now() < this.#nextTrial) return undefined;
-    return this.#candidates.find((each) => !each.health.refused);
+    return this.#rotation.candidates.find((each) => !each.health.refused);
   }
 
   async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<void> {
     const { clock } = this.#options;
-    const { request, sink, cancellation, budget } = call;
+    const { request, handler, cancellation, budget } = call;
     const isIdempotent = IDEMPOTENT.has(request.method);
     this.#nextTrial = Number.POSITIVE_INFINITY;
-    const tried = new TrialAnswer(sink, isIdempotent);
+    const tried = new TrialResponse(handler, isIdempotent);
     try {
-      await candidate.send({ ...call, sink: tried }, TRIAL);
+      await candidate.send({ ...call, handler: tried }, TRIAL);
     } catch (error) {
       if (tried.passed || cancellation.reason !== undefined || !isIdempotent) throw error;
       // Whether the upstream saw the attempt or not: one is left.
@@ -289,22 +280,17 @@ export class CredentialSelector implements VersionOwner {
       this.#nextTrial = clock.now() + TRIAL_INTERVAL_MS;
     }
     if (tried.passed) return;
-    const answer = new TrialAnswer(sink, false);
-    await this.#sendUsable({ ...call, sink: answer }, AFTER_TRIAL);
-    const worse = tried.status !== undefined && (answer.status ?? FAILURE) < FAILURE;
+    const response = new TrialResponse(handler, false);
+    await this.#sendUsable({ ...call, handler: response }, AFTER_TRIAL);
+    const worse = tried.status !== undefined && (response.status ?? FAILURE) < FAILURE;
     if (worse && !this.isInUse(candidate)) this.#reject(candidate);
   }
 
   #promote(version: CredentialVersion): void {
-    const former = this.#current;
-    const isOther = (other: CredentialVersion): boolean => other !== version;
-    const keepsFormer = this.#wanted.includes(former) || !former.health.refused;
-    this.#current = version;
-    this.#others = [...(keepsFormer ? [former] : []), ...this.#others.filter(isOther)];
-    this.#candidates = this.#candidates.filter(isOther);
-    this.#rejected = this.#rejected.filter(isOther);
+    const former = this.current;
+    const left = this.#rotation.promote(version, !former.health.refused);
     this.#tell(former, version, 'promoted');
-    if (!keepsFormer) this.#close(former);
+    if (left !== undefined) this.#close(left);
   }
 
   #open(credential: Credential): CredentialVersion {
@@ -319,13 +305,10 @@ export class CredentialSelector implements VersionOwner {
 
   /** The version in use stays, and no further request tries this one. */
   #reject(version: CredentialVersion): void {
-    if (!this.#candidates.includes(version)) return;
-    this.#candidates = this.#candidates.filter((other) => other !== version);
-    this.#rejected = [...this.#rejected, version];
-    this.#tell(this.#current, version, 'refused');
+    if (this.#rotation.reject(version)) this.#tell(this.current, version, 'refused');
   }
 
-  #tell(from: CredentialVersion, to: CredentialVersion, result: Rotation['result']): void {
+  #tell(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {
     this.#options.onRotation({ credential: this.#name, from: from.version, to: to.version, result });
   }
 }

@@ -1,20 +1,20 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { AttemptBudget } from './attempt-budget.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
+import type { UpstreamRequest } from '../handshake/request.ts';
+import type { ResponseHandler } from '../handshake/response-handler.ts';
+import { egressAddress } from '../transport/egress.ts';
+import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
-import { CredentialSelector, type Rotation } from './credential-selector.ts';
-import { CredentialVersion, type Transport, type VersionExternals } from './credential-version.ts';
-import { egressAddress } from './egress.ts';
-import type { UpstreamRequest } from './signing.ts';
-import type { AnswerSink } from './sink.ts';
-import { trustOf } from './upstream-tls.ts';
+import { CredentialSelector, type RotationNews } from './credential-selector.ts';
+import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
 
-export interface DeploymentRotation extends Rotation {
+export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;
 }
 
-export interface SelectorsExternals extends VersionExternals {
+export interface SelectorsDeps extends VersionDeps {
   /** Told what became of a deployment's candidate. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
 }
@@ -23,7 +23,7 @@ export interface SelectorsExternals extends VersionExternals {
 export interface SelectorUse {
   readonly selector: CredentialSelector;
   /** Sends a client's request over the connections of this upstream: `CredentialSelector.send`. */
-  send(request: UpstreamRequest, sink: AnswerSink, cancellation: Cancellation): Promise<void>;
+  send(request: UpstreamRequest, handler: ResponseHandler, cancellation: Cancellation): Promise<void>;
   /** Ends this use when its last request is over; the caller sends no new ones. Can be called again. */
   end(): Promise<void>;
 }
@@ -44,13 +44,13 @@ interface CircuitEntry {
  * is being found out begins anew.
  */
 export class CredentialSelectors {
-  readonly #externals: SelectorsExternals;
+  readonly #deps: SelectorsDeps;
   readonly #selectors = new Map<string, SelectorEntry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
   readonly #circuits = new Map<string, CircuitEntry>();
 
-  constructor(externals: SelectorsExternals) {
-    this.#externals = externals;
+  constructor(deps: SelectorsDeps) {
+    this.#deps = deps;
   }
 
   /** The selector of this credential; if nobody uses it, it is made from what the sources hold. */
@@ -89,10 +89,12 @@ export class CredentialSelectors {
     let ending: Promise<void> | undefined;
     return {
       selector,
-      send: async (request, sink, cancellation) => {
+      send: async (request, handler, cancellation) => {
+        const { exchange } = transport;
+        const budget = new AttemptBudget();
         underWay += 1;
         try {
-          await selector.send({ request, sink, cancellation, transport, budget: new AttemptBudget() });
+          await selector.send({ request, handler, cancellation, transport, exchange, budget });
         } finally {
           underWay -= 1;
           if (underWay === 0) onIdle?.();
@@ -106,7 +108,7 @@ export class CredentialSelectors {
   }
 
   #useCircuit(key: string, perMinute: number): CircuitEntry {
-    const { clock } = this.#externals;
+    const { clock } = this.#deps;
     const entry = this.#circuits.get(key) ?? { circuit: new CredentialCircuit(clock, perMinute), users: 0 };
     this.#circuits.set(key, entry);
     entry.users += 1;
@@ -115,12 +117,12 @@ export class CredentialSelectors {
   }
 
   #open(set: CredentialSet, { options }: Transport, circuit: CredentialCircuit): CredentialSelector {
-    const { clock, onRotation } = this.#externals;
+    const { clock, onRotation } = this.#deps;
     const { deployment } = options;
     return new CredentialSelector(set, {
       circuit,
       clock,
-      open: (credential, owner) => new CredentialVersion(credential, options, this.#externals, owner),
+      open: (credential, owner) => new CredentialVersion(credential, options, this.#deps, owner),
       onRotation: (rotation) => onRotation({ deployment, ...rotation }),
     });
   }

@@ -1,29 +1,30 @@
 import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { SingleFlight } from '../base/single-flight.ts';
+import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { NoncePools, PoolUse } from '../challenges/pools.ts';
 import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import { chooseFor } from '../digest/authorization.ts';
-import { parseChallenges } from '../digest/challenge.ts';
-import type { Metrics } from '../metrics/metrics.ts';
+import type { CredentialHealth } from '../handshake/credential-health.ts';
+import { type ProbeOptions, type ProbeResult, probeCredential } from '../handshake/credential-probe.ts';
+import {
+  DigestClient,
+  type DigestListener,
+  DigestState,
+  type ExchangeContext,
+} from '../handshake/digest-client.ts';
+import type { Exchange } from '../handshake/exchange.ts';
+import { NO_BODY } from '../handshake/request.ts';
+import { type Call, type Outcome, sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
+import type { AttemptResult, ChallengeReason, Metrics } from '../metrics/metrics.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { NO_BODY } from './body.ts';
-import type { ConnectionOptions } from './connections.ts';
-import { CredentialHealth } from './credential-health.ts';
-import { type ProbeOptions, type ProbeResult, probeCredential } from './credential-probe.ts';
-import type { DigestClient } from './digest-client.ts';
-import { type Egress, egressAddress } from './egress.ts';
-import type { ExchangeRequest, ExchangeResult } from './exchange.ts';
-import { type ClientCall, Handshake, type Outcome, type Turn } from './handshake.ts';
-import { upstreamTooSlow } from './refusals.ts';
-import type { AnswerSink } from './sink.ts';
-import { enterTraced } from './traced-exchange.ts';
-import { trustOf, type UpstreamTls } from './upstream-tls.ts';
+import type { ConnectionOptions } from '../transport/connections.ts';
+import { type Egress, egressAddress } from '../transport/egress.ts';
+import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
+import { upstreamTooSlow } from './errors.ts';
 
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
@@ -31,7 +32,7 @@ const PATIENCE_MS = 10_000;
 /** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
-/** What the versions of all credentials of a deployment have in common. */
+/** Options of a deployment that hold for every version of its credentials. */
 export interface VersionOptions {
   readonly deployment: string;
   readonly origin: string;
@@ -42,9 +43,11 @@ export interface VersionOptions {
   readonly noncePolicy: NoncePolicy | 'auto';
   readonly renewAhead: RenewAhead;
   readonly timeouts: ConnectionOptions['timeouts'];
+  /** True: the upstream is told of the trace that a request is part of. */
+  readonly forwardTrace: boolean;
 }
 
-export interface VersionExternals {
+export interface VersionDeps {
   readonly pools: NoncePools;
   readonly clock: Clock;
   readonly metrics: Metrics;
@@ -60,10 +63,15 @@ export interface VersionExternals {
 /** Settings and connections of one upstream. */
 export interface Transport {
   readonly options: VersionOptions;
-  readonly exchange: (request: ExchangeRequest, sink: AnswerSink) => Promise<ExchangeResult>;
+  readonly exchange: Exchange;
 }
 
-/** What the upstream makes of a version now. */
+/** A client request, over the connections of one upstream. */
+export interface ClientCall extends Call {
+  readonly transport: Transport;
+}
+
+/** The upstream began to refuse a version, or accepts it again. */
 export interface CredentialNews {
   readonly deployment: string;
   readonly credential: string;
@@ -71,7 +79,7 @@ export interface CredentialNews {
   readonly refused: boolean;
 }
 
-/** What decides which version is used. */
+/** Decides which version is used. */
 export interface VersionOwner {
   isInUse(version: CredentialVersion): boolean;
   /** True if another version can take the place of this one. */
@@ -96,21 +104,19 @@ interface Attachment {
 }
 
 /**
- * One version of a credential at one upstream: its nonces, and whether the upstream takes it. What is known of it
- * holds for all transports.
+ * One version of a credential at one upstream: its nonces, and whether the upstream accepts it, which holds for all
+ * transports.
  */
-export class CredentialVersion {
+export class CredentialVersion implements DigestListener {
   readonly version: string;
-  readonly health = new CredentialHealth();
-  readonly flights = new SingleFlight();
+  readonly #state = new DigestState();
   readonly #credential: Credential;
   readonly #key: string;
   readonly #deployment: string;
-  readonly #externals: VersionExternals;
+  readonly #deps: VersionDeps;
   readonly #owner: VersionOwner;
   /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
   readonly #attachments: Attachment[] = [];
-  readonly #clientRequests = { underWay: 0 };
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
   #refusalTold = false;
@@ -120,13 +126,13 @@ export class CredentialVersion {
   constructor(
     credential: Credential,
     { deployment, origin, egress, tls }: Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>,
-    externals: VersionExternals,
+    deps: VersionDeps,
     owner: VersionOwner,
   ) {
     this.version = credential.version;
     this.#credential = credential;
     this.#deployment = deployment;
-    this.#externals = externals;
+    this.#deps = deps;
     this.#owner = owner;
     this.#key = serializeKey({
       deployment,
@@ -138,10 +144,18 @@ export class CredentialVersion {
     });
   }
 
+  get health(): CredentialHealth {
+    return this.#state.health;
+  }
+
+  get flights(): SingleFlight {
+    return this.#state.flights;
+  }
+
   /** Requests go out over this transport from now on; those of others may still be under way. */
   attach(transport: Transport): void {
     const { noncePolicy, algorithms, renewAhead } = transport.options;
-    const { pools, clock, onPolicyStep, onCrossProcess } = this.#externals;
+    const { pools, clock, onPolicyStep, onCrossProcess } = this.#deps;
     const use = pools.use({
       key: this.#key,
       credential: this.#credential,
@@ -155,7 +169,18 @@ export class CredentialVersion {
       onCrossProcess: (works) => onCrossProcess(this.#deployment, works),
       renew: renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
-    this.#attachments.push({ transport, use, client: this.#clientFor(transport, use.pool) });
+    const { timeouts, forwardTrace } = transport.options;
+    const client = new DigestClient(
+      {
+        credential: this.#credential,
+        algorithms,
+        patienceMs: Math.min(PATIENCE_MS, timeouts.response),
+        field: 'authorization',
+        tracing: { deployment: this.#deployment, forwardTrace },
+      },
+      { pool: use.pool, state: this.#state, listener: this, clock },
+    );
+    this.#attachments.push({ transport, use, client });
   }
 
   /**
@@ -180,7 +205,7 @@ export class CredentialVersion {
   send(call: ClientCall, turn: Turn): Promise<Outcome> {
     const attachment = this.#on(call.transport);
     if (attachment === undefined) throw new TypeError(`version ${this.version} has no such transport`);
-    return new Handshake(attachment.client, call, turn).run();
+    return sendAuthenticated(attachment.client, call, turn);
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
@@ -200,13 +225,51 @@ export class CredentialVersion {
    */
   async probe(target: string): Promise<ProbeResult> {
     const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const first = await this.#probe(target, { ...options, freshConnection: false });
-    return first.kind === 'unclear' ? this.#probe(target, { ...options, freshConnection: true }) : first;
+    const first = await this.#probe(target, options, false);
+    return first.kind === 'unclear' ? this.#probe(target, options, true) : first;
   }
 
   /** The attempt of this number showed that the upstream refuses it. */
   refuse(attempt: number): void {
     if (this.health.refuse(attempt)) this.#tell(true);
+  }
+
+  get hasAlternatives(): boolean {
+    return this.#owner.hasAlternatives(this);
+  }
+
+  get isReplaced(): boolean {
+    return this.#owner.isReplaced(this);
+  }
+
+  confirm(target: string): void {
+    this.#owner.confirm(this, target);
+  }
+
+  onAttempt(result: AttemptResult): void {
+    this.#deps.metrics.upstreamAttempts.inc({ deployment: this.#deployment, result });
+  }
+
+  onChallenge(reason: ChallengeReason): void {
+    this.#deps.metrics.challenges.inc({ deployment: this.#deployment, reason });
+  }
+
+  onSuccess(target: string): void {
+    this.#lastPath = target;
+  }
+
+  onAccepted(status: number): void {
+    if (this.#refusalTold) this.#tell(false);
+    this.#owner.accepted(this, status);
+  }
+
+  onUnconfirmed(): void {
+    this.#owner.unconfirmed();
+  }
+
+  onRefused(): void {
+    this.#tell(true);
+    this.#owner.refused(this);
   }
 
   get #latest(): Attachment | undefined {
@@ -225,7 +288,8 @@ export class CredentialVersion {
   /** `target`: for want of a better path. */
   async #probe(
     target: string,
-    options: Omit<ProbeOptions, 'request' | 'cancellation'>,
+    options: Omit<ProbeOptions, 'request' | 'context'>,
+    freshConnection: boolean,
   ): Promise<ProbeResult> {
     const latest = this.#latest;
     if (latest === undefined) return { kind: 'unclear' };
@@ -233,7 +297,7 @@ export class CredentialVersion {
     const { renewAhead, timeouts } = transport.options;
     const method = typeof renewAhead === 'object' ? renewAhead.method : 'HEAD';
     const [path = ''] = (this.#probePath(transport.options) ?? target).split('?');
-    const trace = this.#externals.tracing?.background('challenge', {
+    const trace = this.#deps.tracing?.background('challenge', {
       'digest_gateway.deployment': this.#deployment,
     });
     const request = { method, target: path, headers: [], body: NO_BODY, trace };
@@ -241,7 +305,8 @@ export class CredentialVersion {
     const limit = 2 * timeouts.response;
     const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
     try {
-      return await probeCredential(client, { ...options, request, cancellation });
+      const context: ExchangeContext = { exchange: transport.exchange, cancellation, freshConnection, trace };
+      return await probeCredential(client, { ...options, request, context });
     } catch {
       // Counted as an attempt that failed.
       return { kind: 'unclear' };
@@ -253,7 +318,7 @@ export class CredentialVersion {
 
   #tell(refused: boolean): void {
     this.#refusalTold = refused;
-    this.#externals.onStanding({
+    this.#deps.onStanding({
       deployment: this.#deployment,
       credential: this.#credential.name,
       version: this.version,
@@ -261,65 +326,14 @@ export class CredentialVersion {
     });
   }
 
-  #clientFor({ options, exchange }: Transport, pool: NoncePool): DigestClient {
-    const { algorithms, timeouts } = options;
-    const { clock, metrics } = this.#externals;
-    const deployment = this.#deployment;
-    const credential = this.#credential;
-    const onAttempt: DigestClient['onAttempt'] = (result) =>
-      metrics.upstreamAttempts.inc({ deployment, result });
-    return {
-      pool,
-      health: this.health,
-      flights: this.flights,
-      clock,
-      patienceMs: Math.min(PATIENCE_MS, timeouts.response),
-      clientRequests: this.#clientRequests,
-      enter: (cancellation, trace) => enterTraced(pool, cancellation, trace),
-      choose: (lines) => chooseFor(credential, parseChallenges(lines), algorithms),
-      exchange: async (request, sink) => {
-        sink.attempt(credential);
-        try {
-          const result = await exchange(request, sink);
-          if (result.kind === 'challenged') sink.challenged();
-          if (result.kind === 'lost') onAttempt('error');
-          return result;
-        } catch (error) {
-          onAttempt('error');
-          throw error;
-        }
-      },
-      hasAlternatives: () => this.#owner.hasAlternatives(this),
-      isReplaced: () => this.#owner.isReplaced(this),
-      confirm: (target) => this.#owner.confirm(this, target),
-      onAttempt,
-      onChallenge: (reason, trace) => {
-        metrics.challenges.inc({ deployment, reason });
-        trace?.event('challenge', { 'digest_gateway.reason': reason });
-      },
-      onSuccess: (target) => {
-        this.#lastPath = target;
-      },
-      onAccepted: (status) => {
-        if (this.#refusalTold) this.#tell(false);
-        this.#owner.accepted(this, status);
-      },
-      onUnconfirmed: () => this.#owner.unconfirmed(),
-      onRefused: () => {
-        this.#tell(true);
-        this.#owner.refused(this);
-      },
-    };
-  }
-
   async #renewAhead(replaces: Nonce): Promise<void> {
     const latest = this.#latest;
     const path = latest && this.#probePath(latest.transport.options);
     if (path === undefined || this.#renewing || !this.#owner.isInUse(this)) return;
     if (!this.health.accepted || this.flights.busy) return;
-    const options = { replaces, reason: 'ahead', triesEachNonce: false, freshConnection: false } as const;
+    const options = { replaces, reason: 'ahead', triesEachNonce: false } as const;
     this.#renewing = true;
-    const { kind } = await this.#probe(path, options);
+    const { kind } = await this.#probe(path, options, false);
     this.#renewing = false;
     if (kind !== 'refused' || !this.health.accepted) return;
     this.#owner.unconfirmed();

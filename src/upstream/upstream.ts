@@ -1,31 +1,36 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { outOfBodyMemory } from '../handshake/errors.ts';
+import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import { type BodyLimits, type BodyMemory, type BodySource, NO_BODY, receiveBody } from './body.ts';
-import { type ConnectionOptions, Connections } from './connections.ts';
+import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import {
+  type BodyLimits,
+  type BodyMemory,
+  type BodySource,
+  type ReceivedBody,
+  receiveBody,
+} from '../transport/request-body.ts';
 import type { VersionState } from './credential-selector.ts';
 import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
 import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
-import { clientTooSlow, outOfBodyMemory, overloaded, upstreamTooSlow } from './refusals.ts';
-import type { UpstreamRequest } from './signing.ts';
-import type { AnswerSink } from './sink.ts';
-import { exchangeThrough } from './traced-exchange.ts';
+import { clientTooSlow, overloaded, upstreamTooSlow } from './errors.ts';
 
 /** Requests that may wait for each connection before the gateway says that it is overloaded. */
 const QUEUE_PER_CONNECTION = 16;
 
-/** All that an upstream is made from but its credentials, which can change while it is in use. */
+/** Options of an upstream; its credentials come apart, since they can change while it is in use. */
 export interface UpstreamOptions extends ConnectionOptions, VersionOptions {
   /** Attempts in a minute with a credential that is refused. */
   readonly attemptsWhenRefused: number;
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
-  /** Whether the upstream is told of the trace that a request is part of. */
-  readonly forwardTrace: boolean;
 }
 
 /** A client's request as it is to reach the upstream. */
@@ -33,15 +38,14 @@ export interface ClientRequest {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
-  /** Flat list: name, value, name, value … */
-  readonly headers: readonly string[];
+  readonly headers: RawHeaders;
   /** Undefined: the request has no body. */
   readonly body: BodySource | undefined;
-  /** What it is part of; undefined: nothing is traced. */
+  /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
 }
 
-export interface UpstreamExternals {
+export interface UpstreamDeps {
   readonly clock: Clock;
   readonly metrics: Metrics;
   /** Shared by all upstreams of this process. */
@@ -50,23 +54,23 @@ export interface UpstreamExternals {
   readonly bodyMemory: BodyMemory;
 }
 
-/** How a version of a credential stands. */
+/** State of one version of a credential. */
 export interface CredentialState {
   readonly credential: string;
   readonly version: string;
   readonly state: VersionState;
-  /** Whether it is the one that requests go out with. */
+  /** True if requests go out with it. */
   readonly inUse: boolean;
   /** False: the upstream refuses every version of the credential, so that requests fail. */
   readonly serves: boolean;
-  /** Whether it was to take the place of the one in use, and was tried in vain. */
+  /** True if it was to take the place of the one in use, and its trial failed. */
   readonly rejected: boolean;
 }
 
 /** One deployment's upstream: its connections, and a selector for each credential. */
 export class Upstream {
   readonly options: UpstreamOptions;
-  readonly #externals: UpstreamExternals;
+  readonly #deps: UpstreamDeps;
   readonly connections: Connections;
   readonly #transport: Transport;
   readonly #selectors = new Map<string, SelectorUse>();
@@ -77,11 +81,11 @@ export class Upstream {
   #spilled = 0;
   #onIdle: (() => void) | undefined;
 
-  constructor(options: UpstreamOptions, externals: UpstreamExternals, sets: readonly CredentialSet[]) {
+  constructor(options: UpstreamOptions, deps: UpstreamDeps, sets: readonly CredentialSet[]) {
     this.options = options;
-    this.#externals = externals;
-    this.connections = new Connections(options, externals.clock);
-    this.#transport = { options, exchange: exchangeThrough(this.connections, options) };
+    this.#deps = deps;
+    this.connections = new Connections(options, deps.clock);
+    this.#transport = { options, exchange: this.connections.exchange };
     for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
   }
 
@@ -101,7 +105,7 @@ export class Upstream {
   /** Age of the youngest nonce in use, in milliseconds; undefined: none is. */
   get nonceAgeMs(): number | undefined {
     const ages = this.#pools.flatMap(({ known }) =>
-      known === undefined ? [] : [this.#externals.clock.now() - known.obtainedAt],
+      known === undefined ? [] : [this.#deps.clock.now() - known.obtainedAt],
     );
     return ages.length === 0 ? undefined : Math.min(...ages);
   }
@@ -147,13 +151,14 @@ export class Upstream {
   }
 
   /**
-   * Sends a client's request, authenticated with the credential of this name, and its answer to the sink. Cancelling gives the request up.
-   * @throws GatewayError when no answer reached the sink, or when it broke off
+   * Sends a client request, authenticated with the credential of this name, and hands its response to the handler.
+   * @throws GatewayError when no response reached the handler, or when it broke off; the reason of the cancellation
+   * @throws TypeError when the deployment has no such credential
    */
   async send(
     request: ClientRequest,
     credential: string,
-    sink: AnswerSink,
+    handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
     const { deployment, totalTimeout } = this.options;
@@ -164,14 +169,14 @@ export class Upstream {
     const timer = setTimeout(() => {
       cancellation.cancel(awaitsClient() ? clientTooSlow(totalTimeout) : upstreamTooSlow(totalTimeout));
     }, totalTimeout);
-    let body = NO_BODY;
+    let body: ReceivedBody = NO_BODY;
     this.#inFlight += 1;
     try {
-      body = await receiveBody(request.body, this.options.body, this.#externals.bodyMemory, cancellation);
+      body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
       const received = body;
       awaitsClient = () => received.kind === 'streamed' && received.progress.awaitsClient;
       const { method, target, headers, trace } = request;
-      await this.#sendReceived({ method, target, headers, body, trace }, selector, sink, cancellation);
+      await this.#sendReceived({ method, target, headers, body, trace }, selector, handler, cancellation);
     } finally {
       clearTimeout(timer);
       if (body.kind !== 'none') body.memory?.release();
@@ -184,7 +189,7 @@ export class Upstream {
   async #sendReceived(
     request: UpstreamRequest,
     selector: SelectorUse,
-    sink: AnswerSink,
+    handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
     const { deployment, connections } = this.options;
@@ -192,16 +197,16 @@ export class Upstream {
     if (this.#sending >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(connections / 2)) throw outOfBodyMemory();
-    const begun = this.#externals.clock.now();
+    const begun = this.#deps.clock.now();
     this.#sending += 1;
     if (spilled) this.#spilled += 1;
     try {
-      await selector.send(request, sink, cancellation);
+      await selector.send(request, handler, cancellation);
     } finally {
       this.#sending -= 1;
       if (spilled) this.#spilled -= 1;
-      const seconds = (this.#externals.clock.now() - begun) / 1000;
-      this.#externals.metrics.upstreamDuration.observe({ deployment }, seconds);
+      const seconds = (this.#deps.clock.now() - begun) / 1000;
+      this.#deps.metrics.upstreamDuration.observe({ deployment }, seconds);
     }
   }
 
@@ -225,6 +230,6 @@ export class Upstream {
   }
 
   #selectorOf(set: CredentialSet): SelectorUse {
-    return this.#externals.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
+    return this.#deps.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
   }
 }

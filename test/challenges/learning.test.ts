@@ -2,10 +2,10 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { Opening } from '../../src/challenges/handshake-queue.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
+import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { Replicas } from '../../src/challenges/replicas.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
@@ -33,7 +33,7 @@ function processes(count: number): Process[] {
     const store = place.join();
     const apart: string[] = [];
     const pool = new NoncePool({
-      replicas: new Replicas({ key: 'k', store }),
+      sharedChallenges: new SharedChallenges({ key: 'k', store }),
       credential: { username: 'u', password: new Secret('p') },
       algorithms: ['MD5'],
       clock,
@@ -55,10 +55,10 @@ const told = (): Promise<void> => new Promise((resolve) => setImmediate(resolve)
 
 /** A nonce takes the place of the one in use, which is still good. */
 function obtain(pool: NoncePool, challenge: HeldChallenge): Nonce {
-  const opening = pool.open(pool.reserve());
-  const nonce = pool.offer(opening, challenge);
-  pool.accept(attemptWith(pool, nonce), opening, undefined);
-  pool.close(opening);
+  const pending = pool.open(pool.reserve());
+  const nonce = pool.offer(pending, challenge);
+  pool.accept(attemptWith(pool, nonce), pending, undefined);
+  pool.close(pending);
   return nonce;
 }
 
@@ -130,29 +130,29 @@ describe('nonces that the upstream binds to who asked for them', () => {
 describe('processes that start together', () => {
   test('wait for the one that asks for a challenge', async () => {
     const [one, two, three] = processes(3).map(({ pool }) => pool) as [NoncePool, NoncePool, NoncePool];
-    const opening = await one.enter(new Cancellation());
-    expect(opening).toBeInstanceOf(Opening);
+    const pending = await one.enter(new Cancellation());
+    expect(pending).toBeInstanceOf(PendingChallenge);
     const others = [two, three].map((pool) => pool.enter(new Cancellation()));
     await told();
-    const nonce = one.offer(opening as Opening, held('shared'));
-    one.accept(attemptWith(one, nonce), opening as Opening, undefined);
+    const nonce = one.offer(pending as PendingChallenge, held('shared'));
+    one.accept(attemptWith(one, nonce), pending as PendingChallenge, undefined);
     const got = (await Promise.all(others)) as Nonce[];
     expect(got.map(({ challenge }) => challenge.nonce)).toEqual(['shared', 'shared']);
   });
 
   test('go on as soon as it turns out that each needs its own', async () => {
     const [one, two] = processes(2).map(({ pool }) => pool) as [NoncePool, NoncePool];
-    const opening = (await one.enter(new Cancellation())) as Opening;
+    const pending = (await one.enter(new Cancellation())) as PendingChallenge;
     const other = two.enter(new Cancellation());
     await told();
-    one.offer(opening, held('counted', 'realm="r", qop="auth"'));
-    expect(await other).toBeInstanceOf(Opening);
+    one.offer(pending, held('counted', 'realm="r", qop="auth"'));
+    expect(await other).toBeInstanceOf(PendingChallenge);
   });
 
   test('go on when that one does not come back', async () => {
     const [one, two] = processes(2).map(({ pool }) => pool) as [NoncePool, NoncePool];
     await one.enter(new Cancellation());
-    expect(await two.enter(new Cancellation())).toBeInstanceOf(Opening);
+    expect(await two.enter(new Cancellation())).toBeInstanceOf(PendingChallenge);
   });
 });
 

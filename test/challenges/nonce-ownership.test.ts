@@ -1,9 +1,9 @@
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import type { Opening } from '../../src/challenges/handshake-queue.ts';
 import type { NonceAttempt } from '../../src/challenges/nonce.ts';
+import type { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { Replicas } from '../../src/challenges/replicas.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
@@ -14,7 +14,7 @@ const POOLS = 4;
 
 interface UnderWay {
   readonly pool: NoncePool;
-  readonly opening: Opening | undefined;
+  readonly pending: PendingChallenge | undefined;
   readonly attempt: NonceAttempt;
 }
 
@@ -59,7 +59,7 @@ class Fleet {
   async #start(): Promise<void> {
     if (this.#pools.length === POOLS) return;
     const pool = new NoncePool({
-      replicas: new Replicas({ key: 'k', store: this.#store() }),
+      sharedChallenges: new SharedChallenges({ key: 'k', store: this.#store() }),
       credential: { username: 'u', password: new Secret('p') },
       algorithms: ['MD5'],
       clock: { now: () => 0 },
@@ -90,9 +90,9 @@ class Fleet {
     this.#issued += 1;
     const [challenge] = parseChallenges([`Digest realm="r", nonce="${this.#issued}", qop="auth"`]);
     if (challenge === undefined) throw new Error('no challenge');
-    const opening = pool.open(pool.known);
-    this.#send(pool, opening, pool.begin(pool.offer(opening, { challenge, cookies: [] })));
-    pool.close(opening);
+    const pending = pool.open(pool.known);
+    this.#send(pool, pending, pool.begin(pool.offer(pending, { challenge, cookies: [] })));
+    pool.close(pending);
   }
 
   #reserve(): void {
@@ -104,10 +104,10 @@ class Fleet {
   #accept(): void {
     const ended = this.#end();
     if (ended === undefined) return;
-    const { pool, attempt, opening } = ended;
+    const { pool, attempt, pending } = ended;
     // The same process may get the same nextnonce twice, as within one millisecond; two processes do not.
     const next = `${attempt.nonce.challenge.nonce}/${this.#names.get(pool)}`;
-    pool.accept(attempt, opening, this.#random() < 0.1 ? next : undefined);
+    pool.accept(attempt, pending, this.#random() < 0.1 ? next : undefined);
     attempt.end();
   }
 
@@ -122,16 +122,16 @@ class Fleet {
   #repeat(): void {
     const ended = this.#end();
     if (ended === undefined) return;
-    const { pool, opening, attempt } = ended;
+    const { pool, pending, attempt } = ended;
     attempt.end();
-    this.#send(pool, opening, pool.begin(attempt.nonce));
+    this.#send(pool, pending, pool.begin(attempt.nonce));
   }
 
-  #send(pool: NoncePool, opening: Opening | undefined, attempt: NonceAttempt | undefined): void {
+  #send(pool: NoncePool, pending: PendingChallenge | undefined, attempt: NonceAttempt | undefined): void {
     if (attempt === undefined) return;
     const sent = `${attempt.nonce.challenge.nonce} ${attempt.nc}`;
     this.sent.set(sent, (this.sent.get(sent) ?? 0) + 1);
-    this.#underWay.push({ pool, opening, attempt });
+    this.#underWay.push({ pool, pending, attempt });
   }
 
   #end(): UnderWay | undefined {

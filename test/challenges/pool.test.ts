@@ -2,10 +2,10 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { Opening } from '../../src/challenges/handshake-queue.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
+import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { Replicas } from '../../src/challenges/replicas.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
@@ -25,10 +25,10 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
     count += 1;
     return `c${count}`;
   };
-  const replicas = new Replicas({ key: 'k', store });
+  const sharedChallenges = new SharedChallenges({ key: 'k', store });
   const clock = { now: () => 0 };
   return new NoncePool({
-    replicas,
+    sharedChallenges,
     credential,
     algorithms: ['MD5'],
     clock,
@@ -45,45 +45,45 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
 const never = (): Cancellation => new Cancellation();
 
 function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
-  const opening = pool.open();
-  const nonce = pool.offer(opening, challenge);
-  pool.accept(attemptWith(pool, nonce), opening, undefined);
-  pool.close(opening);
+  const pending = pool.open();
+  const nonce = pool.offer(pending, challenge);
+  pool.accept(attemptWith(pool, nonce), pending, undefined);
+  pool.close(pending);
   return nonce;
 }
 
 describe('one handshake at a time', () => {
   test('the first who comes opens, the others get its nonce once it is accepted', async () => {
     const pool = poolOn();
-    const opening = await pool.enter(never());
-    expect(opening).toBeInstanceOf(Opening);
+    const pending = await pool.enter(never());
+    expect(pending).toBeInstanceOf(PendingChallenge);
     const waiting = [pool.enter(never()), pool.enter(never())];
-    const nonce = pool.offer(opening as Opening, held('n', 'auth'));
+    const nonce = pool.offer(pending as PendingChallenge, held('n', 'auth'));
     expect(pool.reserve()).toBeUndefined();
-    pool.accept(attemptWith(pool, nonce), opening as Opening, undefined);
+    pool.accept(attemptWith(pool, nonce), pending as PendingChallenge, undefined);
     expect(await Promise.all(waiting)).toEqual([nonce, nonce]);
     expect(pool.reserve()).toBe(nonce);
   });
 
   test('a handshake that fails goes to the next who waits, and to nobody else', async () => {
     const pool = poolOn();
-    const first = (await pool.enter(never())) as Opening;
+    const first = (await pool.enter(never())) as PendingChallenge;
     const second = pool.enter(never());
     const third = pool.enter(never());
     pool.close(first);
-    const opening = (await second) as Opening;
-    expect(opening).toBeInstanceOf(Opening);
-    const nonce = pool.offer(opening, held('n'));
-    pool.accept(attemptWith(pool, nonce), opening, undefined);
+    const pending = (await second) as PendingChallenge;
+    expect(pending).toBeInstanceOf(PendingChallenge);
+    const nonce = pool.offer(pending, held('n'));
+    pool.accept(attemptWith(pool, nonce), pending, undefined);
     expect(await third).toBe(nonce);
   });
 
   test('an upstream that asks for nothing lets everyone go', async () => {
     const pool = poolOn();
-    const first = (await pool.enter(never())) as Opening;
+    const first = (await pool.enter(never())) as PendingChallenge;
     const waiting = [pool.enter(never()), pool.enter(never())];
     pool.unchallenged(first);
-    for (const entry of await Promise.all(waiting)) expect(entry).toBeInstanceOf(Opening);
+    for (const entry of await Promise.all(waiting)) expect(entry).toBeInstanceOf(PendingChallenge);
   });
 
   test('who aborts does not wait on', async () => {
@@ -92,7 +92,7 @@ describe('one handshake at a time', () => {
     const cancellation = new Cancellation();
     const waiting = pool.enter(cancellation);
     cancellation.cancel(new GatewayError('client-closed', 'gone'));
-    expect(await waiting).toBeInstanceOf(Opening);
+    expect(await waiting).toBeInstanceOf(PendingChallenge);
   });
 });
 

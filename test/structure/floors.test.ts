@@ -18,13 +18,15 @@ const FLOORS: Readonly<Record<string, number>> = {
   config: 2,
   limits: 2,
   identity: 3,
-  upstream: 3,
-  gateway: 4,
-  control: 4,
-  doctor: 4,
-  setup: 5,
-  app: 6,
-  cli: 7,
+  handshake: 3,
+  transport: 4,
+  upstream: 5,
+  gateway: 6,
+  control: 6,
+  doctor: 6,
+  setup: 7,
+  app: 8,
+  cli: 9,
 };
 
 /** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */

@@ -13,7 +13,7 @@ import type { ConsolePace } from '../../src/control/console.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
-import type { ClientCertificate } from '../../src/upstream/upstream-tls.ts';
+import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
 import { metricOf } from './metric.ts';
 
 export interface RunningGateway extends AsyncDisposable {

@@ -4,7 +4,7 @@ import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import type { Simulator } from '../../../src/simulator/simulator.ts';
-import { pinOf } from '../../../src/upstream/pins.ts';
+import { pinOf } from '../../../src/transport/pins.ts';
 import { startGateway } from '../../support/running-gateway.ts';
 import { authors, type Pair, problemOf, startPair } from '../../support/simulated-pair.ts';
 

@@ -7,7 +7,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Client } from 'undici';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { startSimulator } from '../../../src/simulator/simulator.ts';
-import { BodyMemory, BodyShare } from '../../../src/upstream/body.ts';
+import { BodyMemory, BodyShare } from '../../../src/transport/request-body.ts';
 import type { RawClient } from '../../support/raw-client.ts';
 import { startGateway } from '../../support/running-gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';

@@ -1,10 +1,10 @@
 import { GatewayError } from '../base/errors.ts';
 import { addressMissing } from './egress.ts';
 import { errorCode } from './error-code.ts';
-import { whyNoTls } from './tls-faults.ts';
+import { whyNoTls } from './tls-errors.ts';
 
 /** The proxy is what failed, and not the upstream. */
-export class ProxyFault extends GatewayError {}
+export class ProxyError extends GatewayError {}
 
 const known: ReadonlyMap<string, string> = new Map([
   ['ENOTFOUND', 'DNS does not know the name of the proxy (egress.proxy.url).'],
@@ -16,7 +16,7 @@ const known: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** What it means that the proxy was not reached, or did not answer as a proxy does. */
-export function proxyFault(error: unknown): GatewayError {
+export function proxyError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
   if (code === 'EADDRNOTAVAIL') return addressMissing(error);
@@ -92,6 +92,6 @@ export function proxyProofInvalid(): GatewayError {
   );
 }
 
-function unreachable(detail: string, cause?: unknown): ProxyFault {
-  return new ProxyFault('upstream-unreachable', detail, cause);
+function unreachable(detail: string, cause?: unknown): ProxyError {
+  return new ProxyError('upstream-unreachable', detail, cause);
 }

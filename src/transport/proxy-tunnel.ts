@@ -8,11 +8,11 @@ import { leavingFrom } from './egress.ts';
 import { type ProxyAnswer, ProxyAuthentication } from './proxy-authentication.ts';
 import {
   proxyAlwaysStale,
-  proxyFault,
+  proxyError,
   proxyRefuses,
   proxyRefusesCredential,
   proxyTooSlow,
-} from './proxy-faults.ts';
+} from './proxy-errors.ts';
 
 /** Answers to challenges of one CONNECT, however often the proxy calls its nonces stale. */
 const MAX_ANSWERS = 2;
@@ -42,7 +42,7 @@ export interface TunnelOptions {
   readonly timeout: number;
 }
 
-export interface TunnelExternals {
+export interface TunnelDeps {
   readonly clock: Clock;
   /** What authenticates now; undefined: nothing. */
   readonly credential: () => Credential | undefined;
@@ -62,7 +62,7 @@ interface Reply {
  */
 export class ProxyTunnel {
   readonly #options: TunnelOptions;
-  readonly #externals: TunnelExternals;
+  readonly #deps: TunnelDeps;
   readonly #proxy: URL;
   readonly #basicAllowed: boolean;
   readonly #authority: string;
@@ -70,15 +70,15 @@ export class ProxyTunnel {
   /** A refused credential is kept back until then, on the clock. */
   #nextTrial = Number.NEGATIVE_INFINITY;
 
-  constructor(options: TunnelOptions, externals: TunnelExternals) {
+  constructor(options: TunnelOptions, deps: TunnelDeps) {
     const { allowBasic, origin } = options.proxy;
     this.#proxy = new URL(origin);
     const { protocol, hostname } = this.#proxy;
     this.#options = options;
-    this.#externals = externals;
+    this.#deps = deps;
     this.#authority = authorityOf(options.origin);
     this.#basicAllowed = allowBasic || protocol === 'https:' || isLoopbackHost(hostname);
-    this.#authentication = this.#authenticationWith(externals.credential());
+    this.#authentication = this.#authenticationWith(deps.credential());
   }
 
   /**
@@ -86,7 +86,7 @@ export class ProxyTunnel {
    * @throws GatewayError `upstream-unreachable`, which says that it was the proxy
    */
   async open(): Promise<Socket> {
-    const { clock, credential } = this.#externals;
+    const { clock, credential } = this.#deps;
     const now = credential();
     if (now !== this.#authentication.credential) {
       this.#authentication = this.#authenticationWith(now);
@@ -117,7 +117,7 @@ export class ProxyTunnel {
       return authentication.answer(reply.authenticate, refused);
     } catch (error) {
       const current = authentication === this.#authentication;
-      if (refused?.own === true && current) this.#nextTrial = this.#externals.clock.now() + TRIAL_INTERVAL_MS;
+      if (refused?.own === true && current) this.#nextTrial = this.#deps.clock.now() + TRIAL_INTERVAL_MS;
       throw error;
     }
   }
@@ -126,11 +126,11 @@ export class ProxyTunnel {
   #connect(answer: ProxyAnswer | undefined, deadline: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
       const request = this.#request(answer);
-      const left = Math.max(deadline - this.#externals.clock.now(), 1);
+      const left = Math.max(deadline - this.#deps.clock.now(), 1);
       const timer = setTimeout(() => request.destroy(proxyTooSlow()), left);
       const fail = (error: unknown): void => {
         clearTimeout(timer);
-        reject(proxyFault(error));
+        reject(proxyError(error));
       };
       request.on('error', fail);
       request.once('connect', ({ statusCode = 0, headersDistinct }, socket: Socket, early: Buffer) => {

@@ -1,11 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
-import type { Cancellation } from '../base/cancellation.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import type { TracedWork } from '../tracing/tracing.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
+import type { BodyProof, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
+import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { ConnectionDispatchOptions } from './connection.ts';
-import { isConnectionLost, upstreamError } from './faults.ts';
-import type { AnswerSink } from './sink.ts';
+import { isConnectionLost, upstreamError } from './network-error.ts';
 
 /** How much of a 401's body is read so that its connection can be used again, in bytes … */
 const DRAIN_LIMIT = 64 * 1024;
@@ -13,54 +13,15 @@ const DRAIN_LIMIT = 64 * 1024;
 const DRAIN_TIME = 1_000;
 const EMPTY = Buffer.alloc(0);
 
-/** Checks an answer's body while it passes. */
-export interface BodyProof {
-  update(chunk: Buffer): void;
-  /** @throws GatewayError when the body is not what the upstream vouched for */
-  finish(): void;
-}
-
-export interface ExchangeRequest {
-  readonly method: string;
-  /** The request target, byte for byte. */
-  readonly target: string;
-  readonly headers: readonly string[];
-  readonly body: Buffer | AsyncIterable<Buffer> | null;
-  readonly cancellation: Cancellation;
-  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
-  readonly freshConnection?: boolean;
-  /** What it is part of; undefined: nothing is traced. */
-  readonly trace: TracedWork | undefined;
-  /**
-   * Sees the status and the Authentication-Info of an answer that is no 401, before the sink does.
-   * @throws GatewayError when the answer must not go further
-   */
-  readonly onHead: (status: number, authenticationInfo: readonly string[]) => BodyProof | undefined;
-}
-
-export type ExchangeResult =
-  /** The answer went to the sink, whole. */
-  | { readonly kind: 'answered'; readonly status: number }
-  /** A 401. Its body was read, or the connection closed. Nothing reached the sink. */
-  | {
-      readonly kind: 'challenged';
-      readonly challenges: readonly string[];
-      readonly setCookies: readonly string[];
-      /** When it was made, as its Date says; undefined: it says nothing. */
-      readonly date: string | undefined;
-    }
-  /** The connection broke before any answer came. Nothing reached the sink. */
-  | { readonly kind: 'lost'; readonly error: GatewayError };
-
 /**
- * One request to the upstream and what came back. Errors of undici and of the connection are told apart here, and what
- * `onHead` or the sink throws is never taken for one of them.
- * @throws GatewayError when there is no answer, or when it broke off; the reason of the cancellation
+ * Sends one request over a connection of undici: `Exchange`. Errors of undici and of the connection are told apart
+ * here; an error that `onHead` or the response handler throws is never taken for one of them.
+ * @throws GatewayError when there is no response, or when it broke off; the reason of the cancellation
  */
 export function exchange(
   dispatcher: Dispatcher,
   request: ExchangeRequest,
-  sink: AnswerSink,
+  handler: ResponseHandler,
 ): Promise<ExchangeResult> {
   return new Promise((resolve, reject) => {
     const { method, target: path, headers, body, cancellation, freshConnection = false } = request;
@@ -68,19 +29,19 @@ export function exchange(
       reject(cancellation.reason);
       return;
     }
-    const handler = new Exchange(request, sink, resolve, reject);
+    const exchanging = new ExchangeHandler(request, handler, resolve, reject);
     const options = { method, path, headers, body, freshConnection };
     try {
-      dispatcher.dispatch(options as ConnectionDispatchOptions, handler);
+      dispatcher.dispatch(options as ConnectionDispatchOptions, exchanging);
     } catch (error) {
-      handler.fail(asGatewayError(error));
+      exchanging.fail(asGatewayError(error));
     }
   });
 }
 
-class Exchange implements Dispatcher.DispatchHandler {
+class ExchangeHandler implements Dispatcher.DispatchHandler {
   readonly #request: ExchangeRequest;
-  readonly #sink: AnswerSink;
+  readonly #handler: ResponseHandler;
   readonly #resolve: (result: ExchangeResult) => void;
   readonly #reject: (error: GatewayError) => void;
   #status = 0;
@@ -92,12 +53,12 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   constructor(
     request: ExchangeRequest,
-    sink: AnswerSink,
+    handler: ResponseHandler,
     resolve: (result: ExchangeResult) => void,
     reject: (error: GatewayError) => void,
   ) {
     this.#request = request;
-    this.#sink = sink;
+    this.#handler = handler;
     this.#resolve = resolve;
     this.#reject = reject;
     // A request that waits in the pool's queue is not on a connection yet: it is given up in
@@ -132,7 +93,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     reason: string,
   ): void {
     if (status < 200) {
-      this.#sink.information(status, flatText(controller.rawHeaders));
+      this.#handler.information(status, flatText(controller.rawHeaders));
       return;
     }
     this.#status = status;
@@ -147,8 +108,8 @@ class Exchange implements Dispatcher.DispatchHandler {
       return;
     }
     this.#proof = this.#request.onHead(status, fieldLines(headers['authentication-info']));
-    this.#sink.head(status, reason, flatText(controller.rawHeaders));
-    this.#sink.onDrain(() => this.#resume(controller));
+    this.#handler.head(status, reason, flatText(controller.rawHeaders));
+    this.#handler.onDrain(() => this.#resume(controller));
   }
 
   /** Called by the client's connection: an error of undici's parser must not go there. */
@@ -174,7 +135,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       if (this.#drained > DRAIN_LIMIT) this.#endDrain(controller);
       return;
     }
-    if (!this.#sink.data(this.#proof === undefined ? chunk : this.#prove(chunk))) controller.pause();
+    if (!this.#handler.data(this.#proof === undefined ? chunk : this.#prove(chunk))) controller.pause();
   }
 
   onResponseEnd(controller: Dispatcher.DispatchController): void {
@@ -184,8 +145,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     try {
       this.#proof?.finish();
-      if (this.#held.length > 0) this.#sink.data(this.#held);
-      this.#sink.end(flatText(controller.rawTrailers));
+      if (this.#held.length > 0) this.#handler.data(this.#held);
+      this.#handler.end(flatText(controller.rawTrailers));
     } catch (error) {
       this.fail(asGatewayError(error));
       return;
@@ -209,7 +170,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     controller.abort(new GatewayError('upstream-protocol', 'The body of a 401 does not end.'));
   }
 
-  /** Holds the last piece back until the proof is checked: with it the client would have the whole answer. */
+  /** Holds the last piece back until the proof is checked: with it the client would have the whole response. */
   #prove(chunk: Buffer): Buffer {
     const before = this.#held;
     this.#proof?.update(chunk);
@@ -230,10 +191,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 }
 
-type RawHeaders = Dispatcher.DispatchController['rawHeaders'];
-
 /** undici gives header names and values as bytes; on the wire they are Latin-1. */
-function flatText(raw: RawHeaders): string[] {
+function flatText(raw: Dispatcher.DispatchController['rawHeaders']): RawHeaders {
   if (!Array.isArray(raw)) return [];
   return raw.map((item) => (typeof item === 'string' ? item : item.toString('latin1')));
 }

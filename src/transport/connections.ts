@@ -1,9 +1,11 @@
 import { type Dispatcher, Pool } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import type { Exchange } from '../handshake/exchange.ts';
 import { Connection } from './connection.ts';
 import { connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
+import { exchange } from './exchange.ts';
 import { MAX_HEAD_BYTES } from './response-heads.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
@@ -57,6 +59,9 @@ export class Connections {
       maxHeaderSize: MAX_HEAD_BYTES,
     });
   }
+
+  /** Sends a request over one of the connections. */
+  readonly exchange: Exchange = (request, handler) => exchange(this.#pool, request, handler);
 
   get dispatcher(): Dispatcher {
     return this.#pool;

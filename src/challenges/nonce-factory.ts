@@ -8,7 +8,7 @@ import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/stor
 /** So many nonces are known again when the upstream issues them once more. */
 const REMEMBERED = 1_000;
 
-export interface NonceMakerOptions {
+export interface NonceFactoryOptions {
   readonly credential: Credential;
   readonly clock: Clock;
   /** A new random cnonce. */
@@ -18,12 +18,12 @@ export interface NonceMakerOptions {
 }
 
 /** Makes challenges into nonces that can be used, wherever they come from. */
-export class NonceMaker {
-  readonly #options: NonceMakerOptions;
+export class NonceFactory {
+  readonly #options: NonceFactoryOptions;
   /** Of nonces with qop, by nonce, the latest last. Some upstreams issue the same nonce within one millisecond. */
   readonly #counters = new Map<string, NonceCounter>();
 
-  constructor(options: NonceMakerOptions) {
+  constructor(options: NonceFactoryOptions) {
     this.#options = options;
   }
 

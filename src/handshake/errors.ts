@@ -35,30 +35,9 @@ export function cannotRepeat(): GatewayError {
   );
 }
 
-export function overloaded(): GatewayError {
-  return new GatewayError(
-    'overloaded',
-    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
-  );
-}
-
 export function outOfBodyMemory(): GatewayError {
   return new GatewayError(
     'overloaded',
     'The bodies of other requests use up the memory for bodies (listen.limits.bodyMemory). Try again later.',
-  );
-}
-
-export function clientTooSlow(totalTimeout: number): GatewayError {
-  return new GatewayError(
-    'request-timeout',
-    `The body of the request did not arrive within ${totalTimeout} ms (timeouts.total).`,
-  );
-}
-
-export function upstreamTooSlow(totalTimeout: number): GatewayError {
-  return new GatewayError(
-    'upstream-timeout',
-    `The request took longer than ${totalTimeout} ms in total (timeouts.total).`,
   );
 }

@@ -1,10 +1,11 @@
 import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
+import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import { discardResponse } from '../../src/handshake/response-handler.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
-import { Connections } from '../../src/upstream/connections.ts';
-import { type ExchangeRequest, exchange } from '../../src/upstream/exchange.ts';
-import { nowhere } from '../../src/upstream/sink.ts';
+import { Connections } from '../../src/transport/connections.ts';
+import { exchange } from '../../src/transport/exchange.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type ScriptedConnections,
@@ -74,12 +75,11 @@ async function send(
     headers: [],
     body: null,
     cancellation: new Cancellation(),
-    trace: undefined,
     onHead: () => undefined,
     ...change,
   };
   const result = await exchange(connections.dispatcher, request, {
-    ...nowhere,
+    ...discardResponse,
     information: (status) => void responses.push(`${status}`),
     head: (status, reason) => void responses.push(`${status} ${reason}`),
     data: (chunk) => {

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { errors } from 'undici';
 import { GatewayError } from '../../src/base/errors.ts';
-import { upstreamError } from '../../src/upstream/faults.ts';
+import { upstreamError } from '../../src/transport/network-error.ts';
 
 function coded(code: string, message = 'x'): Error {
   return Object.assign(new Error(message), { code });

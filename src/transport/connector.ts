@@ -19,7 +19,7 @@ export interface ConnectorOptions {
   readonly egress: Egress;
 }
 
-export interface ConnectorExternals {
+export interface ConnectorDeps {
   readonly clock: Clock;
   /** What authenticates to the proxy now; undefined: nothing. */
   readonly proxyCredential: () => Credential | undefined;
@@ -30,7 +30,7 @@ export interface ConnectorExternals {
 /** Makes one connection: from the local address, through the proxy, to who the upstream ought to be. */
 export function connector(
   options: ConnectorOptions,
-  { clock, proxyCredential, onTls }: ConnectorExternals,
+  { clock, proxyCredential, onTls }: ConnectorDeps,
 ): buildConnector.connector {
   const { tls, egress, origin, timeout } = options;
   const { localAddress, proxy } = egress;

@@ -1,15 +1,14 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
-import type { DigestClient } from './digest-client.ts';
-import type { ExchangeResult } from './exchange.ts';
+import type { DigestClient, ExchangeContext } from './digest-client.ts';
 import { onProvenHead } from './proof.ts';
-import { signed, type UpstreamRequest, unsigned } from './signing.ts';
-import { nowhere } from './sink.ts';
+import type { UpstreamRequest } from './request.ts';
+import { discardResponse } from './response-handler.ts';
+import { signed, unsigned } from './signing.ts';
 
-/** A server can say so before it looks at the credential. */
+/** A server can answer so before it looks at the credential. */
 const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 
 /** How a probe of a credential ended. */
@@ -23,14 +22,12 @@ export type ProbeResult =
 
 export interface ProbeOptions {
   readonly request: UpstreamRequest;
-  readonly cancellation: Cancellation;
+  readonly context: ExchangeContext;
   /** The nonce to take the place of; undefined: none. */
   readonly replaces: Nonce | undefined;
   readonly reason: ChallengeReason;
   /** False: a nonce without a count is not tried, since a request that is refused with it asks for another. */
   readonly triesEachNonce: boolean;
-  /** True: on a new connection. */
-  readonly freshConnection: boolean;
 }
 
 const UNCLEAR: ProbeResult = { kind: 'unclear' };
@@ -42,25 +39,25 @@ const ACCEPTED: ProbeResult = { kind: 'accepted' };
  * @throws GatewayError when there is no response, or none with a usable challenge
  */
 export async function probeCredential(client: DigestClient, options: ProbeOptions): Promise<ProbeResult> {
-  const { pool, choose, onAttempt, onChallenge } = client;
-  const { request, reason, replaces } = options;
-  const opening = pool.open(replaces);
+  const { pool, listener } = client;
+  const { request, context, reason, replaces } = options;
+  const pending = pool.open(replaces);
   try {
-    const asked = await exchange(client, options, unsigned(request), () => undefined);
-    const challenge = asked.kind === 'challenged' ? choose(asked.challenges) : undefined;
+    const asked = await client.exchange(unsigned(request), context, () => undefined, discardResponse);
+    const challenge = asked.kind === 'challenged' ? client.choose(asked.challenges) : undefined;
     if (asked.kind !== 'challenged' || challenge === undefined) return UNCLEAR;
-    onAttempt('challenged');
-    onChallenge(reason, request.trace);
-    const nonce = pool.offer(opening, { challenge, cookies: cookiePairs(asked.setCookies) });
+    listener.onAttempt('challenged');
+    client.obtained(reason, request.trace);
+    const nonce = pool.offer(pending, { challenge, cookies: cookiePairs(asked.setCookies) });
     if (nonce.shareable && !options.triesEachNonce) {
-      pool.acceptUntried(opening);
+      pool.acceptUntried(pending);
       return ACCEPTED;
     }
     return await answerOnce(client, options, nonce, (attempt, nextnonce) =>
-      pool.accept(attempt, opening, nextnonce),
+      pool.accept(attempt, pending, nextnonce),
     );
   } finally {
-    pool.close(opening);
+    pool.close(pending);
   }
 }
 
@@ -72,8 +69,8 @@ async function answerOnce(
   nonce: Nonce,
   accept: (attempt: Begun, nextnonce: string | undefined) => void,
 ): Promise<ProbeResult> {
-  const { pool, health, choose, onAttempt, onAccepted } = client;
-  const { request } = options;
+  const { pool, health, listener } = client;
+  const { request, context } = options;
   const attempt = pool.begin(nonce);
   if (attempt === undefined) return UNCLEAR;
   const number = health.attempt();
@@ -82,33 +79,21 @@ async function answerOnce(
     accept(attempt, nextnonce);
     if (SAYS_NOTHING.has(status) || METHOD_REFUSED.has(status)) return;
     accepted = true;
-    if (health.accept(number)) onAccepted(status);
+    if (health.accept(number)) listener.onAccepted(status);
   });
   try {
-    const result = await exchange(client, options, signed(request, nonce, attempt.nc), onHead);
+    const message = signed(request, nonce, attempt.nc, client.options.field);
+    const result = await client.exchange(message, context, onHead, discardResponse);
     if (result.kind === 'answered') return accepted ? ACCEPTED : UNCLEAR;
     if (result.kind === 'lost') {
       pool.abandon(attempt);
       return UNCLEAR;
     }
-    const stale = choose(result.challenges)?.stale === true;
+    const stale = client.choose(result.challenges)?.stale === true;
     pool.refuse(attempt, stale);
-    onAttempt(stale ? 'stale' : 'refused');
+    listener.onAttempt(stale ? 'stale' : 'refused');
     return stale ? UNCLEAR : { kind: 'refused', attempt: number };
   } finally {
     attempt.end();
   }
-}
-
-async function exchange(
-  client: DigestClient,
-  { cancellation, freshConnection }: ProbeOptions,
-  message: ReturnType<typeof unsigned>,
-  onHead: ReturnType<typeof onProvenHead>,
-): Promise<ExchangeResult> {
-  const { method, target, headers, body, trace } = message;
-  const exchanged = { method, target, headers, body, trace, cancellation, freshConnection, onHead };
-  const result = await client.exchange(exchanged, nowhere);
-  if (result.kind === 'answered') client.onAttempt('ok');
-  return result;
 }

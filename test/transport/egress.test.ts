@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { egressAddress, isOnThisHost } from '../../src/upstream/egress.ts';
+import { egressAddress, isOnThisHost } from '../../src/transport/egress.ts';
 
 test.each([
   ['127.0.0.1', true],

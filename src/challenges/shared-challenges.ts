@@ -9,7 +9,7 @@ import type {
 /** How long a challenge is kept for others while nobody knows how long it lives, in milliseconds. */
 const KEPT_MS = 15 * 60_000;
 
-export interface ReplicasOptions {
+export interface SharedChallengesOptions {
   /** From `serializeKey`. */
   readonly key: string;
   readonly store: ChallengeStore;
@@ -19,12 +19,12 @@ export interface ReplicasOptions {
  * What the processes tell each other about the challenges of one key. Whatever the store does, no method
  * rejects: who asks gets undefined, and goes on with what it has.
  */
-export class Replicas {
-  readonly #options: ReplicasOptions;
+export class SharedChallenges {
+  readonly #options: SharedChallengesOptions;
   /** The nonce that the store held when this process last looked. */
   #stored: string | undefined;
 
-  constructor(options: ReplicasOptions) {
+  constructor(options: SharedChallengesOptions) {
     this.#options = options;
   }
 

@@ -1,4 +1,4 @@
-import { IDEMPOTENT, type UpstreamRequest } from './signing.ts';
+import { IDEMPOTENT, type UpstreamRequest } from './request.ts';
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;

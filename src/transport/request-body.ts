@@ -1,23 +1,17 @@
 import type { Readable } from 'node:stream';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import { NO_BODY, type RequestBody } from '../handshake/request.ts';
 
-/**
- * A request's body on its way to the upstream: none; kept in memory, so that it can be sent again
- * after a 401; or streamed, once only.
- */
-export type RequestBody =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'kept'; readonly bytes: Buffer; readonly memory: BodyShare }
-  | {
-      readonly kind: 'streamed';
-      readonly chunks: AsyncIterable<Buffer>;
+/** A body that was received, with the memory that it takes. */
+export type ReceivedBody =
+  | typeof NO_BODY
+  | (Extract<RequestBody, { kind: 'kept' }> & { readonly memory: BodyShare })
+  | (Extract<RequestBody, { kind: 'streamed' }> & {
       readonly progress: BodyProgress;
       /** Of its start, until that has been sent; undefined: nothing of it was kept. */
       readonly memory?: BodyShare;
-      /** Whether it would have been kept if there had been memory for it. */
-      readonly spilled: boolean;
-    };
+    });
 
 /** Who a body waits for: the client to send more, or the upstream to take more. */
 export interface BodyProgress {
@@ -40,8 +34,6 @@ export interface BodySource {
   /** Told of the bytes as they are read. */
   readonly onBytes: (count: number) => void;
 }
-
-export const NO_BODY: RequestBody = { kind: 'none' };
 
 /** What each piece takes beside its bytes; a body that comes byte by byte takes a hundred times its size. */
 const PIECE_OVERHEAD = 512;
@@ -108,7 +100,7 @@ export function receiveBody(
   limits: BodyLimits,
   memory: BodyMemory,
   cancellation: Cancellation,
-): Promise<RequestBody> | RequestBody {
+): Promise<ReceivedBody> | ReceivedBody {
   if (source === undefined || source.length === 0) return NO_BODY;
   const declared = source.length ?? 0;
   if (declared > limits.max) throw tooLarge(limits.max);
@@ -131,7 +123,7 @@ async function keepOrStream(
   progress: BodyProgress,
   replayUpTo: number,
   memory: BodyShare,
-): Promise<RequestBody> {
+): Promise<ReceivedBody> {
   const start: Buffer[] = [];
   let size = 0;
   let spilled = false;

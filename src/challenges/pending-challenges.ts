@@ -8,7 +8,7 @@ const WAIT_MS = 2_000;
  * One handshake, held by the request that pays for it: `offer` the challenge, then `accept` or not,
  * and in the end always `close`.
  */
-export class Opening {
+export class PendingChallenge {
   /** The nonce that this one is to take the place of; undefined: of none. */
   readonly replaces: Nonce | undefined;
   nonce: Nonce | undefined;
@@ -18,13 +18,13 @@ export class Opening {
   }
 }
 
-type Waiter = (entry: Nonce | Opening) => void;
+type Waiter = (entry: Nonce | PendingChallenge) => void;
 
 /** Lets one handshake at a time go ahead, and the others wait for its nonce. */
-export class HandshakeQueue {
+export class PendingChallenges {
   readonly #waiters = new Set<Waiter>();
   /** The handshake that others wait for. */
-  #leading: Opening | undefined;
+  #leading: PendingChallenge | undefined;
   /** Makes the handshake that waits for another process go ahead. */
   #goOn: (() => void) | undefined;
 
@@ -33,22 +33,26 @@ export class HandshakeQueue {
   }
 
   /** Others wait for this handshake from now on, unless they wait for another already. */
-  lead(opening: Opening): void {
-    this.#leading ??= opening;
+  lead(pending: PendingChallenge): void {
+    this.#leading ??= pending;
   }
 
   /**
-   * The nonce that the leading handshake brings; or an opening to go alone with: when it takes too long,
+   * The nonce that the leading handshake brings; or a pending challenge to go alone with: when it takes too long,
    * when it ends without a challenge, or when the request is given up.
    */
-  wait(cancellation: Cancellation): Promise<Nonce | Opening> {
-    return new Promise((resolve) => this.#join(resolve, () => new Opening(), WAIT_MS, cancellation));
+  wait(cancellation: Cancellation): Promise<Nonce | PendingChallenge> {
+    return new Promise((resolve) => this.#join(resolve, () => new PendingChallenge(), WAIT_MS, cancellation));
   }
 
-  /** The nonce that another process may bring within `ms`; else the opening, which others here wait for. */
-  waitElsewhere(opening: Opening, ms: number, cancellation: Cancellation): Promise<Nonce | Opening> {
+  /** The nonce that another process may bring within `ms`; else the pending challenge, which others here wait for. */
+  waitElsewhere(
+    pending: PendingChallenge,
+    ms: number,
+    cancellation: Cancellation,
+  ): Promise<Nonce | PendingChallenge> {
     return new Promise((resolve) => {
-      this.#goOn = this.#join(resolve, () => opening, ms, cancellation);
+      this.#goOn = this.#join(resolve, () => pending, ms, cancellation);
     });
   }
 
@@ -58,7 +62,7 @@ export class HandshakeQueue {
   }
 
   /** Returns what makes this one go alone. */
-  #join(resolve: Waiter, alone: () => Opening, ms: number, cancellation: Cancellation): () => void {
+  #join(resolve: Waiter, alone: () => PendingChallenge, ms: number, cancellation: Cancellation): () => void {
     const waiter: Waiter = (entry) => {
       if (!this.#waiters.delete(waiter)) return;
       clearTimeout(timer);
@@ -81,21 +85,21 @@ export class HandshakeQueue {
   /** Nothing comes that all could use: everyone who waits goes alone. */
   dissolve(): void {
     this.#leading = undefined;
-    for (const waiter of [...this.#waiters]) waiter(new Opening());
+    for (const waiter of [...this.#waiters]) waiter(new PendingChallenge());
   }
 
   /** The upstream asked for no authentication. */
-  unchallenged(opening: Opening): void {
-    if (this.#leading === opening) this.dissolve();
+  unchallenged(pending: PendingChallenge): void {
+    if (this.#leading === pending) this.dissolve();
   }
 
   /** A handshake is over. If it led and brought nothing, the first who waits leads the next one. */
-  close(opening: Opening): void {
-    if (this.#leading !== opening) return;
+  close(pending: PendingChallenge): void {
+    if (this.#leading !== pending) return;
     this.#leading = undefined;
     const [first] = this.#waiters;
     if (first === undefined) return;
-    this.#leading = new Opening();
+    this.#leading = new PendingChallenge();
     first(this.#leading);
   }
 }

@@ -16,7 +16,7 @@ import {
   proxyProofInvalid,
   proxyRefusesCredential,
   unusableProxyChallenge,
-} from './proxy-faults.ts';
+} from './proxy-errors.ts';
 
 /** RFC 7616 §3.4: nc is eight hex digits. */
 const LAST_COUNT = 0xffffffff;

@@ -5,9 +5,9 @@ import type { AddressInfo } from 'node:net';
 import { connect, type DetailedPeerCertificate } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
-import { Connections } from '../../src/upstream/connections.ts';
-import { pinOf } from '../../src/upstream/pins.ts';
-import type { TlsSeen } from '../../src/upstream/upstream-tls.ts';
+import { Connections } from '../../src/transport/connections.ts';
+import { pinOf } from '../../src/transport/pins.ts';
+import type { TlsSeen } from '../../src/transport/upstream-tls.ts';
 import { type Keys, keyText, makeCertificate, makeKeys } from '../support/certificate-maker.ts';
 
 let server: Server | undefined;

@@ -1,0 +1,147 @@
+import type { Cancellation } from '../base/cancellation.ts';
+import type { Flight, Landing } from '../base/single-flight.ts';
+import type { NonceAttempt } from '../challenges/nonce.ts';
+import type { AttemptBudget } from './attempt-budget.ts';
+import type { DigestClient } from './digest-client.ts';
+
+/** A challenge that is older, in milliseconds, is not answered after a wait: the upstream may have dropped it. */
+export const FRESH_MS = 100;
+
+/** One authenticated attempt. */
+export interface Attempt {
+  readonly nonce: NonceAttempt;
+  /** From `CredentialHealth`. */
+  readonly number: number;
+  /** True if the nonce was obtained for this request, and no other one has used it. */
+  readonly own: boolean;
+}
+
+/** The request on whose behalf a credential is checked. */
+export interface CheckedRequest {
+  readonly target: string;
+  readonly budget: AttemptBudget;
+  readonly cancellation: Cancellation;
+  /** True: the version is tried although it counts as refused. */
+  readonly whileRefused: boolean;
+}
+
+/**
+ * One request's part in finding out whether the upstream accepts the credential: a single request tests a doubted
+ * credential while the others wait, so that a wrong password costs few attempts and a good one is not taken for wrong.
+ */
+export class CredentialCheck {
+  readonly #client: DigestClient;
+  readonly #request: CheckedRequest;
+  /** Held while this request is the one that tests. */
+  #flight: Flight | undefined;
+
+  constructor(client: DigestClient, request: CheckedRequest) {
+    this.#client = client;
+    this.#request = request;
+  }
+
+  /** True while this request tests the credential. */
+  get leads(): boolean {
+    return this.#flight !== undefined;
+  }
+
+  /** Ends the test: the others look at what is known now, or go on without knowing. */
+  end(landing: Landing): void {
+    this.#flight?.land(landing);
+    this.#flight = undefined;
+  }
+
+  /**
+   * Before an authenticated attempt: waits while another request tests the credential, or begins to test it if it is
+   * unknown. `refused`: the credential is.
+   */
+  async begin(): Promise<'at-once' | 'waited' | 'refused'> {
+    const { health, flights, options } = this.#client;
+    for (let passage: 'at-once' | 'waited' = 'at-once'; ; passage = 'waited') {
+      if (health.refused) return 'refused';
+      if (!flights.busy) {
+        if (!health.accepted) this.#flight = flights.lead(options.patienceMs);
+        return passage;
+      }
+      if ((await this.#follow()) === 'proceed') return 'waited';
+    }
+  }
+
+  /**
+   * A 401 that is not called stale may mean the nonce, its count, or the credential. Returns false if it is the
+   * credential, as an attempt for that purpose has shown, or if another version is in use by now.
+   */
+  async survives(attempt: Attempt, isLast: boolean): Promise<boolean> {
+    const { health, listener } = this.#client;
+    if (listener.isReplaced) return false;
+    // A second refusal of a credential that was found good in between says nothing new.
+    const confirmed = isLast && this.#request.budget.confirmed;
+    if (confirmed && !listener.hasAlternatives && !health.refused) return true;
+    if (attempt.own && health.accepted) listener.onUnconfirmed();
+    if (!(await this.#isExplained(attempt))) return false;
+    return !isLast || !listener.hasAlternatives || this.#awaitVerdict();
+  }
+
+  /** Waits until something else than the credential explains the refusal, or nobody can find out. False: it does. */
+  async #isExplained(attempt: Attempt): Promise<boolean> {
+    const { health, flights, listener, options } = this.#client;
+    const { target, budget } = this.#request;
+    // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
+    // needs, only attempts count that are sent from now on.
+    const sent = listener.hasAlternatives ? health.lastAttempt : attempt.number;
+    while (!health.isSuperseded(sent)) {
+      if (!health.accepted) return this.#isUnknownGood(attempt);
+      if (this.#mayLead(attempt)) {
+        this.#flight ??= flights.lead(options.patienceMs);
+        return true;
+      }
+      this.end('check');
+      if (!flights.busy) listener.confirm(target);
+      if ((await this.#follow()) === 'proceed') return true;
+      budget.confirmed = health.accepted;
+    }
+    return true;
+  }
+
+  /** `#isExplained` for a credential that is refused, or that the upstream has not accepted yet. */
+  #isUnknownGood({ own, number }: Attempt): boolean {
+    const { health, listener } = this.#client;
+    if (health.refused && !this.#request.whileRefused) return false;
+    // An attempt from before a reset says nothing.
+    if (!own || health.isSuperseded(number)) return true;
+    if (health.refuse(number)) listener.onRefused();
+    return false;
+  }
+
+  /**
+   * True if this request itself can find out with its second attempt. Not if another version could be needed for
+   * that, or if others wait, or if the upstream may drop several nonces within a round trip: then the gateway asks
+   * with a request of its own, so that no client request fails by it.
+   */
+  #mayLead({ own, nonce: { nonce, sentAt } }: Attempt): boolean {
+    const { flights, state, listener, clock } = this.#client;
+    if (own || flights.busy || listener.hasAlternatives || state.clientRequests > 1) return false;
+    return nonce.uses <= 1 || clock.now() - sentAt < FRESH_MS;
+  }
+
+  /**
+   * For a request without an attempt left, when nothing is known of the credential: waits for the test in progress,
+   * then for one probe, so that it does not fail while another version is accepted. False: the credential is refused.
+   */
+  async #awaitVerdict(): Promise<boolean> {
+    const { health, flights, listener } = this.#client;
+    if (!health.accepted && flights.busy) await this.#follow();
+    if (!health.accepted && !health.refused && !flights.busy) {
+      listener.confirm(this.#request.target);
+      await this.#follow();
+    }
+    return !health.refused;
+  }
+
+  async #follow(): Promise<Landing> {
+    const { cancellation } = this.#request;
+    const landing = await this.#client.flights.follow(cancellation);
+    if (cancellation.reason !== undefined) throw cancellation.reason;
+    return landing;
+  }
+}

@@ -1,0 +1,177 @@
+import type { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import { asGatewayError } from '../base/errors.ts';
+import { SingleFlight } from '../base/single-flight.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import type { Credential } from '../credentials/credentials.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { chooseFor } from '../digest/authorization.ts';
+import { type Challenge, parseChallenges } from '../digest/challenge.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
+import { CredentialHealth } from './credential-health.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult, Message } from './exchange.ts';
+import type { ResponseHandler } from './response-handler.ts';
+import type { CredentialsField } from './signing.ts';
+
+/** Receives the events of a Digest client and knows the other versions of its credential. */
+export interface DigestListener {
+  /** True if another version of the credential can take the place of this one. */
+  readonly hasAlternatives: boolean;
+  /** True if another version is in use in the place of this one, and the upstream accepts it. */
+  readonly isReplaced: boolean;
+  /**
+   * Begins to find out, with requests of the gateway's own, whether the upstream still accepts the credential; they go
+   * to the path of this target if no better one is known.
+   */
+  confirm(target: string): void;
+  onAttempt(result: AttemptResult): void;
+  onChallenge(reason: ChallengeReason): void;
+  /** A GET of this target succeeded. */
+  onSuccess(target: string): void;
+  /** The upstream accepted the credential; with the status of its response. */
+  onAccepted(status: number): void;
+  /** The upstream refused an accepted credential with a fresh nonce, which is still to be confirmed. */
+  onUnconfirmed(): void;
+  /** The upstream refused the credential, which it had not refused before or had accepted since. */
+  onRefused(): void;
+}
+
+/** State of one credential version, whichever connections and nonces its requests use. */
+export class DigestState {
+  readonly health = new CredentialHealth();
+  /** Its leader finds out whether the upstream accepts the credential; authenticated attempts wait meanwhile. */
+  readonly flights = new SingleFlight();
+  /** Client requests in progress, whichever connections they are on. */
+  clientRequests = 0;
+}
+
+export interface DigestClientOptions {
+  readonly credential: Credential;
+  /** Algorithms that may be used. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** The longest that requests wait for another one that tests the credential, in milliseconds. */
+  readonly patienceMs: number;
+  readonly field: CredentialsField;
+  /** For the spans of exchanges. */
+  readonly tracing: ExchangeTracing;
+}
+
+export interface ExchangeTracing {
+  readonly deployment: string;
+  /** True: the upstream is told of the trace. */
+  readonly forwardTrace: boolean;
+}
+
+export interface DigestClientDeps {
+  readonly pool: NoncePool;
+  readonly state: DigestState;
+  readonly listener: DigestListener;
+  readonly clock: Clock;
+}
+
+/** Where and how a message goes out. */
+export interface ExchangeContext {
+  readonly exchange: Exchange;
+  readonly cancellation: Cancellation;
+  readonly freshConnection: boolean;
+  readonly trace: TracedWork | undefined;
+}
+
+/** Authenticates requests with one version of a credential, over whatever exchange they bring. */
+export class DigestClient {
+  readonly options: DigestClientOptions;
+  readonly pool: NoncePool;
+  readonly state: DigestState;
+  readonly listener: DigestListener;
+  readonly clock: Clock;
+
+  constructor(options: DigestClientOptions, { pool, state, listener, clock }: DigestClientDeps) {
+    this.options = options;
+    this.pool = pool;
+    this.state = state;
+    this.listener = listener;
+    this.clock = clock;
+  }
+
+  get health(): CredentialHealth {
+    return this.state.health;
+  }
+
+  get flights(): SingleFlight {
+    return this.state.flights;
+  }
+
+  /** Returns the challenge to answer among these WWW-Authenticate field lines; undefined: none may be answered. */
+  choose(lines: readonly string[]): Challenge | undefined {
+    const { credential, algorithms } = this.options;
+    return chooseFor(credential, parseChallenges(lines), algorithms);
+  }
+
+  /** Waits for the challenge that another request obtains, or gets the duty to obtain one: `NoncePool.enter`. */
+  async enter(cancellation: Cancellation, trace: TracedWork | undefined): Promise<Nonce | PendingChallenge> {
+    const span = trace?.child('challenge');
+    try {
+      return await this.pool.enter(cancellation);
+    } finally {
+      span?.end(cancellation.reason?.code);
+    }
+  }
+
+  /** Tells of a challenge that was obtained. */
+  obtained(reason: ChallengeReason, trace: TracedWork | undefined): void {
+    this.listener.onChallenge(reason);
+    trace?.event('challenge', { 'digest_gateway.reason': reason });
+  }
+
+  /**
+   * Sends one message, counts its result and traces it.
+   * @throws GatewayError as `Exchange` does
+   */
+  async exchange(
+    message: Message,
+    context: ExchangeContext,
+    onHead: ExchangeRequest['onHead'],
+    handler: ResponseHandler,
+  ): Promise<ExchangeResult> {
+    const { method, target, body } = message;
+    const { cancellation, freshConnection, exchange } = context;
+    const span = this.#spanOf(message, context);
+    const headers =
+      span !== undefined && this.options.tracing.forwardTrace
+        ? [...message.headers, ...span.headers()]
+        : message.headers;
+    handler.attempt(this.options.credential);
+    try {
+      const request = { method, target, headers, body, cancellation, freshConnection, onHead };
+      const result = await exchange(request, handler);
+      if (result.kind === 'challenged') handler.challenged();
+      else this.listener.onAttempt(result.kind === 'lost' ? 'error' : 'ok');
+      if (span !== undefined) endSpan(span, result);
+      return result;
+    } catch (error) {
+      this.listener.onAttempt('error');
+      span?.end(asGatewayError(error).code);
+      throw error;
+    }
+  }
+
+  #spanOf({ method, headers }: Message, { trace }: ExchangeContext): TracedWork | undefined {
+    return trace?.call('exchange', {
+      'http.request.method': method,
+      'digest_gateway.deployment': this.options.tracing.deployment,
+      'digest_gateway.authenticated': headers.includes(this.options.field),
+    });
+  }
+}
+
+function endSpan(span: TracedWork, result: ExchangeResult): void {
+  if (result.kind === 'lost') {
+    span.end(result.error.code);
+    return;
+  }
+  span.describe({ 'http.response.status_code': result.kind === 'answered' ? result.status : 401 });
+  span.end();
+}

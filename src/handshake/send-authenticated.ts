@@ -1,0 +1,280 @@
+import type { Cancellation } from '../base/cancellation.ts';
+import { cookiePairs } from '../challenges/cookies.ts';
+import { Nonce } from '../challenges/nonce.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
+import type { Challenge } from '../digest/challenge.ts';
+import type { ChallengeReason } from '../metrics/metrics.ts';
+import type { AttemptBudget } from './attempt-budget.ts';
+import { type Attempt, CredentialCheck, FRESH_MS } from './credential-check.ts';
+import { SAYS_NOTHING } from './credential-health.ts';
+import type { DigestClient } from './digest-client.ts';
+import { alwaysStale, cannotRepeat, noDigest, refusedAgain } from './errors.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult, Message } from './exchange.ts';
+import { onProvenHead } from './proof.ts';
+import type { UpstreamRequest } from './request.ts';
+import { attemptsOnly, type ResponseHandler } from './response-handler.ts';
+import { challengeRequest, signed, unsigned } from './signing.ts';
+
+/** One request, the same for every version of a credential that it tries. */
+export interface Call {
+  readonly request: UpstreamRequest;
+  readonly handler: ResponseHandler;
+  readonly cancellation: Cancellation;
+  readonly budget: AttemptBudget;
+  readonly exchange: Exchange;
+}
+
+/** How a request uses one version of a credential. */
+export interface Turn {
+  /** True: each attempt goes out with a nonce that was obtained for it. False: the first may use a known one. */
+  readonly ownNonce: boolean;
+  /** The most authenticated attempts, within the budget of the request. */
+  readonly attempts: number;
+  /** True: the version is tried although it counts as refused. */
+  readonly whileRefused: boolean;
+}
+
+/** `refused`: the version is, so the request goes on with another one. */
+export type Outcome = 'answered' | 'refused';
+
+type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
+
+/** The next step of a request: an attempt with this nonce, or without one to be asked for it; or the end. */
+type Step = { readonly nonce: Nonce | undefined } | { readonly outcome: Outcome };
+
+const ANSWERED: Step = { outcome: 'answered' };
+const REFUSED: Step = { outcome: 'refused' };
+/** Sends the request without authentication, to be asked for it. */
+const ASK: Step = { nonce: undefined };
+
+/**
+ * Sends a request with a known nonce, or without one to be asked for it, then answers the challenge, in as many
+ * exchanges as the authentication takes (RFC 7616 §3.3 to §3.6).
+ * @throws GatewayError when no response reached the handler, or when it broke off: `upstream-no-digest` for a 401
+ *   without a usable challenge, `upstream-protocol` when every nonce is stale or the body cannot be sent again,
+ *   `upstream-proof-invalid`, and what the exchange throws
+ */
+export async function sendAuthenticated(client: DigestClient, call: Call, turn: Turn): Promise<Outcome> {
+  const handshake = new Handshake(client, call, turn);
+  client.state.clientRequests += 1;
+  try {
+    let step = await handshake.begin();
+    while ('nonce' in step)
+      step = await (step.nonce === undefined ? handshake.ask() : handshake.attempt(step.nonce));
+    return step.outcome;
+  } finally {
+    client.state.clientRequests -= 1;
+    handshake.end();
+  }
+}
+
+/** The steps of one request with one version of a credential. */
+class Handshake {
+  readonly #client: DigestClient;
+  readonly #call: Call;
+  readonly #turn: Turn;
+  readonly #check: CredentialCheck;
+  readonly #lastAttempt: number;
+  /** The challenge that this request obtains; undefined: none yet. */
+  #pending: PendingChallenge | undefined;
+  /** True if the upstream asked for no authentication when it was asked for a challenge. */
+  #unprotected = false;
+
+  constructor(client: DigestClient, call: Call, turn: Turn) {
+    const { budget, cancellation, request } = call;
+    this.#client = client;
+    this.#call = call;
+    this.#turn = turn;
+    this.#check = new CredentialCheck(client, {
+      target: request.target,
+      budget,
+      cancellation,
+      whileRefused: turn.whileRefused,
+    });
+    this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);
+  }
+
+  /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
+  async begin(): Promise<Step> {
+    const { pool, health, listener } = this.#client;
+    const { request, budget, cancellation } = this.#call;
+    // A body that is not kept can be sent once, so the challenge is asked for first.
+    if (request.body.kind === 'streamed' && !this.#unprotected) return ASK;
+    if (this.#turn.ownNonce || budget.answered > 0) return ASK;
+    // A known nonce may cost an attempt, and one is left then: too few to try two versions.
+    const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
+    if (nonce !== undefined || this.#pending !== undefined) return { nonce };
+    const entry = await this.#client.enter(cancellation, request.trace);
+    if (entry instanceof Nonce) return { nonce: entry };
+    this.#pending = entry;
+    return ASK;
+  }
+
+  /** Sends the request without authentication; or, to keep the body, one without effects. */
+  async ask(): Promise<Step> {
+    const { budget, request, handler } = this.#call;
+    if (this.#client.health.refused && !this.#turn.whileRefused) return REFUSED;
+    budget.asked += 1;
+    const asksFirst = request.body.kind === 'streamed' && !this.#unprotected;
+    const result = asksFirst
+      ? await this.#exchange(challengeRequest(request), () => undefined, attemptsOnly(handler))
+      : await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler);
+    if (result.kind === 'lost') return this.#afterLoss(result.error, ASK);
+    if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
+    if (!asksFirst) return ANSWERED;
+    this.#unprotected = true;
+    return { nonce: this.#client.pool.reserve() };
+  }
+
+  /** Sends the request with this nonce, unless the credential is refused or the nonce is no longer good. */
+  async attempt(nonce: Nonce): Promise<Step> {
+    const instead = await this.#settle(nonce);
+    if (instead !== undefined) return instead;
+    const begun = this.#client.pool.begin(nonce);
+    // It was refused meanwhile, or belongs to another process now.
+    if (begun === undefined) return this.#isOwn(nonce) ? ASK : this.begin();
+    const number = this.#client.health.attempt();
+    return this.#send({ nonce: begun, number, own: this.#isOwn(nonce) });
+  }
+
+  /** Ends the part of this request in the pool and in the test of the credential. */
+  end(): void {
+    this.#check.end('check');
+    if (this.#pending !== undefined) this.#client.pool.close(this.#pending);
+  }
+
+  /**
+   * Before an authenticated attempt: waits while the credential is tested, or begins to test it if it is unknown.
+   * Resolves to the step to take instead of the attempt; undefined: none.
+   */
+  async #settle(nonce: Nonce): Promise<Step | undefined> {
+    const { clock, listener } = this.#client;
+    if (this.#check.leads || this.#turn.whileRefused) return undefined;
+    const since = clock.now();
+    const passage = await this.#check.begin();
+    if (passage === 'refused') return REFUSED;
+    // A nonce of another process, which only expired, would cost the attempt that another version may need.
+    if (this.#check.leads && !this.#isOwn(nonce) && listener.hasAlternatives) return ASK;
+    if (passage === 'at-once') return undefined;
+    if (!this.#isOwn(nonce)) return this.begin();
+    // An upstream that keeps state by opaque refuses a right answer when others were there first.
+    const isGood = nonce.challenge.opaque === undefined && clock.now() - since < FRESH_MS;
+    return isGood || !this.#call.budget.mayAsk ? undefined : ASK;
+  }
+
+  async #send(attempt: Attempt): Promise<Step> {
+    const { request, handler, budget } = this.#call;
+    const { nonce, nc } = attempt.nonce;
+    const onHead = onProvenHead(nonce, { uri: request.target, nc }, (status, nextnonce) =>
+      this.#onAccepted(attempt, status, nextnonce),
+    );
+    const message = signed(request, nonce, nc, this.#client.options.field);
+    const result = await this.#exchange(message, onHead, handler).finally(() => attempt.nonce.end());
+    if (result.kind === 'lost') {
+      this.#client.pool.abandon(attempt.nonce);
+      return this.#afterLoss(result.error, attempt.own || budget.answered > 0 ? ASK : undefined);
+    }
+    budget.answered += 1;
+    return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;
+  }
+
+  #exchange(
+    message: Message,
+    onHead: ExchangeRequest['onHead'],
+    handler: ResponseHandler,
+  ): Promise<ExchangeResult> {
+    const { budget, cancellation, exchange, request } = this.#call;
+    budget.bodySent ||= request.body.kind === 'streamed' && message.body !== null;
+    const context = { exchange, cancellation, freshConnection: budget.repeated, trace: request.trace };
+    return this.#client.exchange(message, context, onHead, handler);
+  }
+
+  /**
+   * Repeats a request whose connection broke before any response: once, on a new connection. A nonce with a count
+   * is not used again, since the upstream may have seen the count or not.
+   */
+  #afterLoss(error: Error, next: Step | undefined): Step | Promise<Step> {
+    const { budget, request } = this.#call;
+    if (!budget.mayRepeat(request)) throw error;
+    budget.repeated = true;
+    return next ?? this.begin();
+  }
+
+  #onUnprotected(): undefined {
+    if (this.#pending !== undefined) this.#client.pool.unchallenged(this.#pending);
+  }
+
+  #onAccepted(attempt: Attempt, status: number, nextnonce: string | undefined): void {
+    const { pool, health, listener } = this.#client;
+    const { method, target } = this.#call.request;
+    if (SAYS_NOTHING.has(status)) {
+      this.#check.end('proceed');
+    } else if (health.accept(attempt.number)) {
+      this.#check.end('check');
+      listener.onAccepted(status);
+    }
+    pool.accept(attempt.nonce, this.#pending, nextnonce);
+    if (status < 300 && method === 'GET') listener.onSuccess(target);
+  }
+
+  /** Classifies a 401 to an authenticated attempt. */
+  async #judge(attempt: Attempt, result: Challenged): Promise<Step> {
+    const { pool, clock, listener } = this.#client;
+    const { budget } = this.#call;
+    const came = clock.now();
+    const challenge = this.#client.choose(result.challenges);
+    // RFC 7616 §3.3: stale says that the digest was right.
+    const stale = challenge?.stale === true;
+    pool.refuse(attempt.nonce, stale);
+    listener.onAttempt(!stale && attempt.own ? 'refused' : 'stale');
+    budget.onlyStale &&= stale;
+    const isLast = budget.answered >= this.#lastAttempt;
+    if (!stale && !(await this.#check.survives(attempt, isLast))) return REFUSED;
+    if (isLast && listener.isReplaced) return REFUSED;
+    if (challenge === undefined) throw noDigest();
+    if (isLast) throw budget.onlyStale ? alwaysStale() : refusedAgain();
+    if (budget.bodySent) throw cannotRepeat();
+    const known = stale ? undefined : this.#verifiedNonce(attempt, came);
+    if (known !== undefined) return { nonce: known };
+    this.#countChallenge();
+    // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
+    const isGood = stale || this.#check.leads || clock.now() - attempt.nonce.sentAt < FRESH_MS;
+    return isGood ? this.#answer(challenge, result, attempt) : ASK;
+  }
+
+  /** Returns a nonce that was obtained and found good since the 401 came, if any number of requests can use it here. */
+  #verifiedNonce({ nonce: { nonce } }: Attempt, since: number): Nonce | undefined {
+    const { pool } = this.#client;
+    if (this.#check.leads || !nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
+    const known = pool.reserve();
+    return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
+  }
+
+  #challengeIn(result: Challenged): Challenge {
+    this.#client.listener.onAttempt('challenged');
+    const challenge = this.#client.choose(result.challenges);
+    if (challenge === undefined) throw noDigest();
+    if (this.#call.budget.bodySent) throw cannotRepeat();
+    this.#countChallenge();
+    return challenge;
+  }
+
+  /** Answers a challenge; or asks for another one, where other requests use the server's state of this one. */
+  #answer(challenge: Challenge, result: Challenged, attempt: Attempt | undefined): Step {
+    const { pool } = this.#client;
+    this.#pending ??= pool.open();
+    const refused = attempt?.nonce;
+    if (refused?.nonce.sharesStateWith(challenge) && pool.isContested(refused)) return ASK;
+    return { nonce: pool.offer(this.#pending, { challenge, cookies: cookiePairs(result.setCookies) }) };
+  }
+
+  #countChallenge(): void {
+    const { budget, request } = this.#call;
+    const cold: ChallengeReason = this.#client.pool.policy === 'single-use' ? 'single_use' : 'cold';
+    this.#client.obtained(budget.answered > 0 ? 'stale' : cold, request.trace);
+  }
+
+  #isOwn(nonce: Nonce): boolean {
+    return nonce === this.#pending?.nonce;
+  }
+}

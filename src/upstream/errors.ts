@@ -1,0 +1,22 @@
+import { GatewayError } from '../base/errors.ts';
+
+export function overloaded(): GatewayError {
+  return new GatewayError(
+    'overloaded',
+    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
+  );
+}
+
+export function clientTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'request-timeout',
+    `The body of the request did not arrive within ${totalTimeout} ms (timeouts.total).`,
+  );
+}
+
+export function upstreamTooSlow(totalTimeout: number): GatewayError {
+  return new GatewayError(
+    'upstream-timeout',
+    `The request took longer than ${totalTimeout} ms in total (timeouts.total).`,
+  );
+}
