@@ -29,6 +29,8 @@ export class ClientConnection {
   readonly #refuseRest = (): void => this.#close();
   /** Set from the head of the request until the request is complete and the response has been sent. */
   #exchange: ClientExchange | undefined;
+  /** Exchanges begun so far. */
+  #begun = 0;
   /** Bytes behind the current request. */
   #held: Buffer = EMPTY;
   /** True if no further request is read. */
@@ -76,6 +78,7 @@ export class ClientConnection {
       refuseRest: this.#refuseRest,
     });
     this.#exchange = exchange;
+    this.#begun += 1;
     if (isLast(req, res)) {
       res.shouldKeepAlive = false;
       this.#close();
@@ -84,10 +87,15 @@ export class ClientConnection {
     void this.#gateway.handle(exchange);
   }
 
-  /**
-   * Refuses bytes that the parser cannot read, or a head that is late. `ended`: the client has ended its
-   * side.
-   */
+  /** Refuses a head that is late, unless it arrived while the process was too busy to read it. */
+  refuseLate(error: GatewayError): void {
+    const begun = this.#begun;
+    setImmediate(() => {
+      if (this.#begun === begun && !this.#socket.destroyed) this.refuse(error, false);
+    });
+  }
+
+  /** Refuses bytes that the parser cannot read. `ended`: the client has ended its side. */
   refuse(error: GatewayError, ended: boolean): void {
     const exchange = this.#exchange;
     this.#unreadable = true;

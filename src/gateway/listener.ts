@@ -19,6 +19,8 @@ import type { Gateway } from './gateway.ts';
 
 /** Longest interval of Node's check for late request heads, in milliseconds. */
 const LATE_CHECK_MS = 1_000;
+/** Node's code for a head that exceeds `headersTimeout`. */
+const LATE = 'ERR_HTTP_REQUEST_TIMEOUT';
 
 export interface ListenerOptions extends ConnectionLimitOptions {
   /** Undefined for plain HTTP. */
@@ -158,6 +160,7 @@ export class Listener {
     const connection = this.#connections.get(socket);
     // Before the end of the TLS handshake no response can be sent.
     if (connection === undefined || !socket.writable || isBroken(error)) socket.destroy();
+    else if (error.code === LATE) connection.refuseLate(lateHead());
     else connection.refuse(this.#unreadable(error), error.code === 'HPE_INVALID_EOF_STATE');
   }
 
@@ -165,9 +168,6 @@ export class Listener {
     if (code === 'HPE_HEADER_OVERFLOW') {
       const detail = `The request line and headers are larger than ${this.#headerSize} bytes.`;
       return new GatewayError('headers-too-large', detail);
-    }
-    if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-      return new GatewayError('request-timeout', 'The request line and headers took too long.');
     }
     return new GatewayError('bad-request', `The request is not valid HTTP/1.1 (${code ?? 'unreadable'}).`);
   }
@@ -205,6 +205,10 @@ function orDestroy(socket: Duplex, step: () => void): void {
 /** True if no response can be sent on the connection. */
 function isBroken({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code?.startsWith('ERR_SSL_') === true;
+}
+
+function lateHead(): GatewayError {
+  return new GatewayError('request-timeout', 'The request line and headers took too long.');
 }
 
 function connectUnsupported(): GatewayError {

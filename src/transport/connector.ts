@@ -3,7 +3,7 @@ import { TLSSocket } from 'node:tls';
 import { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError } from '../base/errors.ts';
-import type { Credential } from '../digest/authorization.ts';
+import type { Credential } from '../credentials/credentials.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
 import { errorCode } from './error-code.ts';
 import { PinMissing, showsPin } from './pins.ts';
@@ -21,13 +21,13 @@ export interface ConnectorOptions {
 
 export interface ConnectorDeps {
   readonly clock: Clock;
-  /** What authenticates to the proxy now; undefined: nothing. */
+  /** The proxy's credential in use now; undefined: none. */
   readonly proxyCredential: () => Credential | undefined;
-  /** Told what each full handshake showed. */
+  /** Called with the observations of each full handshake. */
   readonly onTls: (seen: TlsSeen) => void;
 }
 
-/** Makes one connection: from the local address, through the proxy, to who the upstream ought to be. */
+/** Makes one connection: from the local address, through the proxy, to an upstream whose identity is checked. */
 export function connector(
   options: ConnectorOptions,
   { clock, proxyCredential, onTls }: ConnectorDeps,
@@ -72,7 +72,7 @@ export function connector(
   };
 }
 
-/** undici waits for its callback, whatever is thrown here. */
+/** A throw would leave undici waiting for its callback. */
 function orFail(step: () => void, socket: Socket, callback: buildConnector.Callback): void {
   try {
     step();
@@ -82,7 +82,7 @@ function orFail(step: () => void, socket: Socket, callback: buildConnector.Callb
   }
 }
 
-/** Nothing has been sent yet: whoever does not have the pinned key gets no request to see. */
+/** Called before anything is sent: a server without the pinned key sees no request. */
 function checkIdentity(
   socket: Socket,
   pins: readonly string[],

@@ -1,134 +1,246 @@
 import { randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
+import { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
+import { NoncePool } from '../challenges/pool.ts';
+import { SharedChallenges } from '../challenges/shared-challenges.ts';
+import { MemoryChallengeStore } from '../challenges/store/memory.ts';
+import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import { checkProof, parseAuthenticationInfo } from '../digest/authentication-info.ts';
-import {
-  type Credential,
-  canAnswer,
-  chooseFor,
-  type PreparedAnswer,
-  prepareAnswer,
-} from '../digest/authorization.ts';
-import { type Challenge, offersScheme, parseChallenges, withNonce } from '../digest/challenge.ts';
+import { offersScheme } from '../digest/challenge.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
+import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
+import type { Exchange } from '../handshake/exchange.ts';
+import { NO_BODY } from '../handshake/request.ts';
+import { discardResponse } from '../handshake/response-handler.ts';
+import { sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import {
   basicNotAllowed,
   noCredential,
+  ProxyError,
   passwordNeeded,
+  proxyAlwaysStale,
   proxyProofInvalid,
+  proxyRefuses,
   proxyRefusesCredential,
   unusableProxyChallenge,
 } from './proxy-errors.ts';
 
-/** RFC 7616 §3.4: nc is eight hex digits. */
-const LAST_COUNT = 0xffffffff;
 const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
+/** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
+const TRIAL_INTERVAL_MS = 30_000;
+/** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
+const PATIENCE_MS = 1_000;
+const TURN: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+
+/** Errors of the Digest client, as errors of the proxy. */
+const PROXY_ERRORS: Partial<Record<ErrorCode, () => ProxyError>> = {
+  'credential-unavailable': passwordNeeded,
+  'upstream-no-digest': unusableProxyChallenge,
+  'upstream-protocol': proxyAlwaysStale,
+  'upstream-proof-invalid': proxyProofInvalid,
+};
 
 type PasswordCredential = Extract<Credential, { readonly password: unknown }>;
 
 export interface ProxyAccount {
-  /** undefined: the proxy is expected not to ask. */
+  /** Undefined: the proxy is expected not to ask. */
   readonly credential: Credential | undefined;
-  /** Whether the password may be sent as it is. */
+  /** True: the password may be sent as it is. */
   readonly basicAllowed: boolean;
-}
-
-/** A nonce of the proxy, and how many answers went out with it. */
-interface ProxyNonce {
-  readonly prepared: PreparedAnswer;
-  readonly cnonce: string;
-  count: number;
-}
-
-/** One `Proxy-Authorization`, for one CONNECT. */
-export interface ProxyAnswer {
-  readonly header: string;
-  /** Answers a challenge that was obtained for this CONNECT: if it is refused, so is the credential. */
-  readonly own: boolean;
-  /** undefined: Basic. */
-  readonly nonce: ProxyNonce | undefined;
-}
-
-/** What authenticates to one proxy, for every connection to one upstream. */
-export class ProxyAuthentication {
-  readonly #account: ProxyAccount;
   /** `host:port`, the target of every CONNECT. */
-  readonly #uri: string;
-  /** Nonces that no CONNECT is using. One at a time: proxies refuse counts that come out of order. */
-  readonly #free: ProxyNonce[] = [];
-  #basicAccepted = false;
+  readonly authority: string;
+}
 
-  constructor(account: ProxyAccount, uri: string) {
+/** Response of a proxy to a CONNECT. */
+export interface ProxyReply {
+  readonly status: number;
+  readonly authenticate: readonly string[];
+  readonly authenticationInfo: readonly string[];
+  /** Nothing of the tunnel has been read. */
+  readonly socket: Socket;
+}
+
+/** Sends one CONNECT with these header fields, on a connection of its own. */
+export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
+
+/** Authenticates to one proxy with one credential, for every connection to one upstream. */
+export class ProxyAuthentication implements DigestListener {
+  readonly hasAlternatives = false;
+  readonly isReplaced = false;
+  readonly #account: ProxyAccount;
+  readonly #clock: Clock;
+  readonly #state = new DigestState();
+  readonly #digest: DigestClient | undefined;
+  #basicAccepted = false;
+  /** A refused credential is kept back until then, on the clock. */
+  #nextTrial = Number.NEGATIVE_INFINITY;
+
+  constructor(account: ProxyAccount, clock: Clock) {
     this.#account = account;
-    this.#uri = uri;
+    this.#clock = clock;
+    this.#digest = account.credential && this.#digestClient(account.credential);
   }
 
   get credential(): Credential | undefined {
     return this.#account.credential;
   }
 
-  /** What can be sent without being asked; undefined: nothing is known yet. */
-  known(): ProxyAnswer | undefined {
+  /**
+   * Makes a tunnel and returns its socket.
+   * @throws GatewayError `upstream-unreachable`, which says that it was the proxy
+   */
+  async open(connect: Connect): Promise<Socket> {
     const { credential } = this.#account;
-    const nonce = this.#free.pop();
-    if (nonce !== undefined) return this.#digest(nonce, false);
-    return this.#basicAccepted && credential !== undefined && 'password' in credential
-      ? basic(credential)
-      : undefined;
+    if (this.#digest === undefined || credential === undefined) return openUnauthenticated(connect);
+    if (this.#clock.now() < this.#nextTrial) throw proxyRefusesCredential();
+    if (this.#state.health.refused) this.#state.health.reset();
+    if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
+    return this.#openWithDigest(connect, credential, this.#digest);
   }
 
-  /**
-   * The answer to the `Proxy-Authenticate` field lines of a 407; `refused`: what the CONNECT carried.
-   * @throws GatewayError when there is nothing to answer, or no sense in it
-   */
-  answer(lines: readonly string[], refused: ProxyAnswer | undefined): ProxyAnswer {
-    const { credential, basicAllowed } = this.#account;
-    if (credential === undefined) throw noCredential();
-    const challenge = chooseFor(credential, parseChallenges(lines), ALGORITHMS);
-    if (refused?.own === true && challenge?.stale !== true) throw proxyRefusesCredential();
-    if (challenge !== undefined && !canAnswer(challenge, credential)) throw passwordNeeded();
-    if (challenge !== undefined) return this.#digest(newNonce(challenge, credential), true);
-    if (!offersScheme(lines, 'basic')) throw unusableProxyChallenge();
-    if (!basicAllowed) throw basicNotAllowed();
-    if (!('password' in credential)) throw passwordNeeded();
-    return basic(credential);
-  }
-
-  /** The proxy looked at the answer and had something else to say than 407. */
-  release({ nonce }: ProxyAnswer): void {
-    if (nonce !== undefined && nonce.count < LAST_COUNT) this.#free.push(nonce);
-  }
-
-  /**
-   * The proxy made the tunnel; `info`: its `Proxy-Authentication-Info` field lines.
-   * @throws GatewayError when it could not prove that it knows the credential
-   */
-  accepted(answer: ProxyAnswer, lines: readonly string[]): void {
-    const { nonce } = answer;
-    if (nonce === undefined) {
-      this.#basicAccepted = true;
-      return;
+  async #openWithDigest(connect: Connect, credential: Credential, client: DigestClient): Promise<Socket> {
+    let tunnel: Socket | undefined;
+    let lines: readonly string[] = [];
+    const exchange: Exchange = async ({ headers, onHead }) => {
+      const reply = await connect(headers);
+      const { status, authenticate, authenticationInfo, socket } = reply;
+      lines = authenticate;
+      if (status === 407) {
+        socket.destroy();
+        return { kind: 'challenged', challenges: authenticate, setCookies: [], date: undefined };
+      }
+      tunnel = tunnelOf(reply, () => onHead(status, isTunnel(status) ? authenticationInfo : [])?.finish());
+      return { kind: 'answered', status };
+    };
+    const request = {
+      method: 'CONNECT',
+      target: this.#account.authority,
+      headers: [],
+      body: NO_BODY,
+      trace: undefined,
+    };
+    const call = {
+      request,
+      handler: discardResponse,
+      cancellation: new Cancellation(),
+      budget: new AttemptBudget(),
+      exchange,
+    };
+    try {
+      await sendAuthenticated(client, call, TURN);
+    } catch (error) {
+      tunnel?.destroy();
+      if (isCode(error, 'upstream-no-digest') && offersScheme(lines, 'basic'))
+        return this.#openWithBasic(connect, this.#basicCredential(credential));
+      throw asProxyError(error);
     }
-    const { prepared, cnonce, count: nc } = nonce;
-    const info = parseAuthenticationInfo(lines);
-    if (checkProof(info, prepared, { uri: this.#uri, nc, cnonce }) === 'invalid') throw proxyProofInvalid();
-    const { credential } = this.#account;
-    if (info.nextnonce === undefined || credential === undefined) this.release(answer);
-    else this.#free.push(newNonce(withNonce(prepared.challenge, info.nextnonce), credential));
+    if (tunnel === undefined) throw proxyRefusesCredential();
+    return tunnel;
   }
 
-  #digest(nonce: ProxyNonce, own: boolean): ProxyAnswer {
-    nonce.count += 1;
-    const header = nonce.prepared.authorize({ method: 'CONNECT', uri: this.#uri, nc: nonce.count });
-    return { header, own, nonce };
+  #basicCredential(credential: Credential): PasswordCredential {
+    if (!this.#account.basicAllowed) throw basicNotAllowed();
+    if (!('password' in credential)) throw passwordNeeded();
+    return credential;
+  }
+
+  async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
+    const reply = await connect(['proxy-authorization', basic(credential)]);
+    if (reply.status === 407) {
+      reply.socket.destroy();
+      this.#basicAccepted = false;
+      this.onRefused();
+      throw proxyRefusesCredential();
+    }
+    const tunnel = tunnelOf(reply);
+    this.#basicAccepted = true;
+    return tunnel;
+  }
+
+  #digestClient(credential: Credential): DigestClient {
+    const clock = this.#clock;
+    const pool = new NoncePool({
+      credential,
+      algorithms: ALGORITHMS,
+      clock,
+      wallTime: Date.now,
+      random: Math.random,
+      newCnonce: () => randomBytes(16).toString('hex'),
+      // One CONNECT at a time uses a nonce: proxies refuse counts that come out of order.
+      policy: 'exclusive',
+      sharedChallenges: new SharedChallenges({ key: 'proxy', store: new MemoryChallengeStore(clock) }),
+      onStep: () => {},
+      onCrossProcess: () => {},
+      renew: undefined,
+    });
+    const tracing = { deployment: '', forwardTrace: false };
+    return new DigestClient(
+      {
+        credential,
+        algorithms: ALGORITHMS,
+        patienceMs: PATIENCE_MS,
+        field: 'proxy-authorization',
+        tracing,
+      },
+      { pool, state: this.#state, listener: this, clock },
+    );
+  }
+
+  /** The refused attempt answered a challenge that was obtained for it, so the password was changed. */
+  confirm(): void {
+    const { health } = this.#state;
+    if (health.refuse(health.lastAttempt)) this.onRefused();
+  }
+
+  onRefused(): void {
+    this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
+  }
+
+  onAttempt(): void {}
+  onChallenge(): void {}
+  onSuccess(): void {}
+  onAccepted(): void {}
+  onUnconfirmed(): void {}
+}
+
+async function openUnauthenticated(connect: Connect): Promise<Socket> {
+  const reply = await connect([]);
+  if (reply.status !== 407) return tunnelOf(reply);
+  reply.socket.destroy();
+  throw noCredential();
+}
+
+/** Returns the socket of the tunnel that the proxy made; throws if it made none, or if `check` throws. */
+function tunnelOf({ status, socket }: ProxyReply, check?: () => void): Socket {
+  try {
+    check?.();
+    if (!isTunnel(status)) throw proxyRefuses(status);
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
   }
 }
 
-function newNonce(challenge: Challenge, credential: Credential): ProxyNonce {
-  const cnonce = randomBytes(16).toString('hex');
-  return { prepared: prepareAnswer(challenge, credential, cnonce), cnonce, count: 0 };
+/** RFC 9110 §9.3.6: any 2xx response to CONNECT makes a tunnel. */
+function isTunnel(status: number): boolean {
+  return status >= 200 && status <= 299;
+}
+
+function isCode(error: unknown, code: ErrorCode): boolean {
+  return error instanceof GatewayError && error.code === code;
+}
+
+function asProxyError(error: unknown): unknown {
+  if (error instanceof ProxyError || !(error instanceof GatewayError)) return error;
+  return PROXY_ERRORS[error.code]?.() ?? error;
 }
 
 /** RFC 7617 §2. */
-function basic({ username, password }: PasswordCredential): ProxyAnswer {
+function basic({ username, password }: PasswordCredential): string {
   const pair = Buffer.from(`${username}:${password.reveal()}`.normalize('NFC'));
-  return { header: `Basic ${pair.toString('base64')}`, own: true, nonce: undefined };
+  return `Basic ${pair.toString('base64')}`;
 }

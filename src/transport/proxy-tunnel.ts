@@ -3,21 +3,12 @@ import { request as requestOverTls } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { isLoopbackHost } from '../base/network.ts';
-import type { Credential } from '../digest/authorization.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
+import type { Credential } from '../credentials/credentials.ts';
 import { leavingFrom } from './egress.ts';
-import { type ProxyAnswer, ProxyAuthentication } from './proxy-authentication.ts';
-import {
-  proxyAlwaysStale,
-  proxyError,
-  proxyRefuses,
-  proxyRefusesCredential,
-  proxyTooSlow,
-} from './proxy-errors.ts';
+import { ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts';
+import { proxyError, proxyTooSlow } from './proxy-errors.ts';
 
-/** Answers to challenges of one CONNECT, however often the proxy calls its nonces stale. */
-const MAX_ANSWERS = 2;
-/** Between trials of a refused credential: proxies lock addresses out as others do. */
-const TRIAL_INTERVAL_MS = 30_000;
 /** As undici has it for connections of its own. */
 const KEEP_ALIVE_MS = 60_000;
 
@@ -44,21 +35,13 @@ export interface TunnelOptions {
 
 export interface TunnelDeps {
   readonly clock: Clock;
-  /** What authenticates now; undefined: nothing. */
+  /** The credential in use now; undefined: none. */
   readonly credential: () => Credential | undefined;
 }
 
-/** What the proxy said to a CONNECT. */
-interface Reply {
-  readonly status: number;
-  readonly authenticate: readonly string[];
-  readonly authenticationInfo: readonly string[];
-  readonly socket: Socket;
-}
-
 /**
- * Ways through a proxy to one upstream (CONNECT, RFC 9110 §9.3.6). undici's ProxyAgent would do, but that it sends
- * what it was given once: it cannot answer a Digest challenge, nor say what the proxy refused.
+ * Opens tunnels through a proxy to one upstream (CONNECT, RFC 9110 §9.3.6). undici's ProxyAgent sends fixed header
+ * fields: it can neither answer a Digest challenge nor say what the proxy refused.
  */
 export class ProxyTunnel {
   readonly #options: TunnelOptions;
@@ -67,8 +50,6 @@ export class ProxyTunnel {
   readonly #basicAllowed: boolean;
   readonly #authority: string;
   #authentication: ProxyAuthentication;
-  /** A refused credential is kept back until then, on the clock. */
-  #nextTrial = Number.NEGATIVE_INFINITY;
 
   constructor(options: TunnelOptions, deps: TunnelDeps) {
     const { allowBasic, origin } = options.proxy;
@@ -88,44 +69,21 @@ export class ProxyTunnel {
   async open(): Promise<Socket> {
     const { clock, credential } = this.#deps;
     const now = credential();
-    if (now !== this.#authentication.credential) {
-      this.#authentication = this.#authenticationWith(now);
-      this.#nextTrial = Number.NEGATIVE_INFINITY;
-    }
-    if (clock.now() < this.#nextTrial) throw proxyRefusesCredential();
-    return this.#openWith(this.#authentication, clock.now() + this.#options.timeout);
-  }
-
-  async #openWith(authentication: ProxyAuthentication, deadline: number): Promise<Socket> {
-    let answer = authentication.known();
-    let reply = await this.#connect(answer, deadline);
-    for (let left = MAX_ANSWERS; reply.status === 407; left -= 1) {
-      reply.socket.destroy();
-      answer = this.#answer(authentication, reply, answer);
-      if (left === 0) throw proxyAlwaysStale();
-      reply = await this.#connect(answer, deadline);
-    }
-    return tunnelOf(authentication, reply, answer);
+    if (now !== this.#authentication.credential) this.#authentication = this.#authenticationWith(now);
+    const deadline = clock.now() + this.#options.timeout;
+    const socket = await this.#authentication.open((headers) => this.#connect(headers, deadline));
+    return socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
   }
 
   #authenticationWith(credential: Credential | undefined): ProxyAuthentication {
-    return new ProxyAuthentication({ credential, basicAllowed: this.#basicAllowed }, this.#authority);
-  }
-
-  #answer(authentication: ProxyAuthentication, reply: Reply, refused: ProxyAnswer | undefined): ProxyAnswer {
-    try {
-      return authentication.answer(reply.authenticate, refused);
-    } catch (error) {
-      const current = authentication === this.#authentication;
-      if (refused?.own === true && current) this.#nextTrial = this.#deps.clock.now() + TRIAL_INTERVAL_MS;
-      throw error;
-    }
+    const account = { credential, basicAllowed: this.#basicAllowed, authority: this.#authority };
+    return new ProxyAuthentication(account, this.#deps.clock);
   }
 
   /** One CONNECT, on a connection of its own: what comes after a 407 need not be read. */
-  #connect(answer: ProxyAnswer | undefined, deadline: number): Promise<Reply> {
+  #connect(credentials: RawHeaders, deadline: number): Promise<ProxyReply> {
     return new Promise((resolve, reject) => {
-      const request = this.#request(answer);
+      const request = this.#request(credentials);
       const left = Math.max(deadline - this.#deps.clock.now(), 1);
       const timer = setTimeout(() => request.destroy(proxyTooSlow()), left);
       const fail = (error: unknown): void => {
@@ -147,12 +105,11 @@ export class ProxyTunnel {
     });
   }
 
-  #request(answer: ProxyAnswer | undefined) {
+  #request(credentials: RawHeaders) {
     const { proxy, localAddress } = this.#options;
     const { protocol, hostname, port } = this.#proxy;
     const host = hostname.replace(/^\[|\]$/g, '');
-    const headers = ['host', this.#authority];
-    if (answer !== undefined) headers.push('proxy-authorization', answer.header);
+    const headers = ['host', this.#authority, ...credentials];
     const options: RequestOptions = {
       method: 'CONNECT',
       path: this.#authority,
@@ -176,23 +133,4 @@ export class ProxyTunnel {
 function authorityOf(origin: string): string {
   const { protocol, hostname, port } = new URL(origin);
   return `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
-}
-
-/** The tunnel that a proxy made; it throws when it made none. */
-function tunnelOf(
-  authentication: ProxyAuthentication,
-  { status, authenticationInfo, socket }: Reply,
-  answer: ProxyAnswer | undefined,
-): Socket {
-  try {
-    if (status < 200 || status > 299) {
-      if (answer !== undefined) authentication.release(answer);
-      throw proxyRefuses(status);
-    }
-    if (answer !== undefined) authentication.accepted(answer, authenticationInfo);
-  } catch (error) {
-    socket.destroy();
-    throw error;
-  }
-  return socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
 }

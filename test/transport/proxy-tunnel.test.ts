@@ -1,15 +1,22 @@
+import { Socket } from 'node:net';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
+import { type RawHeaders, rawHeader } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { ProxyAuthentication } from '../../src/transport/proxy-authentication.ts';
+import {
+  type Connect,
+  type ProxyAccount,
+  ProxyAuthentication,
+} from '../../src/transport/proxy-authentication.ts';
 import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
 import { type RawUpstream, startRawUpstream } from '../support/raw-upstream.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
 
-const credential = { username: proxyAccount.username, password: new Secret(proxyAccount.password) };
+const named = { name: 'proxy', version: '1', changedAt: undefined };
+const credential = { ...named, username: proxyAccount.username, password: new Secret(proxyAccount.password) };
 const URI = 'upstream.example:443';
 
 const closing: (() => Promise<void>)[] = [];
@@ -134,7 +141,7 @@ describe('a proxy that answers', () => {
   });
 
   test('gives each CONNECT under way a nonce of its own', async () => {
-    const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST), OK);
+    const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST.replace('"n"', '"other"')), OK);
     const tunnel = tunnelThrough(proxy.origin);
     expect(await Promise.all([outcome(tunnel), outcome(tunnel)])).toEqual(['open', 'open']);
     expect(heads.slice(2).map((head) => /nc=\d+/.exec(head)?.[0])).toEqual(['nc=00000001', 'nc=00000001']);
@@ -179,7 +186,7 @@ describe('a proxy that answers', () => {
       { clock: monotonicClock, credential: () => current },
     );
     expect(await outcome(tunnel)).toContain('refuses its credential');
-    current = { username: 'next-user', password: new Secret('next-word') };
+    current = { ...named, username: 'next-user', password: new Secret('next-word') };
     expect(await outcome(tunnel)).toBe('open');
     expect(heads[3]).toContain('username="next-user"');
   });
@@ -211,34 +218,45 @@ describe('a proxy that answers', () => {
   });
 });
 
-test('a hash of the password answers Digest of its realm, and nothing else', () => {
-  const hashed = { username: 'u', ha1: { realm: 'r', hashes: { MD5: new Secret('0'.repeat(32)) } } };
-  const authentication = new ProxyAuthentication({ credential: hashed, basicAllowed: true }, URI);
-  const answer = (line: string) => () => authentication.answer([line], undefined).header;
-  expect(answer('Digest realm="r", nonce="n"')()).toMatch(/^Digest username="u"/);
+/** Authenticates to a proxy that gives these challenges to a CONNECT without credentials; what the next one carries. */
+async function answerTo(account: Pick<ProxyAccount, 'credential' | 'basicAllowed'>, ...challenges: string[]) {
+  const authentication = new ProxyAuthentication({ ...account, authority: URI }, monotonicClock);
+  let sent: RawHeaders = [];
+  const connect: Connect = async (headers) => {
+    sent = headers;
+    const status = headers.length === 0 ? 407 : 200;
+    return { status, authenticate: challenges, authenticationInfo: [], socket: new Socket() };
+  };
+  (await authentication.open(connect)).destroy();
+  return rawHeader(sent, 'proxy-authorization');
+}
+
+test('a hash of the password answers Digest of its realm, and nothing else', async () => {
+  const hashes = { MD5: new Secret('0'.repeat(32)) };
+  const account = {
+    credential: { ...named, username: 'u', ha1: { realm: 'r', hashes } },
+    basicAllowed: true,
+  };
+  expect(await answerTo(account, 'Digest realm="r", nonce="n"')).toMatch(/^Digest username="u"/);
   for (const line of [
     'Digest realm="x", nonce="n"',
     'Digest realm="r", nonce="n", algorithm=SHA-256',
     'Basic realm="r"',
   ]) {
-    expect(answer(line)).toThrow('do not fit');
+    await expect(answerTo(account, line)).rejects.toThrow('do not fit');
   }
 });
 
 describe('Basic', () => {
-  const asked = ['Basic realm="r"'];
-
-  test('is not answered where others could listen', () => {
-    const authentication = new ProxyAuthentication({ credential, basicAllowed: false }, URI);
-    expect(() => authentication.answer(asked, undefined)).toThrow(
+  test('is not answered where others could listen', async () => {
+    await expect(answerTo({ credential, basicAllowed: false }, 'Basic realm="r"')).rejects.toThrow(
       'shows the password to everyone on the network',
     );
   });
 
-  test('carries user name and password as UTF-8', () => {
-    const umlauts = { username: 'jürgen', password: new Secret('päss') };
-    const authentication = new ProxyAuthentication({ credential: umlauts, basicAllowed: true }, URI);
-    const { header } = authentication.answer(asked, undefined);
+  test('carries user name and password as UTF-8', async () => {
+    const umlauts = { ...named, username: 'jürgen', password: new Secret('päss') };
+    const header = await answerTo({ credential: umlauts, basicAllowed: true }, 'Basic realm="r"');
     expect(header).toBe(`Basic ${Buffer.from('jürgen:päss').toString('base64')}`);
   });
 });

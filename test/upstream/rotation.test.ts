@@ -1,0 +1,75 @@
+import { describe, expect, test } from '@jest/globals';
+import { Rotation } from '../../src/upstream/rotation.ts';
+
+/** `old` in use, `next` a candidate. */
+function rotating(): Rotation<string> {
+  const rotation = new Rotation('old');
+  rotation.offer(['old', 'next']);
+  return rotation;
+}
+
+/** Each version with its state, in order. */
+const statesOf = (rotation: Rotation<string>): string[] =>
+  rotation.versions.map((version) => `${version} ${rotation.stateOf(version)}`);
+
+test('a version that the sources hold for the first time is a candidate', () => {
+  expect(statesOf(rotating())).toEqual(['old in-use', 'next candidate']);
+});
+
+test('promotes a candidate and keeps the former version as fallback', () => {
+  const rotation = rotating();
+  expect(rotation.promote('next', false)).toBeUndefined();
+  expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
+});
+
+test('a rejected candidate is a candidate no more, and can still be promoted', () => {
+  const rotation = rotating();
+  expect([rotation.reject('next'), rotation.reject('next')]).toEqual([true, false]);
+  expect([rotation.candidates, rotation.hasCandidates]).toEqual([[], false]);
+  rotation.promote('next', true);
+  expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
+});
+
+test.each(['old', 'unknown'])('rejects only candidates, not %s', (version) => {
+  const rotation = rotating();
+  expect(rotation.reject(version)).toBe(false);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'next candidate']);
+});
+
+test('promoting the version in use, or one that left, changes nothing', () => {
+  const rotation = rotating();
+  rotation.offer(['old']);
+  rotation.promote('old', false);
+  rotation.promote('next', false);
+  expect(statesOf(rotation)).toEqual(['old in-use']);
+});
+
+describe('when the sources no longer hold', () => {
+  test('a candidate, it leaves', () => {
+    const rotation = rotating();
+    expect(rotation.offer(['old'])).toEqual(['next']);
+    expect([rotation.stateOf('next'), rotation.hasOthers]).toEqual([undefined, false]);
+  });
+
+  test('the version in use, it stays until another one is promoted', () => {
+    const rotation = rotating();
+    expect(rotation.offer(['next'])).toEqual([]);
+    expect(rotation.inUse).toBe('old');
+    expect(rotation.promote('next', false)).toBe('old');
+    expect(statesOf(rotation)).toEqual(['next in-use']);
+  });
+
+  test('the version in use, and the upstream still accepts it, it stays as fallback', () => {
+    const rotation = rotating();
+    rotation.offer(['next']);
+    expect(rotation.promote('next', true)).toBeUndefined();
+    expect(rotation.others).toEqual(['old']);
+  });
+});
+
+test('a version keeps its state when the sources hold it again', () => {
+  const rotation = rotating();
+  rotation.reject('next');
+  rotation.offer(['next', 'old']);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'next rejected']);
+});
