@@ -21,7 +21,8 @@ const scene = useRunning(async () => {
   const gateway = await serveGateway(
     { origin, ca: simulator.ca },
     {
-      listen: { port: 0, limits: { connectionsPerAddress: 3_000 } },
+      // The clients share one process, which is busy: it may write long after it has connected.
+      listen: { port: 0, limits: { connectionsPerAddress: 3_000, headersTimeout: '60s' } },
       deployments: {
         upstream: {
           baseUrl: origin,

@@ -172,3 +172,19 @@ test('a client that keeps its side open after the last response holds no connect
     expect((await client.end()).toString()).toBe('');
   }
 });
+
+test('a request that arrived while the process was busy is not late', async () => {
+  const headersTimeout = 3_000;
+  const gateway = await start(
+    '15s',
+    {},
+    { listen: { port: 0, limits: { headersTimeout: `${headersTimeout}ms` } } },
+  );
+  const client = await connect(gateway.port);
+  // By its response the gateway has accepted the connection of the client as well.
+  expect(await ask(gateway)).toBe(200);
+  client.socket.write(GET('/small'));
+  // The gateway runs in this process: it cannot read until after the deadline and the check for it.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, headersTimeout + 1_100);
+  expect((await client.answer()).status).toBe(200);
+});
