@@ -22,7 +22,7 @@ export interface AuditOptions {
 
 export interface AuditDeps {
   readonly log: Log;
-  /** Told of each batch that was written; closed with the log. */
+  /** Receives each batch that was written; closed with the log. */
   readonly sink?: AuditSink;
 }
 

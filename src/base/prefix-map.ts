@@ -4,7 +4,7 @@ export class PrefixMap<T> {
   /** Distinct lengths, the longest first. */
   readonly #lengths: readonly number[];
 
-  /** Of entries with the same prefix, the first one counts. */
+  /** The first entry of a prefix wins. */
   constructor(entries: Iterable<readonly [prefix: string, value: T]>) {
     for (const [prefix, value] of entries) if (!this.#values.has(prefix)) this.#values.set(prefix, value);
     const lengths = new Set(Array.from(this.#values.keys(), ({ length }) => length));

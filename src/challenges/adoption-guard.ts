@@ -2,15 +2,15 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import { type Credential, canAnswer } from '../digest/authorization.ts';
 import { type Challenge, chooseChallenge } from '../digest/challenge.ts';
 
-/** So many refused nonces of a store in a row are bad luck: they may have expired unseen. */
+/** Refused nonces of the store in a row that are tolerated: they may have expired unnoticed. */
 const ENOUGH = 3;
-/** How long none is taken from the store afterwards, in milliseconds; twice as long after each further one. */
+/** Pause in adopting nonces from the store, in milliseconds; it doubles with each further refusal. */
 const FIRST_PAUSE_MS = 10_000;
 const LONGEST_PAUSE_MS = 5 * 60_000;
 
 export interface AdoptionGuardOptions {
   readonly credential: Credential;
-  /** Those of the deployment: no other is used, wherever a challenge comes from. */
+  /** Algorithms of the deployment; no other is used, whatever the source of the challenge. */
   readonly algorithms: readonly AlgorithmName[];
   /** Milliseconds on a clock that never goes back. */
   readonly now: () => number;
@@ -22,7 +22,7 @@ export interface AdoptionGuardOptions {
  */
 export class AdoptionGuard {
   readonly #options: AdoptionGuardOptions;
-  /** Of the last challenge that came from the upstream itself; undefined: none has come. */
+  /** Realm of the last challenge from the upstream itself; undefined: none has come. */
   #realm: string | undefined;
   #refused = 0;
   #until = Number.NEGATIVE_INFINITY;
@@ -31,7 +31,7 @@ export class AdoptionGuard {
     this.#options = options;
   }
 
-  /** Whether this process would answer the challenge if the upstream sent it, in the realm that it has here. */
+  /** True if this process would answer the challenge if the upstream sent it, in the realm that it has here. */
   fits(challenge: Challenge): boolean {
     const { credential, algorithms } = this.#options;
     if (this.#realm !== undefined && challenge.realm !== this.#realm) return false;

@@ -5,7 +5,7 @@
 const MAX_COOKIES = 16;
 const MAX_LENGTH = 4096;
 
-/** What a Cookie field can hold: no control character, no separator, nothing that is no byte. */
+/** Characters of a Cookie field: no control character, no separator, no character outside Latin-1. */
 const PAIR = /^[ -:<>-~\u0080-\u00ff]+=[ -:<-~\u0080-\u00ff]*$/;
 
 /**

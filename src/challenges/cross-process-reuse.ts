@@ -1,14 +1,14 @@
 import { TrialSchedule } from './trial-schedule.ts';
 
-/** So many nonces of other processes refused, with none accepted in between, mean that they are bound to them. */
+/** Refused nonces of other processes in a row after which nonces count as bound to their process. */
 const ENOUGH = 3;
 /** Only what is younger than this share of a life is not refused for its age. */
 const EARLY = 0.5;
-/** What is taken for a life while none is known, in milliseconds. */
+/** Assumed lifetime while none is known, in milliseconds. */
 const SHORT_LIFE_MS = 60_000;
 
 /**
- * Whether a nonce serves another process than the one that obtained it. Some upstreams bind it to the
+ * Learns whether a nonce serves another process than the one that obtained it. Some upstreams bind it to the
  * address that asked for it (Tomcat does), and replicas may leave from several.
  */
 export class CrossProcessReuse {
@@ -44,7 +44,7 @@ export class CrossProcessReuse {
     return true;
   }
 
-  /** What another process found. */
+  /** Takes over the finding of another process. */
   told(works: boolean): void {
     if (works === this.#works) return;
     this.#works = works;
@@ -60,7 +60,7 @@ export class CrossProcessReuse {
     return true;
   }
 
-  /** It is another upstream. */
+  /** Forgets everything: the challenge shows that it is another upstream. */
   forget(): void {
     this.#works = true;
     this.#refused = 0;

@@ -50,7 +50,7 @@ export class IdleNonces {
     return this.#nonces.splice(0);
   }
 
-  /** Whether the nonce is to be used once more to try the freer policy, in which order takes two requests. */
+  /** True if the nonce is to be used once more to try the freer policy, in which order takes two requests. */
   #isTrial(nonce: Nonce): boolean {
     const { learning } = this.#deps;
     if (nonce.hasCountLeftOut) return true;

@@ -17,13 +17,13 @@ export interface LearningOptions {
   readonly onCrossProcess: (works: boolean) => void;
 }
 
-/** What is learned about an upstream's nonces from those it accepts and refuses, here and in other processes. */
+/** Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. */
 export class Learning {
   readonly lifetime: Lifetime;
   readonly #options: LearningOptions;
   readonly #policy: ReusePolicy;
   readonly #crossProcess: CrossProcessReuse;
-  /** What all of it is about. */
+  /** Realm and algorithm that everything learned holds for. */
   #upstream: Pick<Learned, 'realm' | 'algorithm'> | undefined;
   #counted: boolean | undefined;
   /** Nonces obtained until then may have been hit by the last event that refused one. */
@@ -32,9 +32,9 @@ export class Learning {
   #pending: { readonly since: number; readonly learn: () => void }[] = [];
   /** How often something was learned here. */
   #changes = 0;
-  /** Whether the store has said what others learned. */
+  /** True if the store has said what others learned. */
   #asked = false;
-  /** Whether the store did not confirm the last thing that was learned here. */
+  /** True if the store did not confirm the last thing that was learned here. */
   #isUnwritten = false;
 
   constructor(options: LearningOptions) {
@@ -57,12 +57,12 @@ export class Learning {
     return this.#policy.policy;
   }
 
-  /** Whether a nonce is good for other processes, and theirs here. */
+  /** True if a nonce is good for other processes, and theirs here. */
   get portable(): boolean {
     return this.#crossProcess.works;
   }
 
-  /** Whether another process can hold a nonce that serves here, as far as it is known. */
+  /** True if another process can hold a nonce that serves here, as far as it is known. */
   get sharesNonces(): boolean {
     return this.policy === 'shared' && this.#counted !== true && this.portable;
   }
@@ -71,7 +71,7 @@ export class Learning {
     return this.#options.clock.now() - nonce.obtainedAt;
   }
 
-  /** Whether the upstream would refuse the nonce for its age. */
+  /** True if the upstream would refuse the nonce for its age. */
   isOver(nonce: Nonce): boolean {
     return this.ageOf(nonce) >= (this.lifetime.of(nonce) ?? Number.POSITIVE_INFINITY);
   }
@@ -117,13 +117,13 @@ export class Learning {
     else if (this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
-  /** Whether a nonce is to try the freer policy now that it is given back. */
+  /** True if a nonce is to try the freer policy now that it is given back. */
   takePolicyTrial(): boolean {
     if (this.#policy.beginTrial()) void this.#askForTrial();
     return this.#policy.takeTrial();
   }
 
-  /** Whether a nonce of another process is to be tried although they do not work here. */
+  /** True if a nonce of another process is to be tried although they do not work here. */
   takeCrossProcessTrial(): boolean {
     return this.#crossProcess.takeTrial();
   }
@@ -139,7 +139,7 @@ export class Learning {
     const changes = this.#changes;
     const reply = await this.#options.sharedChallenges.recall();
     this.#asked ||= reply !== undefined;
-    // What was learned here meanwhile is newer.
+    // Something newer was learned here meanwhile.
     if (reply === undefined || changes !== this.#changes) return false;
     const { learned } = reply;
     if (learned === undefined || this.#isUnwritten) return true;

@@ -6,7 +6,7 @@ const AGING = 0.7;
 export const SHORTEST_LIFE_MS = 500;
 /** Longer than what was learned is remembered, in milliseconds: 30 days. */
 export const LONGEST_LIFE_MS = 30 * 24 * 60 * 60_000;
-/** So many refusals in a row at an age that was fine before mean that the upstream has changed. */
+/** Refusals in a row, at an age that was accepted before, after which the upstream counts as changed. */
 const ENOUGH = 3;
 /** How far a time that a nonce carries may be off, in milliseconds … */
 const INEXACT_MS = 1_000;
@@ -18,7 +18,7 @@ const OUTLIVED = 1.05;
 /** A lesson that has proved true is tried once a day at last, in milliseconds. */
 const LONGEST_TRIAL_MS = 24 * 60 * 60_000;
 
-/** What a nonce says of its own life, in milliseconds; undefined: nothing. */
+/** Lifetime that a nonce carries, in milliseconds; undefined: none. */
 export interface Hinted {
   readonly hintMs: number | undefined;
 }
@@ -57,7 +57,7 @@ export class Lifetime {
     return this.#hint === 'right' && hintMs !== undefined ? hintMs : this.#ms;
   }
 
-  /** Whether a nonce of this age is to be renewed soon. */
+  /** True if a nonce of this age is to be renewed soon. */
   isAging(ageMs: number, nonce: Hinted): boolean {
     const life = this.of(nonce);
     return life !== undefined && ageMs > AGING * life;
@@ -88,7 +88,7 @@ export class Lifetime {
     if (this.#ms === undefined || ageMs <= this.#ms) return;
     this.#ms = undefined;
     this.#trials.stop();
-    // What was refused before it said that it would expire was refused for another reason.
+    // A nonce that was refused before its own expiry was refused for another reason.
     if (hintMs === undefined || ageMs <= hintMs) this.#hint = 'unproven';
   }
 
@@ -116,7 +116,7 @@ export class Lifetime {
     this.#trials.failed(this.#now());
   }
 
-  /** What another process learned; counts unless a nonce was accepted here that was older. */
+  /** Takes over the lifetime that another process learned, unless an older nonce was accepted here. */
   told(ms: number | undefined): void {
     if (ms === this.#ms) return;
     const isLife = ms === undefined || (ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS);
@@ -127,7 +127,7 @@ export class Lifetime {
     else this.#trials.told(this.#now());
   }
 
-  /** It is another upstream. */
+  /** Forgets everything: the challenge shows that it is another upstream. */
   forget(): void {
     this.#ms = undefined;
     this.#oldestAccepted = 0;

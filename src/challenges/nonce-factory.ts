@@ -5,7 +5,7 @@ import { Nonce, NonceCounter, type NonceOrigin } from './nonce.ts';
 import { expiryHint } from './nonce-timestamp.ts';
 import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/store.ts';
 
-/** So many nonces are known again when the upstream issues them once more. */
+/** Number of nonces that are recognised when the upstream issues them again. */
 const REMEMBERED = 1_000;
 
 export interface NonceFactoryOptions {
@@ -20,7 +20,7 @@ export interface NonceFactoryOptions {
 /** Makes challenges into nonces that can be used, wherever they come from. */
 export class NonceFactory {
   readonly #options: NonceFactoryOptions;
-  /** Of nonces with qop, by nonce, the latest last. Some upstreams issue the same nonce within one millisecond. */
+  /** Counters of nonces with qop, by nonce, the latest last. Some upstreams issue the same nonce within one millisecond. */
   readonly #counters = new Map<string, NonceCounter>();
 
   constructor(options: NonceFactoryOptions) {

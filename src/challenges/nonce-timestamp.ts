@@ -1,6 +1,6 @@
 /** Seconds or milliseconds since 1970, from 2001 on; no part of a longer number. */
 const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
-/** What lies further ahead is taken for a number that means something else, in milliseconds. */
+/** Longest plausible lifetime, in milliseconds; a later time is a number with another meaning. */
 const FARTHEST_MS = 24 * 60 * 60_000;
 
 /**

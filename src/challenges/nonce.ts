@@ -17,7 +17,7 @@ export interface Lane {
 export class NonceCounter {
   /** The last nc that went out. */
   last: number;
-  /** Whether the upstream issued the nonce more than once. */
+  /** True if the upstream issued the nonce more than once. */
   isShared = false;
 
   constructor(last = 0) {
@@ -33,7 +33,7 @@ export interface NonceOrigin {
   readonly counter?: NonceCounter;
   /** The lane of the nonce that named this one. */
   readonly lane?: Lane;
-  /** Whether another process obtained it. */
+  /** True if another process obtained it. */
   readonly foreign?: boolean;
   /** How long it says that it lives, in milliseconds; undefined: it says nothing. */
   readonly hintMs: number | undefined;
@@ -53,9 +53,9 @@ export class Nonce implements HeldChallenge {
   readonly hintMs: number | undefined;
   /** Client requests that it served. */
   uses = 0;
-  /** What a request with it is to find out, if it does not only serve: how nonces can be used, or how long. */
+  /** The subject of a trial with this nonce: the reuse policy or the age; undefined: it is not on trial. */
   trial: 'policy' | 'age' | undefined;
-  /** Whether a younger one was asked for to take its place. */
+  /** True if a younger one was asked for to take its place. */
   renewed = false;
   /** The nc that a trial of the order left out, to be sent after the one that follows it. */
   #leftOut: number | undefined;
@@ -91,7 +91,7 @@ export class Nonce implements HeldChallenge {
     return this.#accepted <= this.#mostUnderWay;
   }
 
-  /** Whether a count was refused although a higher one was accepted, whichever was told first. */
+  /** True if a count was refused although a higher one was accepted, whichever was told first. */
   get isOutOfOrderRefused(): boolean {
     return !this.shareable && this.#lowestRefused < this.#highestAccepted;
   }
@@ -158,7 +158,7 @@ export class Nonce implements HeldChallenge {
   }
 
   /**
-   * Whether the upstream holds this challenge in the state that the nonce had, named by opaque. Apache does,
+   * True if the upstream holds this challenge in the state that the nonce had, named by opaque. Apache does,
    * for one-time nonces and to check nc: whoever else comes there first makes it refuse a right answer.
    */
   sharesStateWith({ opaque }: Challenge): boolean {
@@ -211,7 +211,7 @@ export class NonceAttempt {
   readonly nc: number;
   /** On this process's clock. */
   readonly sentAt: number;
-  /** Whether the upstream had accepted the nonce before it was sent. */
+  /** True if the upstream had accepted the nonce before it was sent. */
   readonly isReuse: boolean;
   readonly #beganAlone: boolean;
   /** Attempts in the lane that began until then, this one included. */

@@ -1,7 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Nonce } from './nonce.ts';
 
-/** How long a request waits for another's handshake before it makes its own, in milliseconds. */
+/** The longest that a request waits for the handshake of another one, in milliseconds. */
 const WAIT_MS = 2_000;
 
 /**
@@ -82,7 +82,7 @@ export class PendingChallenges {
     for (const waiter of [...this.#waiters]) waiter(nonce);
   }
 
-  /** Nothing comes that all could use: everyone who waits goes alone. */
+  /** No common nonce will come: each waiting request obtains its own challenge. */
   dissolve(): void {
     this.#leading = undefined;
     for (const waiter of [...this.#waiters]) waiter(new PendingChallenge());

@@ -17,11 +17,11 @@ const RESTORED_AT_MOST = 64;
 
 export interface PoolOptions extends NonceFactoryOptions {
   readonly sharedChallenges: SharedChallenges;
-  /** Those of the deployment: no other is answered, wherever a challenge comes from. */
+  /** Algorithms of the deployment; no other is answered, whatever the source of the challenge. */
   readonly algorithms: readonly AlgorithmName[];
   /** From 0 to 1. */
   readonly random: () => number;
-  /** How nonces are used; `auto`: learned from refusals. */
+  /** Reuse policy; `auto`: learned from refusals. */
   readonly policy: NoncePolicy | 'auto';
   /** Called after a step of the policy that was learned here. */
   readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
@@ -84,7 +84,7 @@ export class NoncePool {
     return this.#learning.ageOf(nonce);
   }
 
-  /** How long nonces live here, as far as it was learned, in milliseconds. */
+  /** Learned lifetime of nonces, in milliseconds; undefined: unknown. */
   get lifetimeMs(): number | undefined {
     return this.#learning.lifetime.ms;
   }
@@ -106,7 +106,7 @@ export class NoncePool {
     else if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
-  /** Somebody else learned something, or shared a challenge: it takes the place of an older one. */
+  /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
   async adopt(): Promise<void> {
     await this.#ask();
     const held = await this.#options.sharedChallenges.load();
@@ -285,7 +285,7 @@ export class NoncePool {
     this.#queue.close(pending);
   }
 
-  /** What the store holds, if this process may use it. What it may not use is removed from there. */
+  /** Makes a nonce of a stored challenge if this process may use it; otherwise removes it from the store. */
   #adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
     if (this.#guard.paused) return undefined;
     if (this.#guard.fits(held.challenge)) return this.#factory.adopted(held);
@@ -293,7 +293,7 @@ export class NoncePool {
     return undefined;
   }
 
-  /** Nobody gets the nonce in use any more, and nobody waits for one. */
+  /** Retires the nonce in use; requests that wait for one obtain their own. */
   #stopSharing(): void {
     this.#known?.retire();
     this.#known = undefined;

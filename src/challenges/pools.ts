@@ -2,7 +2,7 @@ import { NoncePool, type PoolOptions } from './pool.ts';
 import { SharedChallenges } from './shared-challenges.ts';
 import type { ChallengeStore } from './store/store.ts';
 
-/** What a pool is made from, and how this user of it renews a nonce. */
+/** Options of a pool, and how this user of it renews a nonce. */
 export interface PoolUserOptions extends Omit<PoolOptions, 'sharedChallenges'> {
   /** From `serializeKey`. */
   readonly key: string;
@@ -23,7 +23,7 @@ export interface PoolUse {
 interface Entry {
   readonly key: string;
   readonly pool: NoncePool;
-  /** Those who use it, the latest last. */
+  /** Users of the pool, the latest last. */
   readonly users: PoolUserOptions[];
   restored: Promise<void> | undefined;
 }

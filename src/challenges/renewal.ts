@@ -14,7 +14,7 @@ export interface RenewalParts {
   readonly clock: Clock;
   /** From 0 to 1. */
   readonly random: () => number;
-  /** Whether this process is the one to renew, for the time given in milliseconds. */
+  /** True if this process is the one to renew, for the time given in milliseconds. */
   readonly lead: (ms: number) => Promise<boolean>;
   /** Asks the upstream for a newer nonce and puts it in the place of this one. */
   readonly renew: (nonce: Nonce) => Promise<void>;

@@ -5,21 +5,21 @@ import { TrialSchedule } from './trial-schedule.ts';
 const YOUNG_MS = 1_000;
 /** … and below this share of its life. */
 const EARLY = 0.5;
-/** So many events within the interval move the policy one step. */
+/** Events within the interval that move the policy one step. */
 const STRIKES = 3;
 const INTERVAL_MS = 30_000;
 
 /** A refusal of a nonce that had been accepted before; one for each event. */
 export interface ReuseRefusal {
-  /** Of the nonce when the request was sent, in milliseconds. */
+  /** Age of the nonce when the request was sent, in milliseconds. */
   readonly ageMs: number;
   /** Attempts with the nonce that were accepted. */
   readonly accepted: number;
-  /** Whether other requests with the nonce were under way. */
+  /** True if other requests with the nonce were under way. */
   readonly contested: boolean;
-  /** Whether attempts carry a count, nc. */
+  /** True if attempts carry a count, nc. */
   readonly counted: boolean;
-  /** Whether the upstream says that the nonce expired. */
+  /** True if the upstream says that the nonce expired. */
   readonly stale: boolean;
   /** How long nonces live, in milliseconds; undefined: not known. */
   readonly lifetimeMs: number | undefined;
@@ -28,9 +28,9 @@ export interface ReuseRefusal {
 /** An attempt was accepted whose nonce had been accepted before. */
 export interface AcceptedReuse {
   readonly counted: boolean;
-  /** Whether a higher count of the nonce was accepted before. */
+  /** True if a higher count of the nonce was accepted before. */
   readonly outOfOrder: boolean;
-  /** Whether the nonce tries the freer policy. */
+  /** True if the nonce tries the freer policy. */
   readonly onTrial: boolean;
 }
 
@@ -44,14 +44,14 @@ export interface ReusePolicyOptions {
 }
 
 /**
- * How the nonces of an upstream may be used, learned from what it accepts and refuses. Each step to a stricter
+ * Learns how the nonces of an upstream may be used from those that it accepts and refuses. Each step to a stricter
  * policy is followed by trials of the freer one.
  */
 export class ReusePolicy {
   readonly #options: ReusePolicyOptions;
   readonly #trials = new TrialSchedule();
   #policy: NoncePolicy;
-  /** Whether the next nonce that is given back is tried the freer way. */
+  /** True if the next nonce that is given back is tried the freer way. */
   #mayTry = false;
   /** First reuses that were refused, with none accepted in between. */
   #refusedReuses: number[] = [];
@@ -72,7 +72,7 @@ export class ReusePolicy {
     return this.#trials.delayMs;
   }
 
-  /** What another process learned, or this one before its start. */
+  /** Takes over the policy that another process learned, or this one before its start. */
   told(policy: NoncePolicy): void {
     if (this.#options.policy !== 'auto' || policy === this.#policy) return;
     this.#set(policy);
@@ -80,7 +80,7 @@ export class ReusePolicy {
     else this.#trials.told(this.#options.now());
   }
 
-  /** It is another upstream. */
+  /** Forgets everything: the challenge shows that it is another upstream. */
   forget(): void {
     if (this.#options.policy === 'auto') this.#set('shared');
     this.#trials.forget();
@@ -125,7 +125,7 @@ export class ReusePolicy {
     this.#mayTry = this.#policy !== 'shared';
   }
 
-  /** Whether the nonce that is given back now is to be tried the freer way; true once for each trial. */
+  /** True if the nonce that is given back now is to be tried the freer way; true once for each trial. */
   takeTrial(): boolean {
     const { policy } = this;
     const mayTry = this.#mayTry;

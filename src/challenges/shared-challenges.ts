@@ -16,8 +16,8 @@ export interface SharedChallengesOptions {
 }
 
 /**
- * What the processes tell each other about the challenges of one key. Whatever the store does, no method
- * rejects: who asks gets undefined, and goes on with what it has.
+ * The challenges of one key that processes share through a store. No method rejects, whatever the store does: the
+ * caller gets undefined and goes on with its own state.
  */
 export class SharedChallenges {
   readonly #options: SharedChallengesOptions;
@@ -63,19 +63,19 @@ export class SharedChallenges {
     await this.#try(() => store.park(key, parked, lifetimeMs));
   }
 
-  /** Whether this process is the one to renew. Without the store each has to care for itself. */
+  /** True if this process is the one to renew; without the store every process is. */
   async lead(ms: number): Promise<boolean> {
     const { store, key } = this.#options;
     return (await this.#try(() => store.lead(key, ms))) ?? true;
   }
 
-  /** Whether this process is the one to try whether what was learned still holds. */
+  /** True if this process is the one to test whether what was learned still holds. */
   async leadTrial(ms: number): Promise<boolean> {
     const { store, key } = this.#options;
     return (await this.#try(() => store.lead(`${key} trial`, ms))) ?? true;
   }
 
-  /** What was learned about the upstream before; undefined: the store does not say. */
+  /** Loads what was learned about the upstream; undefined: the store failed. */
   recall(): Promise<{ readonly learned: Learned | undefined } | undefined> {
     const { store, key } = this.#options;
     return this.#try(async () => ({ learned: await store.recall(key) }));

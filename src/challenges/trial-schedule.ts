@@ -48,7 +48,7 @@ export class TrialSchedule {
     this.#at = Number.POSITIVE_INFINITY;
   }
 
-  /** It is another upstream. */
+  /** Forgets everything: the challenge shows that it is another upstream. */
   forget(): void {
     this.stop();
     this.#delayMs = FIRST_MS;

@@ -4,7 +4,7 @@ import { findQop, fitsNonce, type Qop } from './challenge.ts';
 import { type ParameterList, parseParameterList } from './parameters.ts';
 import { DigestSyntaxError } from './scanner.ts';
 
-/** What a response says about the exchange it ends: RFC 7616 §3.5. undefined: not said. */
+/** Authentication-Info of a response, RFC 7616 §3.5. Undefined: the parameter is missing. */
 export interface AuthenticationInfo {
   /** Neither empty nor too long to be sent. */
   readonly nextnonce: string | undefined;
@@ -46,13 +46,13 @@ export function parseAuthenticationInfo(fieldLines: readonly string[]): Authenti
   }
 }
 
-/** Whether `checkProof` has to wait for the hash of the response's body. */
+/** True if `checkProof` has to wait for the hash of the response's body. */
 export function proofNeedsBody(info: AuthenticationInfo, answer: PreparedAnswer): boolean {
   return info.rspauth !== undefined && (info.qop ?? answer.qop) === 'auth-int';
 }
 
 /**
- * Whether the response comes from a server that knows the credential. `request.cnonce` is the one that
+ * Checks that the response comes from a server that knows the credential. `request.cnonce` is the one that
  * `answer` was prepared with.
  */
 export function checkProof(

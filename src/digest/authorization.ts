@@ -31,7 +31,7 @@ export interface AnsweredRequest {
 export interface ProvenRequest {
   readonly uri: string;
   readonly nc: number;
-  /** What the response says it used; absent: what the answer used. */
+  /** Value in the response; absent: the one of the answer. */
   readonly qop?: Qop | undefined;
   /** Hex of H(entity-body) of the response, for auth-int; absent: an empty body. */
   readonly bodyHash?: string | undefined;
@@ -40,7 +40,7 @@ export interface ProvenRequest {
 /** Shows neither the password nor HA1, in whatever way it is printed. */
 export interface PreparedAnswer {
   readonly challenge: Challenge;
-  /** What answers use: auth when offered, else auth-int, else undefined. */
+  /** Quality of protection of answers: auth when offered, else auth-int, else undefined. */
   readonly qop: Qop | undefined;
   /**
    * The value of `Authorization`, Latin-1 text. Throws RangeError for a count that does not fit into nc, and
@@ -88,7 +88,7 @@ export function prepareAnswer(challenge: Challenge, credential: Credential, cnon
   };
 }
 
-/** Whether the credential is good for the challenge: a password always is, a hash of one for its realm and algorithm. */
+/** True if the credential is good for the challenge: a password always is, a hash of one for its realm and algorithm. */
 export function canAnswer({ realm, algorithm }: Challenge, credential: Credential): boolean {
   if ('password' in credential) return true;
   const { ha1 } = credential;

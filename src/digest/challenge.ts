@@ -64,7 +64,7 @@ export function withNonce(challenge: Challenge, nonce: string): Challenge {
   return { ...challenge, nonce, stale: false };
 }
 
-/** Whether a nonce is short enough to be sent with every request. */
+/** True if a nonce is short enough to be sent with every request. */
 export function fitsNonce(nonce: string): boolean {
   return nonce.length <= LONGEST.nonce;
 }
@@ -83,7 +83,7 @@ export function formatChallenge(challenge: Challenge): string {
   return `Digest ${parameters.join(', ')}`;
 }
 
-/** Whether a 401 or 407 with these field lines offers a scheme; its name in lower case. Never throws. */
+/** True if a 401 or 407 with these field lines offers a scheme; its name in lower case. Never throws. */
 export function offersScheme(fieldLines: readonly string[], scheme: string): boolean {
   return fieldLines.flatMap(offersOf).some((offer) => offer.scheme === scheme);
 }

@@ -20,13 +20,13 @@ function classOf(members: string): Uint8Array {
   return table;
 }
 
-/** What a quoted-string may hold, escaped or not: RFC 9110 §5.6.4, bytes as Latin-1 text. */
+/** Characters of a quoted-string, escaped or not: RFC 9110 §5.6.4, bytes as Latin-1 text. */
 export function isQuotable(code: number): boolean {
   return code === TAB || (code >= SPACE && code !== 0x7f && code <= 0xff);
 }
 
 /**
- * What an unquoted value may hold: more than a token, since nonces come bare with base64 in them, but
+ * Characters of an unquoted value: more than a token, since nonces come bare with base64 in them, but
  * nothing that separates or quotes.
  */
 function isBare(code: number): boolean {

@@ -6,7 +6,7 @@ const ATTEMPTS = 2;
 const QUESTIONS = 4;
 
 /**
- * What one client request may cost the upstream, with however many versions of a credential: two authenticated
+ * Bounds the exchanges of one client request, however many versions of a credential it tries: two authenticated
  * attempts that it answers, and one repeat after a connection broke, so that at most three are sent. A rotation adds
  * two: with the version that the upstream has accepted in place of the first one, whose first nonce may be refused
  * like any other.
@@ -48,7 +48,7 @@ export class AttemptBudget {
     return this.asked < QUESTIONS;
   }
 
-  /** Whether a request that got no response may be sent again (RFC 9110 §9.2.2). */
+  /** True if a request that got no response may be sent again (RFC 9110 §9.2.2). */
   mayRepeat({ method }: UpstreamRequest): boolean {
     return !this.repeated && !this.bodySent && IDEMPOTENT.has(method);
   }

@@ -1,8 +1,8 @@
-/** A lock-out, throttling or a proxy in between can answer so before anybody looks at the credential. */
+/** Statuses of a lock-out, throttling or an intermediary, which can come before the credential is looked at. */
 export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
 
 /**
- * Whether the upstream takes one version of a credential: unknown, accepted or refused. Responses can overtake
+ * Health of one version of a credential at the upstream: unknown, accepted or refused. Responses can overtake
  * each other, so the order in which the attempts were sent counts.
  */
 export class CredentialHealth {

@@ -11,7 +11,7 @@ import { signed, unsigned } from './signing.ts';
 /** A server can answer so before it looks at the credential. */
 const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 
-/** How a probe of a credential ended. */
+/** Result of a probe. */
 export type ProbeResult =
   /** The upstream accepted it, or issued a nonce that need not be tried. */
   | { readonly kind: 'accepted' }

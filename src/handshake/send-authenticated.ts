@@ -131,7 +131,7 @@ class Handshake {
     const instead = await this.#settle(nonce);
     if (instead !== undefined) return instead;
     const begun = this.#client.pool.begin(nonce);
-    // It was refused meanwhile, or belongs to another process now.
+    // The nonce was refused meanwhile, or belongs to another process now.
     if (begun === undefined) return this.#isOwn(nonce) ? ASK : this.begin();
     const number = this.#client.health.attempt();
     return this.#send({ nonce: begun, number, own: this.#isOwn(nonce) });

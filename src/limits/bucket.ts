@@ -43,7 +43,7 @@ export class Bucket {
     this.#pool = this.#alone ? this.#tokens / this.#share : Math.min(burst, this.#pool + came);
   }
 
-  /** Whether one more request may pass; as of the last `refill`, like all that follow. */
+  /** True if one more request may pass; as of the last `refill`, like all that follow. */
   get open(): boolean {
     return Math.min(this.#tokens, this.#own) >= 1 - ROUNDING;
   }

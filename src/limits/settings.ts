@@ -1,4 +1,4 @@
-/** What a client, or everybody together at a deployment, may use. What is undefined is not limited. */
+/** Limits of a client, or of all clients together at a deployment. Undefined: not limited. */
 export interface LimitSettings {
   readonly rate: RateSettings | undefined;
   /** Requests under way at once. */

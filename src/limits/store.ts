@@ -2,9 +2,9 @@
 export interface Report {
   /** Requests that this process has admitted since it started. */
   readonly total: number;
-  /** Of `total`: those in earlier reports. */
+  /** The part of `total` that was in earlier reports. */
   readonly settled: number;
-  /** Of the rest: those that are not charged to the bucket, since it has filled up in the meantime. */
+  /** The part of the rest that is not charged to the bucket, since it has filled up in the meantime. */
   readonly forgiven: number;
   /** Requests since the last report, refused ones included. */
   readonly wanted: number;

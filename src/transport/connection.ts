@@ -13,7 +13,7 @@ const CONNECTION_FIELDS = [
 ];
 
 export interface ConnectionDispatchOptions extends Dispatcher.DispatchOptions {
-  /** Whether a connection that has been used before is replaced by a new one. */
+  /** True if a connection that has been used before is replaced by a new one. */
   readonly freshConnection?: boolean;
 }
 
@@ -51,7 +51,7 @@ class CheckedHandler implements Dispatcher.DispatchHandler {
   readonly #handler: Dispatcher.DispatchHandler;
   readonly #wire: Wire;
   #heads: ResponseHeads | undefined;
-  /** Whether the end of the connection is the end of the response. */
+  /** True if the end of the connection is the end of the response. */
   #endsWithConnection = false;
 
   constructor(handler: Dispatcher.DispatchHandler, wire: Wire) {

@@ -55,7 +55,7 @@ export class Connections {
       allowH2: false,
       headersTimeout: timeouts.response,
       bodyTimeout: timeouts.idle,
-      // Of the trailers; those of the head are bounded before undici sees them.
+      // Bounds trailers; the bytes of a head are bounded before undici sees them.
       maxHeaderSize: MAX_HEAD_BYTES,
     });
   }
@@ -72,18 +72,18 @@ export class Connections {
     return this.#pool.stats;
   }
 
-  /** What the last full TLS handshake showed; undefined: there was none yet. */
+  /** Observations of the last full TLS handshake; undefined: there was none yet. */
   get tlsSeen(): TlsSeen | undefined {
     return this.#tlsSeen;
   }
 
-  /** Whether this host has the address that connections leave from; undefined: any will do. */
+  /** True if this host has the address that connections leave from; undefined: none is configured. */
   async hasEgressAddress(): Promise<boolean | undefined> {
     const { localAddress } = this.#egress;
     return localAddress === undefined ? undefined : isOnThisHost(localAddress);
   }
 
-  /** What the sources of a credential hold now: used from now on if it is the proxy's. */
+  /** Takes over the versions that the sources of a credential hold now, if it is the proxy's. */
   offer({ name, current }: CredentialSet): void {
     if (name === this.#egress.proxy?.credential) this.#proxyCredential = current;
   }

@@ -7,7 +7,7 @@ import type { ProxyOptions } from './proxy-tunnel.ts';
 export interface Egress {
   /** The address that they leave from; undefined: the one that the system chooses. */
   readonly localAddress: string | undefined;
-  /** What they go through; undefined: nothing. */
+  /** Forward proxy; undefined: none. */
   readonly proxy: ProxyOptions | undefined;
 }
 
@@ -22,7 +22,7 @@ export function leavingFrom(localAddress: string | undefined): { localAddress?: 
 }
 
 /**
- * Whether a socket of this host can have the address. The list of interfaces would not tell: all of 127.0.0.0/8
+ * True if a socket of this host can have the address. The list of interfaces would not tell: all of 127.0.0.0/8
  * can be used, and one address of it is listed.
  */
 export function isOnThisHost(address: string): Promise<boolean> {

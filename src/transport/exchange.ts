@@ -7,9 +7,9 @@ import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { ConnectionDispatchOptions } from './connection.ts';
 import { isConnectionLost, upstreamError } from './network-error.ts';
 
-/** How much of a 401's body is read so that its connection can be used again, in bytes … */
+/** Bounds for reading the body of a 401 so that its connection can be used again: bytes … */
 const DRAIN_LIMIT = 64 * 1024;
-/** … and for how long, in milliseconds. */
+/** … and milliseconds. */
 const DRAIN_TIME = 1_000;
 const EMPTY = Buffer.alloc(0);
 

@@ -49,7 +49,7 @@ const BROKEN: ReadonlySet<string> = new Set([
 const LACKING: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC']);
 
 /**
- * What an error of undici, of a connection or of a tunnel means to the client; the error itself goes along as the
+ * Translates an error of undici, of a connection or of a tunnel for the client; the error itself goes along as the
  * cause, for the log. An error that comes neither from the upstream nor from the network is the gateway's own:
  * `internal-error`. For errors that an exchange ended with, and for no others.
  */
@@ -80,7 +80,7 @@ function isOfNetwork(code: string): boolean {
   return BROKEN.has(code) || ((code in constants.errno || code.startsWith('EAI_')) && !LACKING.has(code));
 }
 
-/** Whether the connection broke, so that nothing is known of what became of the request. */
+/** True if the connection broke, so that nothing is known of what became of the request. */
 export function isConnectionLost(error: unknown): boolean {
   const code = errorCode(error);
   return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';

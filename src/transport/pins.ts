@@ -21,7 +21,7 @@ export function pinOf(certificate: X509Certificate): string {
   return createHash('sha256').update(key).digest('base64');
 }
 
-/** Whether the certificate of the peer, or one that vouches for it, has one of these keys. */
+/** True if the certificate of the peer, or one that vouches for it, has one of these keys. */
 export function showsPin(peer: DetailedPeerCertificate, pins: readonly string[]): boolean {
   try {
     return signedChain(peer).some((each) => pins.includes(pinOf(each)));

@@ -3,7 +3,7 @@ import { addressMissing } from './egress.ts';
 import { errorCode } from './error-code.ts';
 import { whyNoTls } from './tls-errors.ts';
 
-/** The proxy is what failed, and not the upstream. */
+/** An error of the proxy, not of the upstream. */
 export class ProxyError extends GatewayError {}
 
 const known: ReadonlyMap<string, string> = new Map([
@@ -15,7 +15,7 @@ const known: ReadonlyMap<string, string> = new Map([
   ],
 ]);
 
-/** What it means that the proxy was not reached, or did not answer as a proxy does. */
+/** Translates an error of the connection to the proxy. */
 export function proxyError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
@@ -37,7 +37,7 @@ export function proxyTooSlow(): GatewayError {
   return unreachable('The proxy took too long to connect to the upstream (timeouts.connect).');
 }
 
-/** An answer to CONNECT that is neither 2xx nor 407. */
+/** For a response to CONNECT that is neither 2xx nor 407. */
 export function proxyRefuses(status: number): GatewayError {
   if (status === 403) {
     return unreachable(

@@ -18,7 +18,7 @@ export interface ProxyOptions {
   readonly origin: string;
   /** The name of its credential; undefined: it does not ask for any. */
   readonly credential: string | undefined;
-  /** Whether Basic may be answered where others can listen: without TLS, to another machine. */
+  /** True if Basic may be answered where others can listen: without TLS, to another machine. */
   readonly allowBasic: boolean;
   /** PEM of the authorities to trust instead of the system's. */
   readonly ca: string | undefined;

@@ -9,11 +9,11 @@ export type ReceivedBody =
   | (Extract<RequestBody, { kind: 'kept' }> & { readonly memory: BodyShare })
   | (Extract<RequestBody, { kind: 'streamed' }> & {
       readonly progress: BodyProgress;
-      /** Of its start, until that has been sent; undefined: nothing of it was kept. */
+      /** Memory of its first bytes until they have been sent; undefined: nothing was kept. */
       readonly memory?: BodyShare;
     });
 
-/** Who a body waits for: the client to send more, or the upstream to take more. */
+/** Tells a slow client from a slow upstream. */
 export interface BodyProgress {
   awaitsClient: boolean;
 }
@@ -31,11 +31,11 @@ export interface BodySource {
   readonly length: number | undefined;
   /** Begins to read; called once, when somebody is ready to take the bytes. */
   open(): Readable;
-  /** Told of the bytes as they are read. */
+  /** Called with the number of bytes read. */
   readonly onBytes: (count: number) => void;
 }
 
-/** What each piece takes beside its bytes; a body that comes byte by byte takes a hundred times its size. */
+/** Memory of each piece beside its bytes; a body that comes byte by byte takes a hundred times its size. */
 const PIECE_OVERHEAD = 512;
 
 /** The memory that all kept bodies of this process share, in bytes. Bodies that are still being received count. */
@@ -73,7 +73,7 @@ export class BodyShare {
     this.#memory = memory;
   }
 
-  /** Whether there is memory to keep this piece. */
+  /** Takes memory for this piece; false: there is none left. */
   keep(piece: Buffer): boolean {
     const size = piece.length + PIECE_OVERHEAD;
     if (this.#released || !this.#memory.take(size)) return false;

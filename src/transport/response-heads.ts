@@ -149,7 +149,7 @@ const HEAD_TOO_LARGE = `The head of the response of the upstream is larger than 
 const UNASKED_SWITCH = 'The upstream switched protocols (101) without having been asked to.';
 const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim responses, or more than ${MAX_INTERIM_BYTES} bytes of them.`;
 
-/** Whether the bytes are a status line, or the start of one. */
+/** True if the bytes are a status line, or the start of one. */
 function isStatusLine(bytes: Buffer): boolean {
   const length = Math.min(bytes.length, PHRASE_AT);
   for (let at = 0; at < length; at += 1) {

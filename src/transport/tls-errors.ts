@@ -1,7 +1,7 @@
 /** A TLS connection that did not come about. */
 export interface TlsFault {
   readonly name: TlsFaultName;
-  /** What is wrong with the peer: "its certificate …". */
+  /** The defect of the peer, as in "its certificate …". */
   readonly what: string;
   /** One sentence without the stop. */
   readonly advice: string;
@@ -74,7 +74,7 @@ const names: ReadonlyMap<string, TlsFaultName> = new Map([
   ['ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE', 'broken-off'],
 ]);
 
-/** What a code says of a TLS connection to a peer; undefined: the code is not about TLS. */
+/** Explains the code of a TLS error; undefined: the code is not about TLS. */
 export function tlsFault(code: string): TlsFault | undefined {
   // OpenSSL renamed the alerts that SSLv3 had in 3.5.
   const known = names.get(code.replace('_SSL/TLS_ALERT_', '_SSLV3_ALERT_'));

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { Secret } from '../base/secret.ts';
 
-/** What is shown to an upstream that asks who connects. */
+/** Client certificate for upstreams that request one. */
 export interface ClientCertificate {
   /** PEM, the client's own first. */
   readonly chain: string;
@@ -10,7 +10,7 @@ export interface ClientCertificate {
   readonly key: Secret;
 }
 
-/** How an upstream is recognised, and what is shown to it. */
+/** TLS settings: how the upstream is verified, and the certificate that it gets. */
 export interface UpstreamTls {
   /** PEM of the authorities to trust in place of the system's; undefined: the system's. */
   readonly ca: string | undefined;
@@ -22,11 +22,11 @@ export interface UpstreamTls {
   readonly clientCertificate: ClientCertificate | undefined;
 }
 
-/** What the last full handshake with an upstream showed. */
+/** Observations of a full TLS handshake. */
 export interface TlsSeen {
-  /** Such as `TLSv1.3`. */
+  /** For example `TLSv1.3`. */
   readonly protocol: string;
-  /** Who issued its certificate: a distinguished name, one attribute a line. */
+  /** Issuer of its certificate: a distinguished name, one attribute a line. */
   readonly issuer: string;
   /** When its certificate expires, in Unix milliseconds. */
   readonly expiresAt: number;
@@ -49,7 +49,7 @@ export function secureContextFor({ ca, minVersion, clientCertificate }: Upstream
   });
 }
 
-/** What a connection showed; undefined: no certificate, since it resumed the session of another one. */
+/** Observations of a connection; undefined: it resumed the session of another one and showed no certificate. */
 export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
   const certificate = socket.getPeerX509Certificate();
   const protocol = socket.getProtocol();

@@ -50,10 +50,10 @@ export class CredentialSelector implements VersionOwner {
   readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
   readonly #rotation: Rotation<CredentialVersion>;
-  /** Those of the upstreams that use this selector; the latest last. */
+  /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
-  /** Of the circuit's trials, which go through all versions. */
+  /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
   constructor(set: CredentialSet, options: SelectorOptions) {
@@ -194,7 +194,7 @@ export class CredentialSelector implements VersionOwner {
     return kind === 'accepted';
   }
 
-  /** Of these other versions the first that the upstream accepts now. */
+  /** Probes these versions in order; returns the first that the upstream accepts. */
   async #firstAccepted(
     others: readonly CredentialVersion[],
     target: string,
@@ -274,7 +274,7 @@ export class CredentialSelector implements VersionOwner {
       await candidate.send({ ...call, handler: tried }, TRIAL);
     } catch (error) {
       if (tried.passed || cancellation.reason !== undefined || !isIdempotent) throw error;
-      // Whether the upstream saw the attempt or not: one is left.
+      // The upstream may have seen the attempt, so only one is left.
       budget.answered = Math.max(budget.answered, TRIAL.attempts);
     } finally {
       this.#nextTrial = clock.now() + TRIAL_INTERVAL_MS;

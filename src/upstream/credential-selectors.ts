@@ -15,7 +15,7 @@ export interface DeploymentRotation extends RotationNews {
 }
 
 export interface SelectorsDeps extends VersionDeps {
-  /** Told what became of a deployment's candidate. */
+  /** Called when a candidate of a deployment was promoted or refused. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
 }
 

@@ -29,7 +29,7 @@ import { upstreamTooSlow } from './errors.ts';
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
 
-/** How a nonce is renewed before it expires: never; or with this request, by default a HEAD of what worked last. */
+/** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
 /** Options of a deployment that hold for every version of its credentials. */
@@ -39,7 +39,7 @@ export interface VersionOptions {
   readonly egress: Egress;
   readonly tls: UpstreamTls;
   readonly algorithms: readonly AlgorithmName[];
-  /** How nonces are used; `auto`: learned. */
+  /** Reuse policy; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
   readonly renewAhead: RenewAhead;
   readonly timeouts: ConnectionOptions['timeouts'];
@@ -56,7 +56,7 @@ export interface VersionDeps {
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
   /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
   readonly onCrossProcess: (deployment: string, works: boolean) => void;
-  /** Told when a version comes to be refused, and when it is accepted again. */
+  /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onStanding: (news: CredentialNews) => void;
 }
 

@@ -75,9 +75,9 @@ export class Upstream {
   readonly #transport: Transport;
   readonly #selectors = new Map<string, SelectorUse>();
   #inFlight = 0;
-  /** Those of them that are on a connection or wait for one. */
+  /** Requests that are on a connection or wait for one. */
   #sending = 0;
-  /** Those of them whose bodies are streamed because there was no memory to keep them. */
+  /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
   #onIdle: (() => void) | undefined;
 
@@ -110,13 +110,13 @@ export class Upstream {
     return ages.length === 0 ? undefined : Math.min(...ages);
   }
 
-  /** How nonces are used here; where credentials differ, the most careful way. */
+  /** Reuse policy; where credentials differ, the strictest. */
   get noncePolicy(): NoncePolicy {
     const policies = new Set(this.#pools.map(({ policy }) => policy));
     return NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0];
   }
 
-  /** How long nonces live here, as far as it was learned, in milliseconds. */
+  /** Shortest lifetime of nonces that was learned, in milliseconds; undefined: none was. */
   get nonceLifetimeMs(): number | undefined {
     const lifetimes = this.#pools.flatMap(({ lifetimeMs }) => lifetimeMs ?? []);
     return lifetimes.length === 0 ? undefined : Math.min(...lifetimes);
@@ -131,7 +131,7 @@ export class Upstream {
     return this.#selectors.has(credential);
   }
 
-  /** What the sources of a credential hold now; one that is new here is used from now on. */
+  /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
   offer(set: CredentialSet): void {
     const known = this.#selectors.get(set.name);
     known?.selector.offer(set);

@@ -12,13 +12,13 @@ export interface ChangeFeedOptions {
   readonly process: string;
   readonly channel: string;
   readonly signer: ValueSigner;
-  /** Whether this process uses the key. */
+  /** True if this process uses the key. */
   readonly isUsed: (key: string) => boolean;
   readonly onChange: (key: string) => void;
   readonly onRejected: (reason: 'malformed' | SignatureFault) => void;
 }
 
-/** What processes tell each other of changes. Messages of strangers cost a bounded amount of work. */
+/** Announces changes to other processes, and hears theirs. Messages of strangers cost a bounded amount of work. */
 export class ChangeFeed {
   readonly #options: ChangeFeedOptions;
   /** Keys that were told lately; true: once more when the pause is over. */

@@ -1,7 +1,7 @@
 import { type Clock, monotonicClock } from '../../base/clock.ts';
 import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
 
-/** What stores that have joined hold in common. */
+/** Content that joined stores share. */
 class Shelves {
   readonly shared = new Map<string, Kept<AgedChallenge>>();
   readonly parked = new Map<string, Kept<ParkedChallenge>[]>();

@@ -1,9 +1,9 @@
 import type { ClientContext, Result } from 'ioredis';
 
 /*
- * What has to happen at once, in Redis. KEYS[1] of whatever writes is the ticket of the call: it is gone
- * when the caller has given up, so a Redis that hung does not catch up on old calls, with ages that were
- * right then, once it goes on; and a call that a client library sends again does not happen twice.
+ * Scripts for the steps that must be atomic. KEYS[1] of a script that writes is the ticket of the call. It is gone
+ * when the caller has given up, so that a Redis that hung does not carry out old calls, with outdated ages, when it
+ * goes on; and a call that a client library sends again does not happen twice.
  *
  * Others may write to the same Redis. A value of another type, or one that is longer than any of a gateway, never
  * leaves it: the reply has an empty text in its place, which no gateway has written.

@@ -15,11 +15,11 @@ import {
   ValueSigner,
 } from './value-signer.ts';
 
-/** How long it is remembered what an upstream tolerates, in milliseconds: 30 days after it was last learned. */
+/** How long learned facts are kept after they were last learned, in milliseconds: 30 days. */
 const LEARNED_MS = 30 * 24 * 60 * 60_000;
 /** How long the name of a process counts, in milliseconds: longer than processes run. */
 const PROCESS_LIFE_MS = 10 * 365 * 24 * 60 * 60_000;
-/** So many parked challenges that no gateway wrote are passed over in one call. */
+/** Most parked challenges without a valid signature that one call passes over. */
 const TAKEN_AT_MOST = 8;
 
 export interface RedisStoreOptions extends RedisOptions {
@@ -147,7 +147,7 @@ class RedisChallengeStore implements ChallengeStore {
     if (reply === null) return next;
     const held = this.#readShared(this.#places(key), reply, elapsed);
     if (held !== undefined) return held;
-    // What cannot be read is as good as none; a stranger who is there again keeps the place.
+    // An unreadable value counts as none; if it was replaced meanwhile, the new one stays.
     await put(inTheWay.safeParse(reply).data?.[3]);
     return next;
   }
@@ -247,7 +247,7 @@ class RedisChallengeStore implements ChallengeStore {
     return this.#signer.sign({ kind, place: base }, text, ageMs, lifeMs);
   }
 
-  /** What `read` makes of a value that is signed, where values are; undefined: it is rejected. */
+  /** Checks the signature of a value, if values are signed, and reads it; undefined: it is rejected. */
   #open<T>(
     kind: ValueKind,
     { base }: Places,

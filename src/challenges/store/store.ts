@@ -29,20 +29,20 @@ export type NoncePolicy = (typeof NONCE_POLICIES)[number];
 
 export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
 
-/** What was learned about the nonces of an upstream. It holds for its realm and algorithm only. */
+/** Learned facts about the nonces of an upstream; they hold for its realm and algorithm only. */
 export interface Learned {
   readonly realm: string;
   readonly algorithm: string;
   readonly policy: NoncePolicy;
-  /** Whether its nonces come with qop, so that each belongs to one process. */
+  /** True if its nonces come with qop, so that each belongs to one process. */
   readonly counted: boolean;
-  /** Whether a nonce serves another process than the one that obtained it. */
+  /** True if a nonce serves another process than the one that obtained it. */
   readonly portable: boolean;
   /** The youngest age at which a nonce was refused for its age, in milliseconds; undefined: none was. */
   readonly lifetimeMs: number | undefined;
 }
 
-/** What a challenge belongs to. Two keys that differ in any part never share a nonce. */
+/** Identifies the owner of a challenge. Two keys that differ in any part never share a nonce. */
 export interface ChallengeKey {
   readonly deployment: string;
   readonly origin: string;
@@ -66,9 +66,9 @@ export function serializeKey(key: ChallengeKey): string {
 }
 
 /**
- * What processes tell each other about challenges. Never holds a credential or a hash of one. No call
- * retries; a rejection means that nothing is known of the outcome, and the caller goes on with what it
- * has. What is in a store may be lost at any time, without harm.
+ * Shares challenges between processes. It never holds a credential or a hash of one. No call is retried; after a
+ * rejection the outcome is unknown, and the caller goes on with its own state. The content of a store may be lost at
+ * any time, without harm.
  */
 export interface ChallengeStore {
   /** The challenge without qop that everybody may use; undefined: none. */
@@ -90,12 +90,12 @@ export interface ChallengeStore {
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
   /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
   take(key: string): Promise<ParkedChallenge | undefined>;
-  /** What was learned about the upstream; undefined: nothing. */
+  /** Loads the learned facts about the upstream; undefined: none. */
   recall(key: string): Promise<Learned | undefined>;
   /** Replaces what was learned, for every process and the next start. */
   learn(key: string, learned: Learned): Promise<void>;
   /**
-   * Whether this process is to renew the challenge of the key: true for one process at a time. Ends by itself
+   * True if this process is to renew the challenge of the key: one process at a time. Ends by itself
    * after `ms`, so that a process that died does not hold it.
    */
   lead(key: string, ms: number): Promise<boolean>;

@@ -8,7 +8,7 @@ export interface StoreKey {
   readonly key: KeyObject;
 }
 
-/** What a signed value is: one kind never passes for another. */
+/** Kind of a signed value; one kind never passes for another. */
 export type ValueKind = 'challenge' | 'parked' | 'learned' | 'leader' | 'change';
 
 /** Where and what a value is, for its signature. */
