@@ -5,13 +5,17 @@ import { fileURLToPath } from 'node:url';
 
 export const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 
+/** Of the test run; without it, each process compiles every module. */
+const { NODE_COMPILE_CACHE } = process.env;
+const compileCache = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
+
 export interface Ended {
   status: number | null;
   stdout: string;
   stderr: string;
 }
 
-/** Runs the program with arguments to its end. Its environment is `environment` and nothing else, its stdin `input`. */
+/** Runs the program with arguments to its end. Its environment is `environment`, and where Node.js keeps compiled modules; its stdin is `input`. */
 export async function gateway(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
@@ -19,7 +23,7 @@ export async function gateway(
   input = '',
 ): Promise<Ended> {
   const child = spawn(process.execPath, [...nodeArgs, PROGRAM, ...args], {
-    env: { ...environment },
+    env: { ...compileCache, ...environment },
     stdio: 'pipe',
   });
   // A program that reads nothing may be gone before this is written.

@@ -5,7 +5,7 @@ import { authors } from './simulated-pair.ts';
 /** Clients of each gateway. */
 export const CLIENTS = 2;
 /** Milliseconds until a client that has its answer asks again. */
-const PAUSE_MS = 5;
+const PAUSE_MS = 20;
 /** How often it is looked whether this process runs at all, in milliseconds. */
 const TICK_MS = 5;
 

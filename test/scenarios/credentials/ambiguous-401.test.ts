@@ -101,7 +101,7 @@ async function expectNobodyToNotice(
 }
 
 describe.each(upstreams)('%s', (title, behaviour) => {
-  test('nonces that are dropped several times within a round trip of 300 ms fail no request', async () => {
+  test('fails no request when nonces are dropped several times within a round trip of 300 ms', async () => {
     const { simulator, gateway } = await startPair(behaviour, { relay: slowRelay });
     await expectNobodyToNotice(`flush, ${title}`, simulator, [gateway], () => flush(simulator));
   });
@@ -128,14 +128,17 @@ describe.each(upstreams)('%s', (title, behaviour) => {
 
 const replicas = useReplicas();
 
-test.each([strict, noQop])('two replicas that are hit at once stay ready: %s', async (title, behaviour) => {
-  const redis = await startRedis();
-  replicas.closing.push(() => redis.close());
-  const { simulator, replica } = await replicas.setScene(behaviour, slowRelay);
-  const options = redisOptions(single(redis.port));
-  const gateways = [await replica(options), await replica(options)];
-  await expectNobodyToNotice(`flush, two replicas, ${title}`, simulator, gateways, () => flush(simulator));
-});
+test.each([strict, noQop])(
+  'keeps two replicas ready that are affected at once: %s',
+  async (title, behaviour) => {
+    const redis = await startRedis();
+    replicas.closing.push(() => redis.close());
+    const { simulator, replica } = await replicas.setScene(behaviour, slowRelay);
+    const options = redisOptions(single(redis.port));
+    const gateways = [await replica(options), await replica(options)];
+    await expectNobodyToNotice(`flush, two replicas, ${title}`, simulator, gateways, () => flush(simulator));
+  },
+);
 
 const setScene = useScenes();
 
@@ -167,7 +170,7 @@ describe('Apache that wants each nc in order', () => {
     },
   );
 
-  test('the repeat goes out on a new connection, not on the next one that is dead', async () => {
+  test('repeats on a new connection, not on the next dead one', async () => {
     const { ask, relay, attempts } = await start();
     const crowd = () => Promise.all(Array.from({ length: 8 }, () => ask('/api/abstracts')));
     await crowd();

@@ -127,7 +127,7 @@ async function tryCandidate(): Promise<void> {
   expect(await trial).toBe(200);
 }
 
-test('an attempt that is refused after the rotation goes on with the new version', async () => {
+test('continues with the new version if an attempt is refused after the rotation', async () => {
   await tryCandidate();
   const late = get('/late');
   const second = await secondAttempt('/late');
@@ -137,7 +137,7 @@ test('an attempt that is refused after the rotation goes on with the new version
   expect([await late, attemptsFor('/late')]).toEqual([200, 3]);
 });
 
-test('the same if an attempt that was sent later was accepted before the rotation', async () => {
+test('continues with the new version if a later attempt was accepted before the rotation', async () => {
   const late = get('/late');
   await reply('GET /late', NEW, 401);
   const second = await attemptOf('GET /late', OLD);
@@ -150,7 +150,7 @@ test('the same if an attempt that was sent later was accepted before the rotatio
   expect([await late, attemptsFor('/late')]).toEqual([200, 3]);
 });
 
-test('a request without an attempt left waits for another probe when the first told nothing', async () => {
+test('waits for a second probe if the first was no evidence and no attempt is left', async () => {
   await tryCandidate();
   const request = get('/path');
   (await secondAttempt('/path')).reply(401);
@@ -161,7 +161,7 @@ test('a request without an attempt left waits for another probe when the first t
   expect([await request, attemptsFor('/path')]).toEqual([200, 3]);
 });
 
-test('a request without an attempt left waits for another one that finds out, then for a probe', async () => {
+test('waits for the request that tests the version, then for a probe, if no attempt is left', async () => {
   await tryCandidate();
   const request = get('/path');
   const second = await secondAttempt('/path');
@@ -178,7 +178,7 @@ test('a request without an attempt left waits for another one that finds out, th
   expect([await request, attemptsFor('/path')]).toEqual([200, 3]);
 });
 
-test('a request that used up its attempts to find out has the other version probed', async () => {
+test('has the other version probed if the test used up the attempts', async () => {
   await tryCandidate();
   const request = get('/path');
   await reply('GET /path', OLD, 401);
@@ -189,7 +189,7 @@ test('a request that used up its attempts to find out has the other version prob
   expect([await request, attemptsFor('/path')]).toEqual([200, 3]);
 });
 
-test('if every version is refused, a request costs no more than two attempts', async () => {
+test('makes at most two attempts if every version is refused', async () => {
   await tryCandidate();
   const request = get('/path');
   await reply('GET /path', OLD, 401);

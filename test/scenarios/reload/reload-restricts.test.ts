@@ -114,7 +114,7 @@ describe('a nonce that is kept', () => {
     expect(new Set([first, third, fourth]).size).toBe(3);
   });
 
-  test('and every connection is used no more when the upstream has to be recognised in another way', async () => {
+  test('is dropped with every connection when the TLS settings of the upstream change', async () => {
     const { ask, reload, simulator } = await setScene();
     const first = parameterOf('nonce', await ask());
     await reload({ settings: { tls: { minVersion: 'TLSv1.3' } } });
@@ -284,14 +284,14 @@ describe('the next request on an open connection', () => {
     },
   );
 
-  test('trusts another authority of the upstream from now on', async () => {
+  test('trusts the new authority of the upstream', async () => {
     const { ask, reload } = await setScene();
     expect((await ask()).status).toBe(200);
     await reload({ ca: (await otherAuthority).ca });
     expect(await ask()).toMatchObject({ code: 'upstream-tls', status: 502, reused: true });
   });
 
-  test('waits no longer than the new timeouts', async () => {
+  test('has the new timeouts', async () => {
     const { ask, reload } = await setScene({ faults: [{ kind: 'delay', ms: 400, when: 'authenticated' }] });
     expect((await ask()).status).toBe(200);
     await reload({ settings: { timeouts: { total: '50ms' } } });
@@ -300,7 +300,7 @@ describe('the next request on an open connection', () => {
 });
 
 describe('a client certificate', () => {
-  test('counts no more on open and resumed connections when its authority is removed', async () => {
+  test('is invalid on open and resumed connections when its authority is removed', async () => {
     const [servers, removed, kept] = await Promise.all(
       ['CN=Servers', 'CN=Removed', 'CN=Kept'].map((name) => createTestAuthority(name)),
     );
@@ -353,7 +353,7 @@ describe('a client certificate', () => {
     expect((await ask(await open(other))).status).toBe(200);
   });
 
-  test('goes on to count where an authority is added, and a request under way is finished', async () => {
+  test('stays valid when an authority is added, and a request under way is finished', async () => {
     const [servers, first, second] = await Promise.all(
       ['CN=Servers', 'CN=First', 'CN=Second'].map((name) => createTestAuthority(name)),
     );
@@ -391,7 +391,7 @@ describe('a client certificate', () => {
   });
 });
 
-test('a parameter is recorded by value, and an address in the open, until the reload that says otherwise', async () => {
+test('the next audit record follows the new audit.parameters and audit.pseudonymise', async () => {
   const folder = await folders();
   const keyFile = join(await folders(), 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });

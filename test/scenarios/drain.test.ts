@@ -1,0 +1,208 @@
+import { once } from 'node:events';
+import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { startHaProxy } from '../support/haproxy.ts';
+import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
+import { freePort } from '../support/server-process.ts';
+import { authors, type Pair, startPair } from '../support/simulated-pair.ts';
+import { until } from '../support/until.ts';
+
+const closers: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+interface Ports {
+  readonly listen: number;
+  readonly control: number;
+}
+
+async function serve(
+  { simulator }: Pair,
+  top: Record<string, unknown>,
+  ports?: Ports,
+): Promise<ServedGateway> {
+  const { origin } = simulator.deployments.submissions;
+  const listening = ports && { listen: { port: ports.listen }, control: { port: ports.control } };
+  const gateway = await serveGateway({ origin, ca: simulator.ca }, { ...top, ...listening });
+  closers.push(() => gateway.kill());
+  return gateway;
+}
+
+/** One client that keeps its connection. */
+function keptAgent(): Agent {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  closers.push(() => agent.destroy());
+  return agent;
+}
+
+async function answerTo(sent: ClientRequest): Promise<{ status: number | undefined; close: boolean }> {
+  const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+  await answer.resume().toArray();
+  return { status: answer.statusCode, close: answer.headers.connection === 'close' };
+}
+
+const get = (origin: string, agent: Agent) => answerTo(request(`${origin}${authors}`, { agent }).end());
+
+const readyz = async (control: string): Promise<number> => (await fetch(`${control}/readyz`)).status;
+
+/** A request whose body is not whole yet. */
+function halfPost(origin: string, agent: Agent): ClientRequest {
+  const sent = request(`${origin}/echo`, { agent, method: 'POST', headers: { 'content-length': 9 } });
+  sent.write('one');
+  return sent;
+}
+
+describe('a gateway that got SIGTERM', () => {
+  test('is unready at once, live, and serves new connections as before for drain.delay', async () => {
+    const gateway = await serve(await startPair(), { drain: { delay: '1h' } });
+    const agent = keptAgent();
+    expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
+    process.kill(gateway.pid, 'SIGTERM');
+    await until(async () => (await readyz(gateway.control)) === 503, 30_000);
+    expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
+    expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
+    expect(await get(gateway.origin, keptAgent())).toEqual({ status: 200, close: false });
+  });
+
+  test('then accepts no connection, and tells open ones to close with their next response', async () => {
+    const gateway = await serve(await startPair(), {
+      drain: { delay: '0s' },
+      // An idle connection stays for as long as its client was told.
+      listen: { port: 0, limits: { keepAliveTimeout: '1h' } },
+    });
+    const agent = keptAgent();
+    const uploading = keptAgent();
+    await get(gateway.origin, agent);
+    const post = halfPost(gateway.origin, uploading);
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    process.kill(gateway.pid, 'SIGTERM');
+    await until(() => refusesConnections(gateway.origin), 30_000);
+    expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: true });
+    post.write('two');
+    post.end('six');
+    expect(await answerTo(post)).toEqual({ status: 200, close: true });
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+  });
+
+  test('skips the delay at a second signal, and closes connections that wait', async () => {
+    const gateway = await serve(await startPair(), {
+      drain: { delay: '1h' },
+      listen: { port: 0, limits: { keepAliveTimeout: '1h' } },
+    });
+    const uploading = keptAgent();
+    await get(gateway.origin, keptAgent());
+    const post = halfPost(gateway.origin, uploading);
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    process.kill(gateway.pid, 'SIGTERM');
+    await until(async () => (await readyz(gateway.control)) === 503, 30_000);
+    process.kill(gateway.pid, 'SIGTERM');
+    await until(() => refusesConnections(gateway.origin), 30_000);
+    post.end('twosix');
+    expect(await answerTo(post)).toEqual({ status: 200, close: true });
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+  });
+
+  test('breaks off what is not done after drain.timeout', async () => {
+    const gateway = await serve(await startPair(), { drain: { delay: '0s', timeout: '200ms' } });
+    const post = halfPost(gateway.origin, keptAgent());
+    const broken = once(post, 'error');
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    process.kill(gateway.pid, 'SIGTERM');
+    await broken;
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+  });
+});
+
+test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
+  const pair = await startPair();
+  const places: Ports[] = [];
+  for (let left = 2; left > 0; left -= 1)
+    places.push({ listen: await freePort(), control: await freePort() });
+  // Twenty times what HAProxy takes from one check to the next.
+  const start = (place: Ports) => serve(pair, { drain: { delay: '1s' } }, place);
+  const running = await Promise.all(places.map(start));
+  const balancer = await startHaProxy(
+    places.map(({ listen, control }, index) => ({ name: `g${index}`, port: listen, controlPort: control })),
+  );
+  closers.push(() => balancer.close());
+  const isUp = (index: number) => async () => (await balancer.statusOf(`g${index}`)) === 'UP';
+  for (const index of running.keys()) await until(isUp(index), 30_000);
+
+  const load = startMixedLoad(balancer.origin);
+  for (const index of [0, 1, 0, 1]) {
+    const [before, place] = [load.answers, places[index]];
+    await running[index]?.drain();
+    if (place !== undefined) running[index] = await start(place);
+    await until(isUp(index), 30_000);
+    await until(() => load.answers > before + 50, 30_000);
+  }
+  expect(await load.end()).toEqual([]);
+});
+
+async function refusesConnections(origin: string): Promise<boolean> {
+  const sent = request(origin, { agent: false }).end();
+  const outcome = once(sent, 'response').then(([answer]) => answer.resume());
+  return outcome.then(
+    () => false,
+    () => true,
+  );
+}
+
+/** Clients that keep their connections: some ask, some send a body in three pieces. */
+function startMixedLoad(origin: string): { readonly answers: number; end(): Promise<string[]> } {
+  const failures: string[] = [];
+  let [answers, going] = [0, true];
+  const client = async (send: (agent: Agent) => Promise<ClientRequest>): Promise<void> => {
+    const agent = keptAgent();
+    while (going) {
+      try {
+        const sent = await send(agent);
+        const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+        const content = await text(answer);
+        if (answer.statusCode !== 200) failures.push(`${answer.statusCode} ${content}`);
+      } catch (error) {
+        failures.push(String(error));
+      }
+      answers += 1;
+      await delay(20);
+    }
+  };
+  const asks = async (agent: Agent) => request(`${origin}${authors}`, { agent }).end();
+  const sends = async (agent: Agent) => {
+    const post = halfPost(origin, agent);
+    // Its failure is met by who awaits the response.
+    post.on('error', () => undefined);
+    await delay(20);
+    post.write('two');
+    await delay(20);
+    return post.end('six');
+  };
+  const clients = Promise.all([asks, asks, sends, sends, sends, sends].map(client));
+  return {
+    get answers() {
+      return answers;
+    },
+    end: async () => {
+      going = false;
+      await clients;
+      return failures;
+    },
+  };
+}
+
+test('a shutdown finishes what is under way and refuses requests on kept connections', async () => {
+  const { simulator, gateway } = await startPair({
+    faults: [{ kind: 'delay', ms: 200, when: 'authenticated', times: 1 }],
+  });
+  const agent = keptAgent();
+  const slow = get(gateway.origin, agent);
+  await until(() => simulator.counts('submissions').accepted > 0);
+  const closed = gateway.close();
+  expect((await slow).status).toBe(200);
+  await closed;
+  await expect(get(gateway.origin, agent)).rejects.toThrow();
+});

@@ -1,0 +1,258 @@
+import { hash, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod } from 'node:fs/promises';
+import { Agent } from 'node:https';
+import { connect } from 'node:tls';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import type { KeyPair } from '../../../src/simulator/certificates.ts';
+import { call, requestsOf } from '../../support/caller.ts';
+import {
+  createTestAuthority,
+  type TestAuthority,
+  type TlsFiles,
+  writeTlsFiles,
+} from '../../support/issued-certificates.ts';
+import { setupFor } from '../../support/running-gateway.ts';
+import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
+import { useRunning } from '../../support/wire.ts';
+
+const KEY = 'dgk_0123456789abcdef0123456789abcdef01234567';
+const servers = await createTestAuthority('CN=Servers');
+const authority = await createTestAuthority('CN=Clients');
+const stranger = await createTestAuthority('CN=Clients');
+const dns = (value: string) => [{ type: 'dns', value }] as const;
+const [reporting, renewed, pinned, other, expired, forged, server] = await Promise.all([
+  authority.client(),
+  authority.client(),
+  authority.client({ subject: 'CN=pinned', names: dns('pinned.internal') }),
+  authority.client({ subject: 'CN=other', names: dns('other.internal') }),
+  authority.client({ notBefore: Date.now() - 7_200_000, notAfter: Date.now() - 3_600_000 }),
+  stranger.client(),
+  servers.server(),
+]);
+
+describe('listen.tls', () => {
+  const fingerprint256 = new X509Certificate(pinned.cert).fingerprint256;
+  const clients = [
+    { id: 'pinned', identify: { certificate: { fingerprint256 } } },
+    {
+      id: 'both',
+      identify: { certificate: { san: 'dns:reporting.internal' }, apiKeySha256: hash('sha256', KEY) },
+    },
+    {
+      id: 'reporting',
+      identify: { certificate: { subject: 'O=Example, CN=reporting', san: 'dns:Reporting.Internal' } },
+    },
+    { id: 'keyed', identify: { apiKeySha256: hash('sha256', `${KEY}2`) } },
+  ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
+
+  const running = useRunning(async () => {
+    const files = await writeTlsFiles(server, authority.ca);
+    const listen = { port: 0, tls: { ...files.section, minVersion: 'TLSv1.3' } };
+    const pair = await openPair({ top: { anonymous: false, clients, listen } });
+    const close = async () => {
+      await pair.close();
+      await files.remove();
+    };
+    return { ...pair, close };
+  });
+
+  const tls = (pair?: { cert: string; key: string }) => ({ ca: servers.ca, ...pair });
+
+  describe('a client certificate', () => {
+    test.each([
+      ['of the right subject and name', reporting, 'reporting'],
+      ['that was renewed', renewed, 'reporting'],
+      ['of the right fingerprint', pinned, 'pinned'],
+    ])('%s', async (_title, pair, client) => {
+      const { gateway } = running();
+      const before = await requestsOf(gateway, client);
+      expect((await call(gateway, { tls: tls(pair) })).status).toBe(200);
+      expect(await requestsOf(gateway, client)).toBe(before + 1);
+    });
+
+    test.each([
+      ['of somebody else', other, '127.0.0.1, no API key, a certificate. '],
+      ['that has expired', expired, 'a certificate that was not accepted (CERT_HAS_EXPIRED)'],
+      [
+        'of another authority with the same names',
+        forged,
+        'a certificate that was not accepted (UNABLE_TO_VERIFY_LEAF_SIGNATURE)',
+      ],
+      ['that is not there', undefined, '127.0.0.1, no API key. '],
+    ])('%s is refused with the reason', async (_title, pair, reason) => {
+      const { gateway } = running();
+      const { status, code, detail } = await call(gateway, { tls: tls(pair) });
+      expect([status, code, detail]).toEqual([401, 'client-unknown', expect.stringContaining(reason)]);
+    });
+
+    test('is not enough alone where the client also needs a key', async () => {
+      const { gateway } = running();
+      const headers = { 'X-Api-Key': KEY };
+      expect((await call(gateway, { tls: tls(reporting), headers })).status).toBe(200);
+      expect(await requestsOf(gateway, 'both')).toBe(1);
+      expect((await call(gateway, { tls: tls(forged), headers })).status).toBe(401);
+      expect((await call(gateway, { tls: tls(), headers })).status).toBe(401);
+    });
+
+    test('is not needed by a client that is identified otherwise', async () => {
+      const { gateway } = running();
+      expect((await call(gateway, { tls: tls(), headers: { 'X-Api-Key': `${KEY}2` } })).status).toBe(200);
+      expect(await requestsOf(gateway, 'keyed')).toBe(1);
+    });
+  });
+
+  describe('the server', () => {
+    test('refuses a version of TLS below the configured one', async () => {
+      const old = { ...tls(reporting), maxVersion: 'TLSv1.2' as const };
+      await expect(call(running().gateway, { tls: old })).rejects.toThrow(/protocol version/);
+    });
+
+    test('survives a client that speaks plain HTTP', async () => {
+      const { gateway } = running();
+      const plain = { origin: gateway.origin.replace('https:', 'http:') };
+      await expect(call(plain)).rejects.toThrow();
+      expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+      expect(await gateway.metric('digest_gateway_requests_total', { code: 'bad-request' })).toBe(0);
+    });
+
+    test('reports the expiry of its certificate in the metrics', async () => {
+      const name = 'digest_gateway_listen_certificate_expiry_timestamp_seconds';
+      const expires = new X509Certificate(server.cert).validToDate.getTime() / 1000;
+      expect(await running().gateway.metric(name)).toBe(expires);
+    });
+  });
+});
+
+describe('the certificate of the gateway is replaced without a dropped connection', () => {
+  let authority: TestAuthority;
+  let files: TlsFiles;
+  let first: KeyPair;
+  let second: KeyPair;
+  let pair: Pair;
+
+  beforeEach(async () => {
+    authority = await createTestAuthority();
+    [first, second] = await Promise.all([
+      authority.server({ subject: 'CN=first' }),
+      authority.server({ subject: 'CN=second' }),
+    ]);
+    files = await writeTlsFiles(first, authority.ca);
+    pair = await openPair({ top: { listen: { port: 0, tls: files.section } } });
+  });
+  afterEach(async () => {
+    await pair.close();
+    await files.remove();
+  });
+
+  /** The name in the certificate that a new connection gets. */
+  async function served(): Promise<string | undefined> {
+    const socket = connect({ host: '127.0.0.1', port: pair.gateway.port, ca: authority.ca });
+    await once(socket, 'secureConnect');
+    const { subject } = socket.getPeerX509Certificate() ?? {};
+    socket.destroy();
+    return subject;
+  }
+
+  interface Load {
+    /** Resolves when every client has been answered once more from here on. */
+    round(): Promise<void>;
+    stop(): Promise<{ statuses: Set<number>; connections: number }>;
+  }
+
+  /** Clients that ask one thing after the other, each on a connection that it keeps, until they are stopped. */
+  function underLoad(clients: number): Load {
+    const agents = Array.from(
+      { length: clients },
+      () => new Agent({ ca: authority.ca, keepAlive: true, maxSockets: 1 }),
+    );
+    let stopped = false;
+    let connections = 0;
+    const answered = agents.map(() => 0);
+    const run = async (agent: Agent, index: number): Promise<number[]> => {
+      const statuses: number[] = [];
+      while (!stopped) {
+        statuses.push((await call(pair.gateway, { agent })).status);
+        answered[index] = statuses.length;
+      }
+      return statuses;
+    };
+    for (const agent of agents) {
+      const open = agent.createConnection.bind(agent);
+      agent.createConnection = (...args) => {
+        connections += 1;
+        return open(...args);
+      };
+    }
+    const running = Promise.all(agents.map(run));
+    return {
+      round: async () => {
+        // The next response may be to a request from before; the one after it is not.
+        const wanted = answered.map((count) => count + 2);
+        await until(() => answered.every((count, index) => count >= (wanted[index] ?? 0)));
+      },
+      stop: async () => {
+        stopped = true;
+        const statuses = (await running).flat();
+        for (const agent of agents) agent.destroy();
+        return { statuses: new Set(statuses), connections };
+      },
+    };
+  }
+
+  const told = (text: string) => pair.gateway.logged.some(({ msg }) => msg === text);
+  const REPLACED = 'certificate of the data plane replaced';
+  const KEPT = 'changed files of listen.tls cannot be used; keeping the current certificate';
+
+  test('when its files change', async () => {
+    const load = underLoad(8);
+    await load.round();
+    expect(await served()).toBe('CN=first');
+    await files.replace(second);
+    await until(() => told(REPLACED));
+    await until(async () => (await served()) === 'CN=second');
+    await load.round();
+    const { statuses, connections } = await load.stop();
+    expect([statuses, connections]).toEqual([new Set([200]), 8]);
+  });
+
+  test('on a reload, together with new rules', async () => {
+    const load = underLoad(4);
+    await load.round();
+    await files.replace(second);
+    const { origin } = pair.simulator.deployments.submissions;
+    const upstream = { submissions: { origin, ca: pair.simulator.ca } };
+    const setup = await setupFor(upstream, { listen: { port: 0, tls: files.section } });
+    await pair.gateway.app.reload(() => Promise.resolve(setup));
+    expect(await served()).toBe('CN=second');
+    await load.round();
+    const { statuses, connections } = await load.stop();
+    expect([statuses, connections]).toEqual([new Set([200]), 4]);
+  });
+
+  test('unless the new pair does not match', async () => {
+    await files.replace({ cert: second.cert, key: first.key });
+    await until(() => told(KEPT));
+    expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
+      level: 40,
+      reason: 'is not the key of the first certificate in certFile: name a pair',
+    });
+    expect(await served()).toBe('CN=first');
+    await files.replace(second);
+    await until(async () => (await served()) === 'CN=second');
+  });
+
+  test('unless others can read the new key, until its mode is changed', async () => {
+    const { keyFile } = files.section;
+    await files.replace(second, 0o644);
+    await until(() => told(KEPT));
+    expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
+      level: 40,
+      reason: `${keyFile} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+    });
+    expect(await served()).toBe('CN=first');
+    await chmod(keyFile, 0o600);
+    await until(async () => (await served()) === 'CN=second');
+  });
+});

@@ -1,0 +1,197 @@
+import { describe, expect, test } from '@jest/globals';
+import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import { setupFor } from '../../support/running-gateway.ts';
+import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
+
+describe('the cost of requests', () => {
+  const qops = ['none', 'auth'] as const;
+
+  describe.each(qops)('qop %s', (qop) => {
+    test('is one upstream request each once a nonce is known', async () => {
+      const { simulator, get } = await startPair({ qop, nc: qop === 'auth' ? 'window' : 'unchecked' });
+      await (await get(authors)).text();
+      const before = simulator.counts('submissions').requests;
+      const statuses = new Set<number>();
+      for (let batch = 0; batch < 50; batch += 1) {
+        const answers = await Promise.all(Array.from({ length: 20 }, () => get(authors)));
+        for (const answer of answers) {
+          statuses.add(answer.status);
+          await answer.text();
+        }
+      }
+      expect([...statuses]).toEqual([200]);
+      expect(simulator.counts('submissions').requests - before).toBe(1000);
+    });
+
+    test('is one challenge for 50 clients at once on a cold start', async () => {
+      const { simulator, get, gateway } = await startPair({ qop });
+      const answers = await Promise.all(Array.from({ length: 50 }, () => get(authors)));
+      expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+      const { challenges, requests } = simulator.counts('submissions');
+      expect([challenges, requests]).toEqual([1, 51]);
+      expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'cold' })).toBe(1);
+      expect(await gateway.metric('digest_gateway_upstream_attempts_total', { result: 'ok' })).toBe(50);
+    });
+  });
+
+  test('is one handshake on a cold start if the upstream is slow', async () => {
+    const { simulator, get } = await startPair({ faults: [{ kind: 'delay', ms: 100, times: 2 }] });
+    const answers = await Promise.all(Array.from({ length: 10 }, () => get(authors)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(200));
+    expect(simulator.counts('submissions').challenges).toBe(1);
+  });
+
+  test('is one handshake more if the client of the first one leaves', async () => {
+    const { simulator, get } = await startPair({ faults: [{ kind: 'hang', times: 1 }] });
+    const leaving = new AbortController();
+    const first = get(authors, { signal: leaving.signal }).catch((error: Error) => error.name);
+    await requestsReach(simulator, 1);
+    const others = Array.from({ length: 5 }, () => get(authors));
+    leaving.abort();
+    expect(await first).toBe('AbortError');
+    expect((await Promise.all(others)).map(({ status }) => status)).toEqual(Array(5).fill(200));
+    expect(simulator.counts('submissions').challenges).toBe(1);
+  });
+
+  async function requestsReach(
+    simulator: { counts(name: 'submissions'): { requests: number } },
+    wanted: number,
+  ): Promise<void> {
+    while (simulator.counts('submissions').requests < wanted) {
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+});
+
+describe('the reuse policy', () => {
+  const ATTEMPTS = 'digest_gateway_upstream_attempts_total';
+  const POLICY = 'digest_gateway_nonce_policy';
+
+  async function crowds({ get }: Pair, rounds: number): Promise<Set<number>> {
+    const statuses = new Set<number>();
+    for (let round = 0; round < rounds; round += 1) {
+      const answers = await Promise.all(Array.from({ length: 20 }, () => get(authors)));
+      for (const answer of answers) {
+        statuses.add(answer.status);
+        await answer.text();
+      }
+    }
+    return statuses;
+  }
+
+  async function settled(behaviour: BehaviourChange, options: { relay?: boolean } = {}): Promise<Pair> {
+    const pair = await startPair(behaviour, options);
+    expect(await crowds(pair, 15)).toEqual(new Set([200]));
+    return pair;
+  }
+
+  /** What a further 200 requests cost: upstream requests, and those that were refused a nonce. */
+  async function costOf(pair: Pair): Promise<{ requests: number; stale: number; violations: number }> {
+    const { simulator, gateway } = pair;
+    const seen = async () => {
+      const { requests, ncViolations } = simulator.counts('submissions');
+      return {
+        requests,
+        violations: ncViolations,
+        stale: await gateway.metric(ATTEMPTS, { result: 'stale' }),
+      };
+    };
+    const before = await seen();
+    expect(await crowds(pair, 10)).toEqual(new Set([200]));
+    const after = await seen();
+    return {
+      requests: after.requests - before.requests,
+      stale: after.stale - before.stale,
+      violations: after.violations - before.violations,
+    };
+  }
+
+  describe('is learned:', () => {
+    test('exclusive where nc has to rise', async () => {
+      const rising = { nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' } as const;
+      const pair = await settled({ qop: 'auth', ...rising }, { relay: true });
+      expect(await pair.gateway.metric(POLICY, { policy: 'exclusive' })).toBe(1);
+      expect(await costOf(pair)).toEqual({ requests: 200, stale: 0, violations: 0 });
+    });
+
+    test('single-use where nonces serve once', async () => {
+      const pair = await settled({ oneTimeNonces: true, staleFlag: 'never' });
+      expect(await pair.gateway.metric(POLICY, { policy: 'single-use' })).toBe(1);
+      expect(await costOf(pair)).toEqual({ requests: 400, stale: 0, violations: 0 });
+      const reason = { reason: 'single_use' };
+      expect(await pair.gateway.metric('digest_gateway_challenges_total', reason)).toBeGreaterThanOrEqual(
+        200,
+      );
+    });
+
+    test('exclusive, in chains, where the upstream sends nextnonce', async () => {
+      const pair = await settled({
+        qop: 'auth',
+        oneTimeNonces: true,
+        nextnonce: 'always',
+        staleFlag: 'never',
+      });
+      expect(await pair.gateway.metric(POLICY, { policy: 'exclusive' })).toBe(1);
+      expect(await costOf(pair)).toEqual({ requests: 200, stale: 0, violations: 0 });
+    });
+
+    test('shared where nothing contradicts it; each step is logged once', async () => {
+      const pair = await settled({ qop: 'auth', nc: 'window' });
+      expect(await pair.gateway.metric(POLICY, { policy: 'shared' })).toBe(1);
+      expect(await costOf(pair)).toEqual({ requests: 200, stale: 0, violations: expect.any(Number) });
+      expect(pair.gateway.logged).toEqual([]);
+    });
+  });
+});
+
+describe('a nonce count', () => {
+  const ROUNDS = 12;
+  const CLIENTS = 10;
+
+  /** Statuses of requests that were sent together. */
+  async function crowd({ get }: Pair): Promise<number[]> {
+    const responses = await Promise.all(Array.from({ length: CLIENTS }, () => get(authors)));
+    await Promise.all(responses.map((response) => response.text()));
+    return responses.map(({ status }) => status);
+  }
+
+  /** Gives the deployment another setting, so that its upstream is replaced. */
+  async function reload({ simulator, gateway }: Pair, settings: Record<string, unknown>): Promise<void> {
+    const { origin } = simulator.deployments.submissions;
+    const upstream = { origin, ca: simulator.ca, settings };
+    await gateway.app.reload(async () => setupFor({ submissions: upstream }, {}, gateway.versions));
+  }
+
+  /** How often a count came again with the nonce that it had come with. */
+  function duplicates({ simulator }: Pair): number {
+    const { nonces } = simulator.counts('submissions');
+    return nonces.reduce((sum, { ncs }) => sum + ncs.length - new Set(ncs).size, 0);
+  }
+
+  test.each([
+    ['shared', 'window'],
+    ['exclusive', 'rising'],
+  ] as const)('is never used twice when connections break during a reload: %s', async (policy, nc) => {
+    const digest = { noncePolicy: policy };
+    const pair = await startPair({ qop: 'auth', nc }, { settings: { digest } });
+    const { simulator } = pair;
+    expect(await crowd(pair)).toEqual(Array(CLIENTS).fill(200));
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      simulator.set('submissions', {
+        faults: [
+          { kind: 'reset-before-head', times: 4, when: 'authenticated' },
+          { kind: 'delay', ms: 40, when: 'authenticated', times: CLIENTS },
+        ],
+      });
+      const { accepted } = simulator.counts('submissions');
+      const broken = crowd(pair);
+      await until(() => simulator.counts('submissions').accepted >= accepted + 4);
+      await reload(pair, { digest, connections: 20 + round });
+      const [statuses, others] = await Promise.all([broken, crowd(pair)]);
+      expect([round, ...statuses, ...others]).toEqual([round, ...Array(2 * CLIENTS).fill(200)]);
+    }
+    expect(simulator.counts('submissions').faults['reset-before-head']).toBe(4 * ROUNDS);
+    expect(duplicates(pair)).toBe(0);
+  });
+});

@@ -1,0 +1,205 @@
+import { randomUUID } from 'node:crypto';
+import { describe, expect, test } from '@jest/globals';
+import { Tracing } from '../../src/tracing/tracing.ts';
+import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { RawClient } from '../support/raw-client.ts';
+import { recordTraces } from '../support/recorded-traces.ts';
+import { setupFor } from '../support/running-gateway.ts';
+import { authors, startPair } from '../support/simulated-pair.ts';
+import { echoOf, useWire, type Wire } from '../support/wire.ts';
+
+const folder = useFolders();
+
+describe('the log', () => {
+  test('has each request without its query if log.requests is true; a reload changes that and the level', async () => {
+    const settings = { match: { pathPrefix: '/api/' } };
+    const pair = await startPair({}, { settings });
+    const { gateway, simulator } = pair;
+    const { origin } = simulator.deployments.submissions;
+    const reload = async (log: Record<string, unknown>): Promise<void> => {
+      const setup = await setupFor({ submissions: { origin, ca: simulator.ca, settings } }, { log });
+      await gateway.app.reload(() => Promise.resolve(setup));
+      gateway.logged.length = 0;
+    };
+    await (await pair.get(authors)).text();
+    expect(gateway.logged).toEqual([]);
+
+    await reload({ requests: true });
+    const answer = await pair.get(authors, { headers: { 'x-request-id': 'a-request' } });
+    const body = await answer.text();
+    expect(gateway.logged).toEqual([
+      expect.objectContaining({
+        msg: 'request',
+        requestId: 'a-request',
+        client: 'anonymous',
+        deployment: 'submissions',
+        operation: '',
+        method: 'GET',
+        path: authors.split('?')[0],
+        status: 200,
+        code: '',
+        bytes: Buffer.byteLength(body),
+        durationMs: expect.any(Number),
+      }),
+    ]);
+    expect(JSON.stringify(gateway.logged)).not.toContain('DEMO-2026');
+
+    await reload({ requests: true, level: 'warn' });
+    await (await pair.get(authors)).text();
+    expect(gateway.logged).toEqual([]);
+
+    const refused = await pair.get('/nowhere', { headers: { 'x-request-id': 'b-request' } });
+    expect(refused.status).toBe(404);
+    expect(gateway.logged).toEqual([]);
+    await reload({ level: 'debug' });
+    await (await pair.get('/nowhere', { headers: { 'x-request-id': 'c-request' } })).text();
+    expect(gateway.logged).toEqual([
+      expect.objectContaining({ level: 20, code: 'no-deployment', requestId: 'c-request' }),
+    ]);
+  });
+});
+
+describe('the metrics', () => {
+  const wire = useWire({ settings: { match: { pathPrefix: '/api/' } } });
+
+  /** Every series of the gateway in /metrics, without its value; those of Node.js come and go with what it does. */
+  async function seriesOf({ gateway }: Wire): Promise<string[]> {
+    const text = await (await fetch(`${gateway.control}/metrics`)).text();
+    const lines = text.split('\n').filter((line) => line.startsWith('digest_gateway_'));
+    return lines.map((line) => line.slice(0, line.lastIndexOf(' '))).sort();
+  }
+
+  /** One request of each kind that can be refused or answered, each with names that nobody sent before. */
+  async function sendStrangeRequests(): Promise<void> {
+    const word = randomUUID().replaceAll('-', '');
+    const method = `M${word.slice(0, 8).toUpperCase()}`;
+    const heads = [
+      `GET /${word} HTTP/1.1\r\nHost: ${word}.example.org\r\n\r\n`,
+      `GET http://${word}.example.org/ HTTP/1.1\r\nHost: ${word}.example.org\r\n\r\n`,
+      `GET /api/${word}?site_name=${word}&${word}=1 HTTP/1.1\r\nHost: a\r\n\r\n`,
+      `GET /api/${word} HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${word}\r\nUser-Agent: ${word}\r\n\r\n`,
+      `GET /api/a HTTP/1.1\r\nHost: a\r\nX-Request-Id: ${word}\r\nAuthorization: Basic ${word}\r\n\r\n`,
+      `PROPFIND /api/${word} HTTP/1.1\r\nHost: a\r\n\r\n`,
+      `${method} /api/${word} HTTP/1.1\r\nHost: a\r\n\r\n`,
+      `CONNECT ${word}:443 HTTP/1.1\r\nHost: ${word}:443\r\n\r\n`,
+    ];
+    for (const head of heads) await wire.ask(head);
+  }
+
+  test('get no series from methods, paths, hosts, clients and ids that a client chooses', async () => {
+    await sendStrangeRequests();
+    const before = await seriesOf(wire);
+    for (let round = 0; round < 10; round += 1) await sendStrangeRequests();
+    expect(await seriesOf(wire)).toEqual(before);
+  });
+});
+
+describe('a trace', () => {
+  const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+  const TRACEPARENT = `00-${TRACE_ID}-b7ad6b7169203331-01`;
+
+  async function askEcho(port: number): Promise<string | undefined> {
+    const client = await RawClient.open(port);
+    await client.send(`GET /echo HTTP/1.1\r\nHost: a\r\ntraceparent: ${TRACEPARENT}\r\nbaggage: a=1\r\n\r\n`);
+    const { rawHeaders } = echoOf(await client.answer());
+    client.close();
+    expect(rawHeaders).not.toContain('tracestate');
+    const at = rawHeaders.findIndex((name) => name.toLowerCase() === 'traceparent');
+    return at === -1 ? undefined : rawHeaders[at + 1];
+  }
+
+  test('has spans for the request, the wait for a challenge and each exchange', async () => {
+    const { tracer, spans } = recordTraces();
+    const { get } = await startPair({}, { tracing: new Tracing(tracer) });
+    const answer = await get(authors, { headers: { traceparent: TRACEPARENT, 'x-request-id': 'a-request' } });
+    expect([answer.status, (await answer.text()).length > 0]).toEqual([200, true]);
+    const request = spans.find(({ name }) => name === 'request');
+    expect(request).toMatchObject({
+      kind: 'SERVER',
+      traceId: TRACE_ID,
+      parent: 'b7ad6b7169203331',
+      events: ['challenge'],
+      attributes: {
+        'digest_gateway.request_id': 'a-request',
+        'digest_gateway.client': 'anonymous',
+        'digest_gateway.deployment': 'submissions',
+        'http.request.method': 'GET',
+        'http.response.status_code': 200,
+      },
+    });
+    const parts = spans.filter(({ parent }) => parent === request?.id);
+    expect(
+      parts.map(({ name, kind, attributes }) => [name, kind, attributes['http.response.status_code']]),
+    ).toEqual([
+      ['challenge', 'INTERNAL', undefined],
+      ['exchange', 'CLIENT', 401],
+      ['exchange', 'CLIENT', 200],
+    ]);
+    expect(parts.map(({ attributes }) => attributes['digest_gateway.authenticated'])).toEqual([
+      undefined,
+      false,
+      true,
+    ]);
+    expect(JSON.stringify(spans)).not.toMatch(/nonce|demo-api-key|DEMO-2026/);
+
+    await (await get(authors)).text();
+    const second = spans.filter(({ traceId }) => traceId !== TRACE_ID);
+    expect(second.map(({ name }) => name)).toEqual(['exchange', 'request']);
+  });
+
+  test('is named by exemplars of the durations', async () => {
+    const { tracer, spans } = recordTraces();
+    const { get, gateway } = await startPair({}, { tracing: new Tracing(tracer) });
+    await (await get(authors)).text();
+    const answer = await fetch(`${gateway.control}/metrics`);
+    expect(answer.headers.get('content-type')).toContain('application/openmetrics-text');
+    const id = spans.find(({ name }) => name === 'request')?.traceId;
+    const metrics = await answer.text();
+    expect(metrics).toMatch(
+      new RegExp(`request_duration_seconds_bucket{.*} 1 # {trace_id="${id}"} 0\\.\\d+`),
+    );
+    expect(metrics).toMatch(/^digest_gateway_requests_total{.*} 1$/m);
+
+    const untraced = await startPair();
+    await (await untraced.get(authors)).text();
+    const plain = await fetch(`${untraced.gateway.control}/metrics`);
+    expect(plain.headers.get('content-type')).toContain('text/plain');
+    expect(await plain.text()).not.toContain('trace_id');
+  });
+
+  test('has the error code of a failure', async () => {
+    const { tracer, spans } = recordTraces();
+    const { get } = await startPair({}, { password: 'wrong', tracing: new Tracing(tracer) });
+    expect((await get(authors)).status).toBe(502);
+    expect(spans.at(-1)).toMatchObject({
+      name: 'request',
+      attributes: { 'error.type': 'upstream-credential-refused', 'http.response.status_code': 502 },
+    });
+  });
+
+  test('is passed to the upstream, by exchange, only where that is configured', async () => {
+    const { tracer, spans } = recordTraces();
+    const silent = await startPair({}, { tracing: new Tracing(tracer) });
+    expect(await askEcho(silent.gateway.port)).toBeUndefined();
+
+    const settings = { forwardTrace: true };
+    const telling = await startPair({}, { settings, tracing: new Tracing(tracer) });
+    const told = await askEcho(telling.gateway.port);
+    const exchange = spans.findLast(({ name }) => name === 'exchange');
+    expect(told).toBe(`00-${TRACE_ID}-${exchange?.id}-01`);
+
+    const untraced = await startPair({}, { settings });
+    expect(await askEcho(untraced.gateway.port)).toBe(TRACEPARENT);
+    const neither = await startPair();
+    expect(await askEcho(neither.gateway.port)).toBeUndefined();
+  });
+
+  test('has a span for the wait for the audit record', async () => {
+    const { tracer, spans } = recordTraces();
+    const audit = auditOptions(await folder());
+    const { get } = await startPair({}, { audit, tracing: new Tracing(tracer) });
+    await (await get(authors)).text();
+    const request = spans.find(({ name }) => name === 'request');
+    expect(spans.find(({ name }) => name === 'audit')?.parent).toBe(request?.id);
+  });
+});

@@ -1,0 +1,341 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { parse, stringify } from 'yaml';
+import { credentialSet } from '../../support/credential-set.ts';
+import { setupFor } from '../../support/running-gateway.ts';
+import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import {
+  authors,
+  openPair,
+  type Pair,
+  type PairOptions,
+  problemOf,
+  startPair,
+} from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
+
+describe('a reload', () => {
+  test('takes over a new credential while requests are under way', async () => {
+    const { simulator, gateway, get } = await startPair({
+      accounts: [
+        { username: 'demo-user', password: 'demo-api-key', sites: ['demo'] },
+        { username: 'demo-user-2', password: 'another', sites: ['demo'] },
+      ],
+      faults: [{ kind: 'delay', ms: 30 }],
+    });
+    const { origin } = simulator.deployments.submissions;
+    const upstream = { origin, ca: simulator.ca, username: 'demo-user-2', password: 'another' };
+    const under = Array.from({ length: 10 }, () => get(authors));
+    await gateway.app.reload(async () => setupFor({ submissions: upstream }, {}, gateway.versions));
+    const after = Array.from({ length: 10 }, () => get(authors));
+    const statuses = (await Promise.all([...under, ...after])).map(({ status }) => status);
+    expect(statuses).toEqual(Array(20).fill(200));
+    expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'success' })).toBe(1);
+  });
+
+  test('keeps connections and nonces of unchanged deployments, and nonces of changed ones', async () => {
+    const { simulator, gateway, get } = await startPair({ qop: 'auth', nc: 'window' });
+    const { origin } = simulator.deployments.submissions;
+    expect((await get(authors)).status).toBe(200);
+    const reloadWith = (settings: Record<string, unknown>) =>
+      gateway.app.reload(async () =>
+        setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions),
+      );
+    const opened = simulator.counts('submissions').connections;
+    const grown: number[] = [];
+    for (const settings of [{}, { match: { pathPrefix: '/api/' } }, { connections: 7 }]) {
+      await reloadWith(settings);
+      expect((await get(authors)).status).toBe(200);
+      grown.push(simulator.counts('submissions').connections - opened);
+    }
+    expect([grown, simulator.counts('submissions').challenges]).toEqual([[0, 0, 1], 1]);
+  });
+
+  test('keeps the configuration if the new one cannot be read', async () => {
+    const { gateway, get } = await startPair();
+    await gateway.app.reload(() => Promise.reject(new Error('broken.yaml:1:1 nothing there')));
+    expect((await get(authors)).status).toBe(200);
+    expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'failure' })).toBe(1);
+    expect(gateway.logged.at(-1)).toMatchObject({ level: 50, reason: 'broken.yaml:1:1 nothing there' });
+  });
+
+  test('refuses unknown clients once anonymous is off', async () => {
+    const { simulator, gateway, get } = await startPair();
+    const { origin } = simulator.deployments.submissions;
+    const clients = [{ id: 'elsewhere', identify: { addresses: ['192.0.2.1'] } }];
+    const known = await setupFor(
+      { submissions: { origin, ca: simulator.ca } },
+      { anonymous: false, clients },
+      gateway.versions,
+    );
+    await gateway.app.reload(() => Promise.resolve(known));
+    const answer = await get(authors);
+    expect([answer.status, answer.headers.has('www-authenticate')]).toEqual([401, true]);
+    expect(simulator.counts('submissions').requests).toBe(0);
+  });
+});
+
+describe('a reload and credentials:', () => {
+  const NAME = 'submissions';
+  const RELOADS = 20;
+  const CROWD = 10;
+
+  /** Each makes a new upstream; the second one also a pool of nonces of its own. */
+  const CHANGES: [string, (round: number) => Record<string, unknown>][] = [
+    ['connections', (round) => ({ connections: 20 + round })],
+    ['the use of nonces', (round) => ({ digest: { noncePolicy: round % 2 === 0 ? 'exclusive' : 'shared' } })],
+  ];
+
+  type Reload = Pick<PairOptions, 'password' | 'settings'> & { readonly next?: string };
+
+  async function reload(
+    { simulator, gateway }: Pair,
+    { password, next, settings = {} }: Reload,
+  ): Promise<void> {
+    const { origin } = simulator.deployments.submissions;
+    const upstream = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
+    const setup = await setupFor({ [NAME]: upstream }, {}, gateway.versions);
+    const set = await credentialSet(gateway, NAME, password ?? 'demo-api-key', next);
+    await gateway.app.reload(() => Promise.resolve({ ...setup, credentials: new Map([[NAME, set]]) }));
+  }
+
+  async function crowd({ get }: Pair): Promise<number[]> {
+    const responses = await Promise.all(Array.from({ length: CROWD }, () => get(authors)));
+    await Promise.all(responses.map((response) => response.arrayBuffer()));
+    return responses.map(({ status }) => status);
+  }
+
+  const wrong = ({ simulator }: Pair) => simulator.counts(NAME).refused['wrong-response'];
+
+  describe.each(CHANGES)('a reload that changes %s', (_, settingsOf) => {
+    test('adds no attempt to those that a minute allows with a refused credential', async () => {
+      let now = 0;
+      const pair = await startPair(
+        { lockout: { failures: 3, durationMs: 60_000 } },
+        { password: 'wrong', clock: { now: () => now } },
+      );
+      const { gateway, simulator } = pair;
+      expect(await crowd(pair)).toEqual(Array(CROWD).fill(502));
+      for (let round = 1; round <= RELOADS; round += 1) {
+        now = round * 2_900;
+        await reload(pair, { password: 'wrong', settings: settingsOf(round) });
+        expect(await gateway.metric('digest_gateway_circuit_state', { deployment: NAME })).toBe(1);
+        expect([round, ...(await crowd(pair))]).toEqual([round, ...Array(CROWD).fill(502)]);
+      }
+      expect([wrong(pair), simulator.counts(NAME).lockedOut]).toEqual([2, 0]);
+      expect(gateway.logged.filter(({ msg }) => msg === 'configuration reloaded')).toHaveLength(RELOADS);
+    });
+
+    test('leaves the version in use that was promoted', async () => {
+      const pair = await startPair();
+      const { simulator, gateway } = pair;
+      expect((await pair.get(authors)).status).toBe(200);
+      gateway.app.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+      simulator.set(NAME, { accounts: [{ username: 'demo-user', password: 'later', sites: ['demo'] }] });
+      expect((await pair.get(authors)).status).toBe(200);
+      const before = wrong(pair);
+      for (let round = 1; round <= RELOADS; round += 1) {
+        await reload(pair, { next: 'later', settings: settingsOf(round) });
+        expect((await pair.get(authors)).status).toBe(200);
+      }
+      const promoted = await gateway.metric('digest_gateway_credential_rotations_total', {
+        result: 'promoted',
+      });
+      expect([wrong(pair), promoted]).toEqual([before, 1]);
+    });
+  });
+
+  test('a credential that was accepted before is refused only after a probe', async () => {
+    const pair = await startPair({ staleFlag: 'never' });
+    const { simulator, gateway } = pair;
+    expect((await pair.get(authors)).status).toBe(200);
+    await reload(pair, { settings: { connections: 20 } });
+    // The nonce in use, and the one that this request obtains.
+    simulator.set(NAME, { faults: [{ kind: 'endless-401', when: 'authenticated', times: 2 }] });
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
+    expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
+    expect(
+      await gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' }),
+    ).toBe(1);
+  });
+
+  test('requests after it wait for the probe that began before it', async () => {
+    const pair = await startPair({ qop: 'auth', nc: 'window' });
+    const { simulator, gateway } = pair;
+    expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
+    gateway.app.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+    expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
+    simulator.set(NAME, {
+      accounts: [{ username: 'demo-user', password: 'later', sites: ['demo'] }],
+      faults: [{ kind: 'delay', ms: 200, when: 'unauthenticated' }],
+    });
+    const before = wrong(pair);
+    const { unauthenticated } = simulator.counts(NAME);
+    const first = pair.get(authors);
+    await until(() => simulator.counts(NAME).unauthenticated > unauthenticated);
+    await reload(pair, { next: 'later', settings: { connections: 20 } });
+    expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
+    expect((await first).status).toBe(200);
+    // The request, and the probe.
+    expect(wrong(pair)).toBe(before + 2);
+  });
+
+  test('it does not wait for requests under way', async () => {
+    const pair = await startPair({ testPaths: true });
+    const { simulator } = pair;
+    expect((await pair.get(authors)).status).toBe(200);
+    simulator.set(NAME, { faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] });
+    const { accepted } = simulator.counts(NAME);
+    const leaving = new AbortController();
+    const slow = pair.get(authors, { signal: leaving.signal });
+    await until(() => simulator.counts(NAME).accepted > accepted);
+    for (const round of [1, 2]) await reload(pair, { settings: { connections: 20 + round } });
+    expect((await pair.get(authors)).status).toBe(200);
+    leaving.abort();
+    await expect(slow).rejects.toThrow();
+  });
+});
+
+describe('a failure', () => {
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+
+  async function setScene(): Promise<Pair> {
+    const pair = await openPair({ behaviour: { testPaths: true } });
+    closing.push(pair.close);
+    return pair;
+  }
+
+  test('in the preparation changes nothing, and counts as one failure', async () => {
+    const { simulator, gateway, get } = await setScene();
+    const { origin } = simulator.deployments.submissions;
+    const setup = await setupFor(
+      {
+        submissions: { origin, ca: simulator.ca },
+        other: { origin, ca: simulator.ca, settings: { match: { pathPrefix: '/other' } } },
+      },
+      {},
+      gateway.versions,
+    );
+    // A credential is missing that a deployment needs: the last deployment cannot be built.
+    const credentials = new Map([...setup.credentials].filter(([name]) => name !== 'other'));
+    await gateway.app.reload(async () => ({ ...setup, credentials }));
+    expect((await get('/echo')).status).toBe(200);
+    const reloads = (result: string) => gateway.metric('digest_gateway_config_reloads_total', { result });
+    expect([await reloads('success'), await reloads('failure')]).toEqual([0, 1]);
+    expect(gateway.logged.at(-1)).toMatchObject({
+      level: 50,
+      msg: 'configuration refused; keeping the current one',
+    });
+  });
+
+  test('after the commit is reported as that, and counts as a success', async () => {
+    const { simulator, gateway, get } = await setScene();
+    const { origin } = simulator.deployments.submissions;
+    const upstream = { origin, ca: simulator.ca, settings: { match: { pathPrefix: '/api' } } };
+    const setup = await setupFor({ submissions: upstream }, {}, gateway.versions);
+    // Complete while it is prepared, and not any more when credentials are handed out.
+    let reads = 0;
+    const credentials = new Map(setup.credentials);
+    credentials.get = (name) => {
+      reads += 1;
+      return reads > 2 ? undefined : setup.credentials.get(name);
+    };
+    await gateway.app.reload(async () => ({ ...setup, credentials }));
+    expect((await get('/echo')).status).toBe(404);
+    const reloads = (result: string) => gateway.metric('digest_gateway_config_reloads_total', { result });
+    expect([await reloads('success'), await reloads('failure')]).toEqual([1, 0]);
+    expect(gateway.logged.at(-1)).toMatchObject({
+      level: 50,
+      msg: expect.stringContaining('configuration in use, but'),
+    });
+  });
+});
+
+describe('overlapping:', () => {
+  const ROUNDS_AT_MOST = 20;
+
+  const closing: (() => Promise<unknown>)[] = [];
+
+  afterEach(async () => {
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+
+  const lines = ({ logged }: ServedGateway, msg: string): Record<string, unknown>[] =>
+    logged.filter((line) => line['msg'] === msg);
+
+  const reloads = (gateway: ServedGateway) => lines(gateway, 'configuration reloaded');
+
+  /** How often a reload changed the deployment. */
+  const changes = (gateway: ServedGateway): number =>
+    reloads(gateway).filter(({ changed }) => (changed as string[]).includes('deployments.upstream')).length;
+
+  /** Reads the configuration again. */
+  async function hangUp(gateway: ServedGateway, connections?: number): Promise<void> {
+    if (connections !== undefined) {
+      const config = parse(await readFile(gateway.configFile, 'utf8'));
+      config.deployments.upstream.connections = connections;
+      await writeFile(gateway.configFile, stringify(config));
+    }
+    process.kill(gateway.pid, 'SIGHUP');
+  }
+
+  test('a reload right after the start is made', async () => {
+    const { simulator } = await startPair();
+    const { origin } = simulator.deployments.submissions;
+    const gateway = await serveGateway({ origin, ca: simulator.ca });
+    closing.push(() => gateway.close());
+    await hangUp(gateway);
+    await until(() => reloads(gateway).length === 1);
+  });
+
+  /** A gateway whose password is in this file. */
+  async function serve(): Promise<{ gateway: ServedGateway; file: string }> {
+    const { simulator } = await startPair();
+    const folder = await mkdtemp(join(tmpdir(), 'secrets-'));
+    closing.push(() => rm(folder, { recursive: true }));
+    const file = join(folder, 'password');
+    await writeFile(file, 'password-0', { mode: 0o600 });
+    const gateway = await serveGateway(
+      { origin: simulator.deployments.submissions.origin, ca: simulator.ca },
+      { credentials: { demo: { username: { value: 'demo-user' }, password: { file } } } },
+    );
+    closing.push(() => gateway.close());
+    return { gateway, file };
+  }
+
+  test('a shutdown during a reload ends the process', async () => {
+    const { gateway } = await serve();
+    await hangUp(gateway);
+    await gateway.close();
+  });
+
+  test('credentials that change while a configuration is read do not restore the old one', async () => {
+    const { gateway, file } = await serve();
+    const noticed = () => lines(gateway, 'credentials changed: reloading').length;
+
+    let overlaps = 0;
+    let round = 0;
+    for (; overlaps < 2 && round < ROUNDS_AT_MOST; round += 1) {
+      // A watch begins with each reload, and looks soon.
+      const { length } = reloads(gateway);
+      await hangUp(gateway);
+      await until(() => reloads(gateway).length > length);
+      const [before, changed] = [noticed(), changes(gateway)];
+      await writeFile(file, `password-${round + 1}`, { mode: 0o600 });
+      await hangUp(gateway, 65 + round);
+      await until(() => changes(gateway) > changed);
+      if (noticed() > before) overlaps += 1;
+    }
+    expect(overlaps).toBe(2);
+    // Reloads follow one another, so whatever came before this one is over.
+    const { length } = reloads(gateway);
+    await hangUp(gateway);
+    await until(() => reloads(gateway).length > length);
+    expect(changes(gateway)).toBe(round);
+  });
+});

@@ -1,0 +1,145 @@
+import { describe, expect, test } from '@jest/globals';
+import type { Pair } from '../support/simulated-pair.ts';
+import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
+
+async function attempts({ gateway }: Pair): Promise<Record<string, number>> {
+  const results = ['ok', 'challenged', 'stale', 'refused', 'error'];
+  const counts = await Promise.all(
+    results.map((result) => gateway.metric('digest_gateway_upstream_attempts_total', { result })),
+  );
+  return Object.fromEntries(results.map((result, index) => [result, counts[index] ?? 0]));
+}
+
+describe('repeats a request that gets 401 to a cached nonce, whatever stale says:', () => {
+  test.each(['after-digest', 'never'] as const)('stale flag: %s', async (staleFlag) => {
+    const pair = await startPair({ staleFlag });
+    expect((await pair.get(authors)).status).toBe(200);
+    pair.simulator.reset('submissions'); // as after a restart: the old nonce is unknown
+    expect((await pair.get(authors)).status).toBe(200);
+    expect(await attempts(pair)).toEqual({ ok: 2, challenged: 1, stale: 1, refused: 0, error: 0 });
+    expect(await pair.gateway.metric('digest_gateway_challenges_total', { reason: 'stale' })).toBe(1);
+  });
+});
+
+test('repeats a request whose nonce has expired', async () => {
+  const pair = await startPair({ nonceLifetimeMs: 40 });
+  const statuses = new Set<number>();
+  const until = Date.now() + 400;
+  while (Date.now() < until) statuses.add((await pair.get(authors)).status);
+  expect([...statuses]).toEqual([200]);
+  expect((await attempts(pair))['stale']).toBeGreaterThanOrEqual(5);
+});
+
+test('obtains a challenge for each request where nonces serve once', async () => {
+  const pair = await startPair({ oneTimeNonces: true, staleFlag: 'never' });
+  for (let index = 0; index < 5; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  const answers = await Promise.all(Array.from({ length: 20 }, () => pair.get(authors)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200));
+  expect((await attempts(pair))['refused']).toBe(0);
+});
+
+test('uses nextnonce of one-time nonces without a second challenge', async () => {
+  const pair = await startPair({ qop: 'auth', oneTimeNonces: true, nextnonce: 'always', rspauth: 'right' });
+  for (let index = 0; index < 20; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  const { challenges, requests } = pair.simulator.counts('submissions');
+  expect([challenges, requests]).toEqual([1, 21]);
+});
+
+test('serves 50 clients at once where one nc out of order ends a nonce', async () => {
+  const pair = await startPair({ qop: 'auth', nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' });
+  for (let round = 0; round < 4; round += 1) {
+    const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  }
+  expect((await attempts(pair))['refused']).toBe(0);
+});
+
+test('takes a fresh nonce refused without stale for a refused credential: no attempt for half a minute', async () => {
+  const pair = await startPair({}, { password: 'wrong' });
+  const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
+  const problems = await Promise.all(answers.map(problemOf));
+  expect(new Set(problems.map(({ status, code }) => `${status} ${code}`))).toEqual(
+    new Set(['502 upstream-credential-refused']),
+  );
+  expect(problems[0]?.detail).not.toContain('wrong');
+  const { requests, refused } = pair.simulator.counts('submissions');
+  expect([requests, refused['wrong-response']]).toEqual([2, 1]);
+
+  const readiness = await fetch(`${pair.gateway.control}/readyz`);
+  expect([readiness.status, ((await readiness.json()) as { status: string }).status]).toEqual([
+    503,
+    'unready',
+  ]);
+  expect(pair.gateway.logged.filter(({ code }) => code === 'upstream-credential-refused')).toHaveLength(1);
+});
+
+test('gives up after two authenticated attempts if every nonce is called stale', async () => {
+  const pair = await startPair({ faults: [{ kind: 'endless-401', stale: true }] });
+  expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
+  const { requests, unauthenticated } = pair.simulator.counts('submissions');
+  expect([requests, unauthenticated]).toEqual([3, 1]);
+});
+
+describe('passes on a 401 without a usable Digest challenge:', () => {
+  test.each(['basic', 'nothing'] as const)('offered: %s', async (offer) => {
+    const pair = await startPair({ faults: [{ kind: 'no-digest', offer }] });
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
+    expect(pair.simulator.counts('submissions').requests).toBe(1);
+  });
+
+  test('offered: an algorithm that the deployment does not allow', async () => {
+    const pair = await startPair({ qop: 'auth' }, { settings: { digest: { algorithms: ['SHA-256'] } } });
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
+  });
+});
+
+test('responds to the strongest allowed of several challenges', async () => {
+  const pair = await startPair({
+    qop: 'auth',
+    algorithms: ['MD5', 'SHA-256', 'SHA-512-256-sess'],
+    challenges: 'joined',
+  });
+  expect((await pair.get(authors)).status).toBe(200);
+});
+
+test('returns the cookie of a challenge to the upstream, never to the client', async () => {
+  const pair = await startPair({ qop: 'auth', requireCookie: true });
+  for (let index = 0; index < 3; index += 1) {
+    const answer = await pair.get(authors);
+    expect([answer.status, answer.headers.getSetCookie()]).toEqual([200, []]);
+  }
+  expect(pair.simulator.counts('submissions').challenges).toBe(1);
+});
+
+describe('checks the proof of the upstream:', () => {
+  test.each(['auth', 'auth-int'] as const)('passes on a response with the right one, qop %s', async (qop) => {
+    const pair = await startPair({ qop, rspauth: 'right' });
+    for (let index = 0; index < 3; index += 1) expect((await pair.get(authors)).status).toBe(200);
+  });
+
+  test('withholds a response with a wrong one, and drops its nextnonce', async () => {
+    const pair = await startPair({ qop: 'auth', rspauth: 'wrong', nextnonce: 'always' });
+    const answer = await pair.get(authors);
+    expect([answer.status, (await problemOf(answer)).code]).toEqual([502, 'upstream-proof-invalid']);
+    expect(await (await pair.get(authors)).text()).not.toContain('Lindqvist');
+  });
+
+  test('withholds a response with a wrong one over the body (auth-int)', async () => {
+    const pair = await startPair({ qop: 'auth-int', rspauth: 'wrong' });
+    const answer = await pair.get(authors);
+    expect([answer.status, (await problemOf(answer)).code]).toEqual([502, 'upstream-proof-invalid']);
+    expect(
+      await pair.gateway.metric('digest_gateway_requests_total', { code: 'upstream-proof-invalid' }),
+    ).toBe(1);
+  });
+});
+
+test('passes on what the upstream refuses after Digest', async () => {
+  const pair = await startPair({ allowedAddresses: ['192.0.2.1'] });
+  const answer = await pair.get(authors);
+  expect(answer.status).toBe(403);
+  expect(pair.simulator.counts('submissions').refusedByAddress).toBe(1);
+  const wrongSite = await startPair();
+  const refused = await wrongSite.get(authors.replace('site_name=demo', 'site_name=other'));
+  expect([refused.status, refused.headers.get('x-frame-options')]).toEqual([500, 'DENY']);
+});

@@ -1,0 +1,172 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { describe, expect, test } from '@jest/globals';
+import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import { startGateway } from '../support/running-gateway.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
+import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
+
+interface Row {
+  readonly name: string;
+  readonly behaviour: BehaviourChange;
+  readonly settings?: Record<string, unknown>;
+  readonly wanted: string;
+}
+
+const rows: Row[] = [
+  { name: 'an expired certificate', behaviour: { tls: 'expired' }, wanted: '502 upstream-tls' },
+  {
+    name: 'a certificate of an unknown authority',
+    behaviour: { tls: 'foreign' },
+    wanted: '502 upstream-tls',
+  },
+  { name: 'a certificate for another host', behaviour: { tls: 'wrong-host' }, wanted: '502 upstream-tls' },
+  {
+    name: 'a reset before the head, twice',
+    behaviour: { faults: [{ kind: 'reset-before-head', when: 'authenticated' }] },
+    wanted: '502 upstream-unreachable',
+  },
+  {
+    name: 'an answer that is not HTTP',
+    behaviour: { faults: [{ kind: 'garbage', when: 'authenticated' }] },
+    wanted: '502 upstream-protocol',
+  },
+  {
+    name: 'no answer within timeouts.response',
+    behaviour: { faults: [{ kind: 'hang', when: 'authenticated' }] },
+    settings: { timeouts: { response: '100ms' } },
+    wanted: '504 upstream-timeout',
+  },
+  {
+    name: 'no answer within timeouts.total',
+    behaviour: { faults: [{ kind: 'hang' }] },
+    settings: { timeouts: { total: '100ms' } },
+    wanted: '504 upstream-timeout',
+  },
+];
+
+describe('a fault before the head of the response:', () => {
+  test.each(rows)('$name: $wanted', async ({ behaviour, settings, wanted }) => {
+    const { get, gateway } = await startPair(behaviour, { settings: settings ?? {} });
+    const answer = await get(authors);
+    const problem = await problemOf(answer);
+    expect(`${answer.status} ${problem.code}`).toBe(wanted);
+    expect(answer.headers.get('proxy-status')).toMatch(/^digest-gateway; error=\w+$/);
+    const code = wanted.slice(4);
+    expect(await gateway.metric('digest_gateway_requests_total', { code, deployment: 'submissions' })).toBe(
+      1,
+    );
+    expect(gateway.logged.map((line) => line['code'])).toEqual([code]);
+  });
+
+  test('nobody listens: 502 upstream-unreachable', async () => {
+    const upstream = await startUpstream(() => {});
+    await upstream.close();
+    expect(await codeFrom(upstream.origin)).toBe('502 upstream-unreachable');
+  });
+
+  test('a name that does not exist: 502 upstream-unreachable', async () => {
+    expect(await codeFrom('http://upstream.invalid')).toBe('502 upstream-unreachable');
+  });
+
+  test('plain HTTP where TLS is expected: 502 upstream-tls', async () => {
+    const upstream = await startUpstream((_req, res) => res.end());
+    expect(await codeFrom(upstream.origin.replace('http:', 'https:'))).toBe('502 upstream-tls');
+    await upstream.close();
+  });
+
+  test('a connection that is accepted and never answers TLS: 504 upstream-timeout', async () => {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    server.on('connection', (socket) => server.once('close', () => socket.destroy()));
+    server.on('connection', (socket) => sockets.push(socket));
+    const sockets: { destroy(): void }[] = [];
+    expect(await codeFrom(`https://127.0.0.1:${port}`, { timeouts: { connect: '200ms' } })).toBe(
+      '504 upstream-timeout',
+    );
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+
+  test('headers larger than accepted: 502 upstream-protocol', async () => {
+    const upstream = await startUpstream((_req, res) => res.setHeader('x', 'a'.repeat(200_000)).end());
+    expect(await codeFrom(upstream.origin)).toBe('502 upstream-protocol');
+    await upstream.close();
+  });
+});
+
+async function codeFrom(origin: string, settings: Record<string, unknown> = {}): Promise<string> {
+  const gateway = await startGateway({
+    broken: { origin, settings: { tls: { allowPlaintext: true }, ...settings } },
+  });
+  const answer = await fetch(`${gateway.origin}/x`);
+  const { code } = await problemOf(answer);
+  await gateway.close();
+  return `${answer.status} ${code}`;
+}
+
+describe('a fault within the body breaks the response off:', () => {
+  const faults = [
+    { name: 'a reset', fault: { kind: 'reset-in-body', afterBytes: 10_000 } as const },
+    { name: 'a Content-Length that is too long', fault: { kind: 'content-length', offBy: 5 } as const },
+    {
+      name: 'silence for longer than timeouts.idle',
+      fault: { kind: 'slow-body', bytes: 1000, everyMs: 60_000 } as const,
+    },
+  ];
+  test.each(faults)('$name', async ({ fault }) => {
+    const { get, gateway } = await startPair(
+      { faults: [{ ...fault, when: 'authenticated' }] },
+      { settings: { timeouts: { idle: '200ms' } } },
+    );
+    const outcome = await get('/bytes/100000')
+      .then((answer) => answer.arrayBuffer())
+      .catch(() => 'broken off');
+    expect(outcome).toBe('broken off');
+    expect(await gateway.metric('digest_gateway_upstream_attempts_total', { result: 'error' })).toBe(1);
+    expect(await gateway.metric('digest_gateway_requests_in_flight')).toBe(0);
+  });
+});
+
+test('a request that is safe to repeat survives one reset', async () => {
+  const { get, gateway } = await startPair({ faults: [{ kind: 'reset-before-head', times: 1 }] });
+  expect((await get(authors)).status).toBe(200);
+  expect(await gateway.metric('digest_gateway_upstream_attempts_total', { result: 'error' })).toBe(1);
+});
+
+test('a request that is not safe to repeat is never repeated after a reset', async () => {
+  const { get, simulator } = await startPair({
+    faults: [{ kind: 'reset-before-head', times: 1, when: 'authenticated' }],
+  });
+  const answer = await get('/echo', { method: 'POST', body: 'x' });
+  expect((await problemOf(answer)).code).toBe('upstream-unreachable');
+  expect(simulator.counts('submissions').accepted).toBe(1);
+});
+
+test('an upstream that is down does not fill the log', async () => {
+  const { get, gateway } = await startPair({ tls: 'expired' });
+  for (let index = 0; index < 20; index += 1) await get(authors);
+  expect(gateway.logged).toHaveLength(1);
+  expect(gateway.logged[0]).toMatchObject({ deployment: 'submissions', code: 'upstream-tls', level: 40 });
+});
+
+test('responses about maintenance and throttling are passed on', async () => {
+  const { get, simulator } = await startPair({ faults: [{ kind: 'status', status: 503 }] });
+  expect((await get(authors)).status).toBe(503);
+  simulator.set('submissions', { faults: [{ kind: 'throttle', status: 429 }] });
+  const throttled = await get(authors);
+  expect([throttled.status, throttled.headers.get('retry-after')]).toEqual([429, '60']);
+});
+
+test('requests beyond those that may wait get 503 overloaded', async () => {
+  const { get, simulator } = await startPair(
+    { faults: [{ kind: 'hang', when: 'authenticated' }] },
+    { settings: { connections: 1, timeouts: { total: '300ms' } } },
+  );
+  const answers = await Promise.all(Array.from({ length: 30 }, () => get('/echo')));
+  const codes = await Promise.all(answers.map(async (answer) => (await problemOf(answer)).code));
+  expect(codes.filter((code) => code === 'overloaded')).toHaveLength(30 - 17);
+  expect(answers.find(({ status }) => status === 503)?.headers.get('retry-after')).toBe('1');
+  expect(simulator.counts('submissions').requests).toBeLessThanOrEqual(19);
+});

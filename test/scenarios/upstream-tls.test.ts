@@ -1,0 +1,148 @@
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:tls';
+import { describe, expect, test } from '@jest/globals';
+import { createCertificates } from '../../src/simulator/certificates.ts';
+import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import type { Simulator } from '../../src/simulator/simulator.ts';
+import { pinOf } from '../../src/transport/pins.ts';
+import { startGateway } from '../support/running-gateway.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
+import { authors, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
+import { until } from '../support/until.ts';
+
+describe('tls.pins', () => {
+  type Submissions = Simulator<'submissions' | 'abstracts'>;
+
+  /** The pin of the server's own certificate. */
+  async function ownPin({ deployments, ca }: Submissions): Promise<string> {
+    const socket = connect({ host: '127.0.0.1', port: deployments.submissions.port, ca });
+    await once(socket, 'secureConnect');
+    const certificate = socket.getPeerX509Certificate();
+    socket.destroy();
+    if (certificate === undefined) throw new Error('no certificate');
+    return pinOf(certificate);
+  }
+
+  /** A gateway before the simulator that insists on these pins. */
+  async function ask({ simulator }: Pair, pins: readonly string[]): Promise<Response> {
+    const { origin } = simulator.deployments.submissions;
+    const settings = { tls: { pinSha256: pins } };
+    const gateway = await startGateway({ pinned: { origin, ca: simulator.ca, settings } });
+    const answers = await Promise.all([1, 2, 3].map(() => fetch(`${gateway.origin}${authors}`)));
+    await gateway.close();
+    expect(new Set(answers.map(({ status }) => status)).size).toBe(1);
+    return answers[0] ?? Response.error();
+  }
+
+  const BACKUP = `${'B'.repeat(43)}=`;
+
+  test('accept the key of the certificate or of its authority; one pin is enough', async () => {
+    const pair = await startPair();
+    const own = await ownPin(pair.simulator);
+    const authority = pinOf(new X509Certificate(pair.simulator.ca));
+    for (const pins of [[own], [BACKUP, own], [authority], [authority, BACKUP]]) {
+      expect((await ask(pair, pins)).status).toBe(200);
+    }
+  });
+
+  test('refuse another key before anything is sent', async () => {
+    const pair = await startPair();
+    const { ca: other } = await createCertificates();
+    const problem = await problemOf(await ask(pair, [BACKUP, pinOf(new X509Certificate(other))]));
+    expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
+    expect(problem.detail).toContain('no key in its certificate chain is in tls.pinSha256');
+    expect(pair.simulator.counts('submissions').requests).toBe(0);
+  });
+
+  test('do not replace trust in the authority', async () => {
+    const pair = await startPair({ tls: 'expired' });
+    const problem = await problemOf(await ask(pair, [pinOf(new X509Certificate(pair.simulator.ca))]));
+    expect(problem.detail).toContain('has expired');
+  });
+});
+
+describe('an error', () => {
+  const rows: [string, BehaviourChange, Record<string, unknown>, string][] = [
+    ['expired', { tls: 'expired' }, {}, 'its certificate has expired. Ask its operator to renew it'],
+    ['for another host', { tls: 'wrong-host' }, {}, 'its certificate is for another host. Check the host'],
+    [
+      'of an unknown authority',
+      { tls: 'foreign' },
+      {},
+      'its certificate comes from an authority that is not trusted here. Name that authority in caFile',
+    ],
+    [
+      'too old a version',
+      { tlsMaxVersion: 'TLSv1.2' },
+      { minVersion: 'TLSv1.3' },
+      'it supports no version of TLS that is accepted here. Ask its operator for a newer version, or lower minVersion',
+    ],
+    [
+      'a name that is not in it',
+      {},
+      { serverName: 'submissions.example.org' },
+      'its certificate is for another host. Check the host, or name the one of the certificate in serverName',
+    ],
+  ];
+
+  describe('is 502 upstream-tls and says what to do:', () => {
+    test.each(rows)('%s', async (_name, behaviour, tls, sentence) => {
+      const { get, simulator } = await startPair(behaviour, { settings: { tls } });
+      const problem = await problemOf(await get(authors));
+      expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
+      expect(problem.detail).toContain(`The TLS connection to the upstream cannot be trusted: ${sentence}`);
+      expect(problem.detail).not.toContain('127.0.0.1');
+      expect(simulator.counts('submissions').requests).toBe(0);
+    });
+
+    test('no TLS at all', async () => {
+      const upstream = await startUpstream((_request, response) => response.end());
+      const gateway = await startGateway({ plain: { origin: upstream.origin.replace('http:', 'https:') } });
+      const problem = await problemOf(await fetch(`${gateway.origin}/x`));
+      await gateway.close();
+      await upstream.close();
+      expect(problem.detail).toContain('it does not speak TLS. Check scheme and port');
+    });
+  });
+
+  test('does not arise from another name if tls.serverName is set', async () => {
+    const { get } = await startPair(
+      { tls: 'wrong-host' },
+      { settings: { tls: { serverName: 'other.example.org' } } },
+    );
+    expect((await get(authors)).status).toBe(200);
+  });
+});
+
+describe('metrics report', () => {
+  test('the expiry of the certificate of the upstream', async () => {
+    const { get, gateway, simulator } = await startPair();
+    const name = 'digest_gateway_upstream_certificate_expiry_timestamp_seconds';
+    const text = await (await fetch(`${gateway.control}/metrics`)).text();
+    expect(text).not.toContain(`${name}{`);
+    await get(authors);
+    const seconds = await gateway.metric(name, { deployment: 'submissions' });
+    // The simulator's certificate lives as long as its authority.
+    expect(seconds).toBe(Date.parse(new X509Certificate(simulator.ca).validTo) / 1000);
+  });
+
+  test('connections, requests on them, and requests waiting for one', async () => {
+    const { get, gateway, simulator } = await startPair({}, { settings: { connections: 1 } });
+    const of = (state: string): Promise<number> =>
+      gateway.metric('digest_gateway_upstream_connections', { deployment: 'submissions', state });
+    expect(await of('connected')).toBe(0);
+    await get(authors);
+    simulator.set('submissions', { faults: [{ kind: 'hang', times: 1 }] });
+    const leaving = new AbortController();
+    const first = get('/echo', { signal: leaving.signal }).catch(() => 'left');
+    await until(() => simulator.counts('submissions').faults.hang === 1);
+    const second = get('/echo');
+    await until(async () => (await of('pending')) === 1);
+    expect([await of('connected'), await of('running'), await of('free')]).toEqual([1, 1, 0]);
+    leaving.abort();
+    expect(await first).toBe('left');
+    expect((await second).status).toBe(200);
+    expect([await of('connected'), await of('running'), await of('free')]).toEqual([1, 0, 1]);
+  });
+});
