@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { configSchema } from '../../src/config/schema.ts';
+import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
@@ -62,7 +63,7 @@ function entries(path: string, schema: unknown): string[] {
 
 function childrenOf(path: string, schema: unknown): [string, unknown][] | undefined {
   if (titleOf(schema) !== undefined) return undefined;
-  const body = withoutTransform(schema);
+  const body = withoutTransforms(schema);
   const [prefix, holder] =
     body instanceof z.ZodRecord
       ? [`${path}.NAME`, body.valueType]
@@ -74,7 +75,7 @@ function childrenOf(path: string, schema: unknown): [string, unknown][] | undefi
 }
 
 function shapeOf(schema: unknown): Record<string, unknown> | undefined {
-  const body = withoutTransform(schema);
+  const body = withoutTransforms(schema);
   return body instanceof z.ZodObject ? body.shape : undefined;
 }
 
@@ -82,7 +83,7 @@ function shapeOf(schema: unknown): Record<string, unknown> | undefined {
 function typeOf(schema: unknown): string {
   const title = titleOf(schema);
   if (title !== undefined) return `a [secret source](#${title.toLowerCase().replaceAll(' ', '-')})`;
-  const body = withoutTransform(schema);
+  const body = withoutTransforms(schema);
   if (body instanceof z.ZodRecord) {
     return `a mapping of names to ${typeOf(unwrap(body.valueType).inner)}`;
   }
@@ -135,8 +136,4 @@ function titleOf(schema: unknown): string | undefined {
   const metadata = schema instanceof z.ZodType ? z.globalRegistry.get(schema) : undefined;
   if (metadata?.title !== undefined) return metadata.title;
   return schema instanceof z.ZodPipe ? titleOf(schema.in) : undefined;
-}
-
-function withoutTransform(schema: unknown): unknown {
-  return schema instanceof z.ZodPipe ? withoutTransform(schema.in) : schema;
 }

@@ -1,6 +1,4 @@
 import { z } from 'zod';
-import type { Issue } from './issues.ts';
-import { valueAt } from './tree.ts';
 import { fileName, flag, oneOf, period, SECTION, size, text, whole } from './value-schemas.ts';
 
 const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
@@ -72,12 +70,3 @@ export const auditSchema = (folder: string) =>
     },
     { error: SECTION },
   );
-
-/** Checks `audit` against other sections. */
-export function* auditFits(tree: unknown): Generator<Issue> {
-  if (valueAt(tree, ['audit', 'stream', 'redis']) !== true || valueAt(tree, ['redis']) !== undefined) return;
-  yield {
-    path: ['audit', 'stream', 'redis'],
-    message: 'needs a Redis: give redis, or leave stream out',
-  };
-}

@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { egressSchema } from './egress.ts';
+import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { addressFamilyIssues, egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
-import { operationsSchema } from './operations.ts';
-import { upstreamTlsSchema } from './upstream-tls.ts';
+import { operationsIssues, operationsSchema } from './operations.ts';
+import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,
   flag,
@@ -16,6 +17,10 @@ import {
   whole,
 } from './value-schemas.ts';
 
+const SITE_NAME = {
+  allowed: /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u,
+  message: 'is not a name that can be used here: no control characters, 128 at most, a letter or digit first',
+};
 const ALGORITHMS = ['SHA-512-256', 'SHA-256', 'MD5'] as const;
 
 const match = () =>
@@ -130,8 +135,7 @@ const body = () =>
       path: ['replayUpTo'],
     });
 
-/** Schema of one upstream service. `folder` is the base of relative file names. */
-export const deploymentSchema = (folder: string) =>
+const keys = (folder: string) =>
   z.strictObject(
     {
       baseUrl: origin().describe('Scheme, host and port of the upstream; 443 unless a port is given.'),
@@ -154,6 +158,7 @@ export const deploymentSchema = (folder: string) =>
           { credential: text('the name of a credential').describe('The credential of the site.') },
           { error: SECTION },
         ),
+        SITE_NAME,
       )
         .exactOptional()
         .describe('The sites of the deployment, by name. Every request must then name exactly one of them.'),
@@ -196,7 +201,80 @@ export const deploymentSchema = (folder: string) =>
     { error: SECTION },
   );
 
-export type Deployment = z.output<ReturnType<typeof deploymentSchema>>;
+export type Deployment = z.output<ReturnType<typeof keys>>;
+
+/** Schema of one upstream service. `folder` is the base of relative file names. */
+export const deploymentSchema = (folder: string) => crossChecked(keys(folder), deploymentIssues);
+
+function* deploymentIssues(deployment: Accepted<Deployment>): Generator<CrossIssue> {
+  yield* baseUrlIssues(deployment);
+  yield* credentialIssues(deployment);
+  yield* stripPrefixIssues(deployment);
+  yield* operationsIssues(deployment);
+  if (deployment.unlistedOperations === 'deny' && isEmpty(deployment.operations)) {
+    yield {
+      path: ['unlistedOperations'],
+      message: 'denies everything: list the allowed requests under operations, or write allow',
+    };
+  }
+  if (deployment.egress !== undefined) yield* addressFamilyIssues(deployment.egress, deployment.baseUrl);
+}
+
+function* baseUrlIssues({ baseUrl, tls }: Accepted<Deployment>): Generator<CrossIssue> {
+  if (baseUrl?.startsWith('http://') !== true || tls === undefined) return;
+  if (tls.allowPlaintext === false) {
+    yield {
+      path: ['baseUrl'],
+      message: 'is not encrypted: write https://, or set tls.allowPlaintext to true for a test',
+    };
+  }
+  yield* plaintextTlsIssues(tls);
+}
+
+function* credentialIssues(deployment: Accepted<Deployment>): Generator<CrossIssue> {
+  if (!('sites' in deployment)) {
+    if (!('credential' in deployment)) {
+      yield { path: ['credential'], message: 'is missing: give credential, or sites that each name one' };
+    }
+    if (deployment.injectSite === true) {
+      yield { path: ['injectSite'], message: 'has no site to add: describe sites, or leave it out' };
+    }
+    return;
+  }
+  if ('credential' in deployment) {
+    yield { path: ['sites'], message: 'cannot be combined with credential: keep one of the two' };
+  }
+  if (!('siteParameter' in deployment)) {
+    yield {
+      path: ['siteParameter'],
+      message: 'is missing: name the query parameter that holds the site, such as site_name',
+    };
+  }
+  if (isEmpty(deployment.sites)) {
+    yield { path: ['sites'], message: 'has no site: name at least one, or give credential instead' };
+  }
+}
+
+function* stripPrefixIssues({ rewrite: change, match: rule }: Accepted<Deployment>): Generator<CrossIssue> {
+  const prefix = change?.stripPrefix;
+  if (prefix === undefined || rule === undefined) return;
+  if ('pathPrefix' in rule && (rule.pathPrefix === undefined || startsWithPath(rule.pathPrefix, prefix)))
+    return;
+  yield {
+    path: ['rewrite', 'stripPrefix'],
+    message:
+      'is not how match.pathPrefix begins, so no request has it: take the first segments of that prefix',
+  };
+}
+
+/** True if a path has all segments of `beginning` as its first ones. */
+function startsWithPath(path: string, beginning: string): boolean {
+  return `${path}/`.startsWith(`${beginning}/`);
+}
+
+function isEmpty(entries: object | undefined): boolean {
+  return entries !== undefined && Object.keys(entries).length === 0;
+}
 
 /** Returns the names of the credentials that a deployment uses, without duplicates. */
 export function credentialsOf({

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { SECTION, whole } from './value-schemas.ts';
+import { parsed, SECTION, whole } from './value-schemas.ts';
 
 const RATE = 'a rate, such as 50/s, 600/min or 10000/h';
 const SECONDS: Readonly<Record<string, number>> = { s: 1, min: 60, h: 3600 };
@@ -11,7 +11,9 @@ export const limitsSchema = () =>
   z
     .strictObject(
       {
-        rate: rate().exactOptional().describe('The requests per s, min or h.'),
+        rate: parsed(z.string({ error: RATE }), parseRate)
+          .exactOptional()
+          .describe('The requests per s, min or h.'),
         burst: whole(1, MOST)
           .exactOptional()
           .describe(
@@ -36,13 +38,10 @@ export const limitsSchema = () =>
       return { rate: bucket, concurrent, daily };
     });
 
-/** Parses a rate to requests per second. */
-function rate() {
-  return z.string({ error: RATE }).transform((written, context): number => {
-    const [, count = '', unit = ''] = /^([1-9]\d{0,8})\/(s|min|h)$/.exec(written) ?? [];
-    const seconds = SECONDS[unit];
-    if (seconds !== undefined) return Number(count) / seconds;
-    context.addIssue({ code: 'custom', message: `must be ${RATE}` });
-    return z.NEVER;
-  });
+/** Returns requests per second. */
+function parseRate(written: string): number {
+  const [, count = '', unit = ''] = /^([1-9]\d{0,8})\/(s|min|h)$/.exec(written) ?? [];
+  const seconds = SECONDS[unit];
+  if (seconds === undefined) throw new RangeError(`must be ${RATE}`);
+  return Number(count) / seconds;
 }

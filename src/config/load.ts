@@ -4,10 +4,9 @@ import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import { brokenRules } from './rules.ts';
 import { type Config, configSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
-import { readYaml } from './yaml-source.ts';
+import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** A configuration with the source positions of its parts. */
 export interface LocatedConfig extends CheckedTree {
@@ -47,31 +46,22 @@ export async function loadLocated(file: string): Promise<LocatedConfig> {
  * @throws ConfigError with every issue, or if the file cannot be read
  */
 export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
-  const source = readYaml(await readText(file), file);
-  const result = schema.safeParse(source.value);
-  const found = schemaIssues(schema, source.value, result.error?.issues ?? []).map(source.locate);
-  if (!result.success || source.syntaxIssues.length > 0)
-    throw new ConfigError([...source.syntaxIssues, ...found]);
-  return result.data;
+  return parse(readYaml(await readText(file), file), schema);
 }
 
 function parseLocated(text: string, file: string): LocatedConfig {
   const source = readYaml(text, file);
-  const issues = [...source.syntaxIssues];
-  if (source.value === undefined && issues.length > 0) {
-    throw new ConfigError(issues);
-  }
-  const schema = configSchema(dirname(file));
-  const result = schema.safeParse(source.value ?? {});
-  const found = [
-    ...schemaIssues(schema, source.value, result.error?.issues ?? []),
-    ...brokenRules(source.value),
-  ];
-  issues.push(...found.map(source.locate));
-  if (!result.success || issues.length > 0) {
-    throw new ConfigError(issues);
-  }
-  return { config: result.data, tree: source.value ?? {}, locate: source.locate };
+  const config = parse(source, configSchema(dirname(file)));
+  return { config, tree: source.value ?? {}, locate: source.locate };
+}
+
+function parse<T extends z.ZodType>({ value, syntaxIssues, locate }: YamlSource, schema: T): z.output<T> {
+  // Without a value every key would be reported as missing.
+  if (value === undefined && syntaxIssues.length > 0) throw new ConfigError(syntaxIssues);
+  const result = schema.safeParse(value ?? {});
+  const found = schemaIssues(schema, value, result.error?.issues ?? []);
+  if (result.success && syntaxIssues.length === 0) return result.data;
+  throw new ConfigError([...syntaxIssues, ...found.map(locate)]);
 }
 
 async function readText(file: string): Promise<string> {

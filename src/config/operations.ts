@@ -2,9 +2,8 @@ import { METHODS } from 'node:http';
 import { z } from 'zod';
 import { PARAMETER_KINDS } from '../policy/parameter.ts';
 import { isAmbiguous } from '../policy/path.ts';
-import type { Issue, Path } from './issues.ts';
-import { keysAt, textAt, valueAt } from './tree.ts';
-import { oneOf, record, SECTION, text } from './value-schemas.ts';
+import type { Accepted, CrossIssue } from './cross-check.ts';
+import { ENTRY_NAME, oneOf, PARAMETER_NAME, record, SECTION, text } from './value-schemas.ts';
 
 const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
@@ -24,7 +23,7 @@ export const operationsSchema = () =>
           'The method. GET covers HEAD, too.',
         ),
         path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
-        parameters: record(oneOf(FORMS))
+        parameters: record(oneOf(FORMS), PARAMETER_NAME)
           .prefault({})
           .describe(
             'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
@@ -32,6 +31,7 @@ export const operationsSchema = () =>
       },
       { error: SECTION },
     ),
+    ENTRY_NAME,
   );
 
 function isTemplate(path: string): boolean {
@@ -39,64 +39,46 @@ function isTemplate(path: string): boolean {
   return /^\/[\w\-.~%!$&'()*+,=:@/]*$/.test(literal) && !isAmbiguous(literal);
 }
 
-/** Checks operations, sites and related keys of a deployment against each other. */
-export function* operationsFit(tree: unknown, deployment: string): Generator<Issue> {
-  const path = ['deployments', deployment];
-  if (valueAt(tree, [...path, 'injectSite']) === true && valueAt(tree, [...path, 'sites']) === undefined) {
-    yield {
-      path: [...path, 'injectSite'],
-      message: 'has no site to add: describe sites, or leave it out',
-    };
-  }
-  if (
-    valueAt(tree, [...path, 'unlistedOperations']) === 'deny' &&
-    keysAt(tree, [...path, 'operations']).length === 0
-  ) {
-    yield {
-      path: [...path, 'unlistedOperations'],
-      message: 'denies everything: list the allowed requests under operations, or write allow',
-    };
-  }
-  yield* sameTwice(tree, path);
-  for (const name of keysAt(tree, [...path, 'operations'])) {
-    yield* parametersFit(tree, path, [...path, 'operations', name]);
+type Operations = z.output<ReturnType<typeof operationsSchema>>;
+
+/** The part of a deployment that its operations have to fit. */
+interface Surrounding {
+  readonly operations?: Operations;
+  readonly sites?: object;
+  readonly siteParameter?: string;
+}
+
+/** Checks the operations of a deployment against each other and its sites. */
+export function* operationsIssues(deployment: Accepted<Surrounding>): Generator<CrossIssue> {
+  const { operations = {} } = deployment;
+  yield* sameRequestIssues(operations);
+  for (const [name, operation] of Object.entries(operations)) {
+    for (const [parameter, form] of Object.entries(operation?.parameters ?? {})) {
+      const message = form && siteIssue(deployment, parameter, form);
+      if (message) yield { path: ['operations', name, 'parameters', parameter], message };
+    }
   }
 }
 
-function* sameTwice(tree: unknown, deployment: Path): Generator<Issue> {
+function* sameRequestIssues(operations: Accepted<Operations>): Generator<CrossIssue> {
   const seen = new Map<string, string>();
-  for (const name of keysAt(tree, [...deployment, 'operations'])) {
-    const operation = [...deployment, 'operations', name];
-    const asked = textAt(tree, [...operation, 'method']);
-    const path = textAt(tree, [...operation, 'path'])?.replace(/\{[^{}/]*\}/g, '{}');
-    if (asked === undefined || path === undefined) continue;
-    const other = seen.get(`${asked} ${path}`);
-    if (other === undefined) seen.set(`${asked} ${path}`, name);
-    else {
-      yield { path: [...operation, 'path'], message: `is that of ${other}, too: describe it once` };
-    }
+  for (const [name, operation] of Object.entries(operations)) {
+    if (operation?.method === undefined || operation.path === undefined) continue;
+    const request = `${operation.method} ${operation.path.replace(/\{[^{}/]*\}/g, '{}')}`;
+    const other = seen.get(request);
+    if (other === undefined) seen.set(request, name);
+    else yield { path: ['operations', name, 'path'], message: `is that of ${other}, too: describe it once` };
   }
 }
 
-function* parametersFit(tree: unknown, deployment: Path, operation: Path): Generator<Issue> {
-  const siteParameter = textAt(tree, [...deployment, 'siteParameter']);
-  const sites = valueAt(tree, [...deployment, 'sites']);
-  for (const name of keysAt(tree, [...operation, 'parameters'])) {
-    const parameter = [...operation, 'parameters', name];
-    const form = textAt(tree, parameter) ?? '';
-    if (!/^[\w\-.~]+$/.test(name)) {
-      const message = 'is not a name that can be checked: letters, digits, "-", "_", "." and "~" only';
-      yield { path: parameter, key: parameter, message };
-    }
-    if (form.startsWith('site') && (sites === undefined || name !== siteParameter)) {
-      const message =
-        sites === undefined
-          ? 'is a site, and this deployment has none: describe sites, or write text'
-          : `is not the parameter that names the site: siteParameter is ${siteParameter ?? 'missing'}`;
-      yield { path: parameter, message };
-    }
-    if (!form.startsWith('site') && name === siteParameter && sites !== undefined) {
-      yield { path: parameter, message: 'names the site: write site' };
-    }
+function siteIssue(deployment: Accepted<Surrounding>, name: string, form: string): string | undefined {
+  const { siteParameter } = deployment;
+  const asksForSite = form.startsWith('site');
+  if (!('sites' in deployment)) {
+    return asksForSite ? 'is a site, and this deployment has none: describe sites, or write text' : undefined;
   }
+  if (!asksForSite) return name === siteParameter ? 'names the site: write site' : undefined;
+  if (name === siteParameter || (siteParameter === undefined && 'siteParameter' in deployment))
+    return undefined;
+  return `is not the parameter that names the site: siteParameter is ${siteParameter ?? 'missing'}`;
 }

@@ -1,27 +1,48 @@
 import { closest } from 'fastest-levenshtein';
 import type { z } from 'zod';
-import type { Issue, Path } from './issues.ts';
-import { valueAt } from './tree.ts';
-import { knownKeys } from './value-schemas.ts';
+import { formatPath, type Issue, type Path } from './issues.ts';
+import { knownKeys } from './schema-paths.ts';
 
-/** Keys that are reserved for later versions. `*` matches any name. */
-const LATER = ['workers'].map((path) => path.split('.'));
+/** Paths of keys that are reserved for later versions. */
+const LATER: ReadonlySet<string> = new Set(['workers']);
 
-/** Turns the schema's issues into sentences with paths. */
-export function schemaIssues(schema: unknown, tree: unknown, issues: readonly z.core.$ZodIssue[]): Issue[] {
-  return issues.flatMap((issue): Issue[] => {
+/**
+ * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
+ * sentences tell a missing value from an empty and a wrong one.
+ */
+export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.core.$ZodIssue[]): Issue[] {
+  return found.flatMap((issue): Issue[] => {
     const path = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
-    if (issue.code === 'unrecognized_keys') {
-      const known = knownKeys(schema, path);
-      return issue.keys.map((key) => aboutKey(path, key, known));
+    switch (issue.code) {
+      case 'unrecognized_keys': {
+        const known = knownKeys(schema, path);
+        return issue.keys.map((key) => unknownKey(path, key, known));
+      }
+      case 'invalid_key':
+        return issue.issues.map(({ message }) => ({ path, key: path, message }));
+      case 'custom': {
+        const { message, params: { lacking, atKey } = {} } = issue;
+        if (atKey === true) return [{ path, key: path, message }];
+        return [{ path, message: lacking === true ? `${whatIsLacking(tree, path)}, ${message}` : message }];
+      }
+      default:
+        return [{ path, message: sentence(valueAt(tree, path), issue.message) }];
     }
-    return [
-      {
-        path,
-        message: issue.code === 'custom' ? issue.message : sentence(valueAt(tree, path), issue.message),
-      },
-    ];
   });
+}
+
+function whatIsLacking(tree: unknown, path: Path): string {
+  return valueAt(tree, path) === undefined ? 'is missing' : 'is empty';
+}
+
+function valueAt(tree: unknown, path: Path): unknown {
+  let value = tree;
+  for (const segment of path) {
+    // `hasOwn`: a deployment may be called "constructor".
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, segment)) return undefined;
+    value = Reflect.get(value, segment);
+  }
+  return value;
 }
 
 /** Start of zod's own messages, which are used where a schema has no message. */
@@ -34,9 +55,9 @@ function sentence(value: unknown, expected: string): string {
   return value === null ? `is empty: give ${expected}` : `must be ${expected.replace(ZOD_PREFIX, '')}`;
 }
 
-function aboutKey(parent: Path, name: string, known: readonly string[]): Issue {
+function unknownKey(parent: Path, name: string, known: readonly string[]): Issue {
   const key = [...parent, name];
-  if (LATER.some((pattern) => isAt(pattern, key))) {
+  if (LATER.has(formatPath(key))) {
     return { path: key, key, message: 'is not available in this version: leave it out' };
   }
   const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
@@ -53,11 +74,5 @@ function holdsSecret(section: Path): boolean {
     (section[0] === 'clients' && section[2] === 'identify') ||
     (section[0] === 'credentials' && section.length > 1) ||
     section.at(-1) === 'keyPassphrase'
-  );
-}
-
-function isAt(pattern: readonly string[], path: Path): boolean {
-  return (
-    pattern.length === path.length && pattern.every((segment, at) => segment === '*' || segment === path[at])
   );
 }

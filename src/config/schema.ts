@@ -2,16 +2,15 @@ import { z } from 'zod';
 import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
+import { crossChecked } from './cross-check.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
-import { duration, durationOrZero, flag, oneOf, record, SECTION, text } from './value-schemas.ts';
+import { sectionIssues } from './section-issues.ts';
+import { duration, durationOrZero, ENTRY_NAME, flag, oneOf, record, SECTION, text } from './value-schemas.ts';
 
-/**
- * Schema of the configuration. Rules between its parts are in `rules.ts`. `folder` is the base of relative
- * file names.
- */
-export const configSchema = (folder: string) =>
+/** Schema of each section by itself. `folder` is the base of relative file names. */
+export const sectionsSchema = (folder: string) =>
   z.strictObject(
     {
       listen: listenSchema(folder)
@@ -91,13 +90,14 @@ export const configSchema = (folder: string) =>
       sealed: sealedSchema(folder)
         .exactOptional()
         .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
-      credentials: record(credentialSchema(folder))
+      credentials: record(credentialSchema(folder), ENTRY_NAME)
         .prefault({})
         .describe(
           'User names and passwords for upstream services and forward proxies, by a name of your choice.',
         ),
       deployments: record(
         deploymentSchema(folder),
+        ENTRY_NAME,
         'a mapping of at least one name to its upstream service',
       ).describe(
         'The upstream services, by a name of your choice. A request goes to the deployment whose host or path prefix it matches.',
@@ -107,4 +107,7 @@ export const configSchema = (folder: string) =>
   );
 
 /** A valid configuration: durations in ms, sizes in bytes, defaults filled in, absolute file names. */
-export type Config = z.output<ReturnType<typeof configSchema>>;
+export type Config = z.output<ReturnType<typeof sectionsSchema>>;
+
+/** Schema of the configuration, with the checks of its sections against each other. */
+export const configSchema = (folder: string) => crossChecked(sectionsSchema(folder), sectionIssues);

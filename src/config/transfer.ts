@@ -3,7 +3,7 @@ import type { Steps } from '../base/steps.ts';
 import { clientSchema } from './clients.ts';
 import { credentialSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
-import { type Config, configSchema } from './schema.ts';
+import { type Config, sectionsSchema } from './schema.ts';
 
 /** Maximum number of entries of a large section in one piece. */
 const ENTRIES = 50;
@@ -42,7 +42,7 @@ export function* fromPieces([rest, ...pieces]: Pieces, file: string): Steps<Conf
     credentialSchema(folder),
     deploymentSchema(folder),
   ];
-  const config = configSchema(folder).parse({ ...JSON.parse(decoder.decode(rest)), deployments: {} });
+  const config = sectionsSchema(folder).parse({ ...JSON.parse(decoder.decode(rest)), deployments: {} });
   for (const bytes of pieces) {
     const { clients = [], credentials = [], deployments = [] }: Piece = JSON.parse(decoder.decode(bytes));
     yield;

@@ -1,14 +1,12 @@
 import { z } from 'zod';
-import type { Issue } from './issues.ts';
+import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
-import { keysAt, textAt } from './tree.ts';
 import { fileName, flag, hostName, oneOf, SECTION, text } from './value-schemas.ts';
 
 /** Keys that require TLS. */
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 
-/** Schema of TLS to an upstream. `folder` is the base of relative file names. */
-export const upstreamTlsSchema = (folder: string) =>
+const keys = (folder: string) =>
   z.strictObject(
     {
       caFile: fileName(folder)
@@ -49,24 +47,26 @@ export const upstreamTlsSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** Checks `tls` within its deployment. */
-export function* upstreamTlsFits(tree: unknown, deployment: string): Generator<Issue> {
-  const path = ['deployments', deployment, 'tls'];
-  const given = keysAt(tree, path);
-  const needs: [string, string, string][] = [
+type Keys = z.output<ReturnType<typeof keys>>;
+
+/** Schema of TLS to an upstream. `folder` is the base of relative file names. */
+export const upstreamTlsSchema = (folder: string) => crossChecked(keys(folder), certificateIssues);
+
+function* certificateIssues(tls: Accepted<Keys>): Generator<CrossIssue> {
+  for (const [key, needed, why] of [
     ['certFile', 'keyFile', 'a certificate needs its private key; name the file'],
     ['keyFile', 'certFile', 'a private key needs its certificate; name the file'],
     ['keyPassphrase', 'keyFile', 'a passphrase opens a private key; name its file'],
-  ];
-  for (const [key, needed, why] of needs) {
-    if (given.includes(key) && !given.includes(needed)) {
-      yield { path: [...path, needed], message: `is missing: ${why}` };
-    }
+  ] as const) {
+    if (key in tls && !(needed in tls)) yield { path: [needed], message: `is missing: ${why}` };
   }
-  if (textAt(tree, ['deployments', deployment, 'baseUrl'])?.startsWith('http://') !== true) return;
-  for (const key of WITH_TLS_ONLY.filter((name) => given.includes(name))) {
+}
+
+/** Finds keys of `tls` that an `http://` upstream cannot have. */
+export function* plaintextTlsIssues(tls: Accepted<Keys>): Generator<CrossIssue> {
+  for (const key of WITH_TLS_ONLY.filter((name) => name in tls)) {
     yield {
-      path: [...path, key],
+      path: ['tls', key],
       message: 'needs a baseUrl with TLS: write https:// there, or leave it out',
     };
   }

@@ -4,7 +4,6 @@ import { z } from 'zod';
 import { Network } from '../base/network.ts';
 import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
-import type { Path } from './issues.ts';
 
 /*
  * The kinds of value in the configuration. The `error` of a plain kind ends the sentence "must be …"; a
@@ -23,7 +22,8 @@ export const port = (): z.ZodType<number> => whole(0, 65_535);
 /** A whole number from `min` to `max`. */
 export function whole(min: number, max: number): z.ZodType<number> {
   const error = `a whole number from ${min} to ${max}`;
-  return z.int({ error }).min(min, { error }).max(max, { error });
+  // A fraction would keep z.int() from running the cross-checks of all sections around it.
+  return z.number({ error }).multipleOf(1, { error }).min(min, { error }).max(max, { error });
 }
 
 /** One of several texts. */
@@ -75,11 +75,11 @@ function quantity(
   parse: (written: string) => number,
 ): z.ZodType<number> {
   // YAML reads a value without a unit as a number.
-  return meaning(z.union([z.string(), z.number()], { error }), parse).meta({ unit });
+  return parsed(z.union([z.string(), z.number()], { error }), parse).meta({ unit });
 }
 
-/** Transforms a text; `parse` throws a RangeError whose message becomes the issue. */
-function meaning<T>(shape: z.ZodType<string | number>, parse: (written: string) => T): z.ZodType<T> {
+/** A value with a parsed form; `parse` throws a RangeError whose message, a whole sentence, becomes the issue. */
+export function parsed<T>(shape: z.ZodType<string | number>, parse: (written: string) => T): z.ZodType<T> {
   return shape.transform((written, context) => {
     try {
       return parse(String(written));
@@ -95,7 +95,7 @@ function meaning<T>(shape: z.ZodType<string | number>, parse: (written: string) 
 
 /** A network in CIDR notation, or an address. */
 export const network = (): z.ZodType<Network> =>
-  meaning(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
+  parsed(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
 
 /** A list of at least one item. */
 export const listOf = <T extends z.ZodType>(item: T, expected: string) =>
@@ -147,37 +147,44 @@ export function isHost(value: string): boolean {
   return value.length <= 253 && value.split('.').every((label) => /^\w[\w-]{0,62}$/.test(label));
 }
 
+/** A rule for the names of a record; `message` is a whole sentence. */
+interface NameRule {
+  readonly allowed: RegExp;
+  readonly message: string;
+}
+
+const ANY_NAME: NameRule = {
+  allowed: /(?:)/,
+  message: 'is not a name that can be used here: choose another',
+};
+
+/** Names of query parameters that a rule can compare without decoding them. */
+export const PARAMETER_NAME: NameRule = {
+  allowed: /^[\w\-.~]+$/,
+  message: 'is not a name that can be checked: letters, digits, "-", "_", "." and "~" only',
+};
+
+/** Names of credentials, deployments and operations. */
+export const ENTRY_NAME: NameRule = {
+  allowed: NAME,
+  message:
+    'is not a name that can be used here: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+};
+
 /** A record without prototype, so that a lookup of a client's text such as "constructor" finds nothing. */
-export function record<T extends z.ZodType>(value: T, expected = SECTION) {
-  return z
-    .record(z.string(), value, { error: expected })
-    .transform((entries): Record<string, z.output<T>> => Object.assign(Object.create(null), entries));
-}
-
-/** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */
-export function knownKeys(schema: unknown, path: Path): string[] {
-  const inner = unwrap(schema);
-  const [segment, ...rest] = path;
-  if (segment === undefined) {
-    return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
-  }
-  if (inner instanceof z.ZodObject) {
-    return knownKeys(inner.shape[segment], rest);
-  }
-  if (inner instanceof z.ZodArray) {
-    return knownKeys(inner.element, rest);
-  }
-  return inner instanceof z.ZodRecord ? knownKeys(inner.valueType, rest) : [];
-}
-
-function unwrap(schema: unknown): unknown {
-  if (schema instanceof z.ZodPipe) {
-    return unwrap(schema.in);
-  }
-  const wrapped =
-    schema instanceof z.ZodOptional ||
-    schema instanceof z.ZodExactOptional ||
-    schema instanceof z.ZodDefault ||
-    schema instanceof z.ZodPrefault;
-  return wrapped ? unwrap(schema.unwrap()) : schema;
+export function record<T extends z.ZodType>(
+  value: T,
+  { allowed, message } = ANY_NAME,
+  expected: string = SECTION,
+) {
+  const entries = z
+    .record(z.string().regex(allowed, message), value, { error: expected })
+    .overwrite((found) => Object.assign(Object.create(null), found));
+  return z.preprocess((written, context) => {
+    // zod drops this key without an issue.
+    if (typeof written !== 'object' || written === null || !Object.hasOwn(written, '__proto__'))
+      return written;
+    context.addIssue({ code: 'custom', path: ['__proto__'], message, params: { atKey: true } });
+    return undefined;
+  }, entries);
 }

@@ -7,7 +7,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/schema.ts';
-import { knownKeys } from '../../src/config/value-schemas.ts';
+import { knownKeys } from '../../src/config/schema-paths.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';

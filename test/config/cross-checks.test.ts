@@ -143,6 +143,71 @@ const names: Case[] = ['"a b"', '-a', '""', '__proto__', 'ä', 'a'.repeat(65)].m
   ];
 });
 
+const CLIENT_OF_D = `clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, sites: [x], operations: [o] }] }]`;
+
+const JWT = 'jwt: { issuer: "https://i.example", audience: g }';
+
+const refused: Case[] = [
+  [
+    'a port that is no whole number',
+    `${RIGHT}\nanonymous: true\nlisten: { port: 1.5, address: 0.0.0.0 }`,
+    [`3:12 ${OPEN}`, '4:17 listen.port: must be a whole number from 0 to 65535'],
+  ],
+  [
+    'a credential that a deployment uses',
+    `credentials: { a: {} }\n${DEPLOYMENTS}`,
+    [
+      '1:16 credentials.a.username: is missing: give a mapping: { env: NAME }, { file: NAME }, { sealed: NAME } or { value: TEXT }',
+    ],
+  ],
+  [
+    'a deployment and its parts that a client names',
+    `${withMore('siteParameter: 5', 'sites: 6', 'operations: 7').replace('    credential: a\n', '')}\n${CLIENT_OF_D}`,
+    [
+      '6:20 deployments.d.siteParameter: must be the name of a query parameter, such as site_name',
+      '7:12 deployments.d.sites: must be a mapping of keys to values',
+      '8:17 deployments.d.operations: must be a mapping of keys to values',
+    ],
+  ],
+  [
+    'the issuers of tokens',
+    `${RIGHT}\njwt: 5\nclients: [{ id: c, identify: { ${JWT} } }]`,
+    ['3:6 jwt: must be a mapping of keys to values'],
+  ],
+  [
+    'a condition of a client before one that asks for less',
+    [
+      RIGHT,
+      'clients:',
+      '  - { id: narrow, identify: { addresses: [10.0.0.0/8], apiKeySha256: 5 } }',
+      '  - { id: wide, identify: { addresses: [10.1.0.0/16] } }',
+    ].join('\n'),
+    [
+      '4:70 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
+    ],
+  ],
+  [
+    'a section that others need',
+    `${RIGHT}\nredis: 5\naudit: { directory: a, keyFile: k, stream: { redis: true } }`,
+    ['3:8 redis: must be a mapping of keys to values'],
+  ],
+];
+
+const prototypes: Case[] = [
+  [
+    'a parameter of an operation called __proto__',
+    withMore('operations: { o: { method: GET, path: /a, parameters: { __proto__: text } } }'),
+    [
+      '7:61 deployments.d.operations.o.parameters.__proto__: is not a name that can be checked: letters, digits, "-", "_", "." and "~" only',
+    ],
+  ],
+  [
+    'a credential called constructor',
+    withDeployment('baseUrl: https://a.example', 'match: { host: a }', 'credential: constructor'),
+    ['6:17 deployments.d.credential: names a credential that does not exist: credentials has a'],
+  ],
+];
+
 const two = (first: string, second: string) =>
   [
     CREDENTIALS,
@@ -165,7 +230,7 @@ const matches: Case[] = [
   ['a prefix within another', two('{ pathPrefix: /x }', '{ pathPrefix: /x/y }'), []],
 ];
 
-describe('rules between parts', () => {
+describe('checks of values against each other', () => {
   test.each([...exposure, ...rewrites, ...credentials, ...sites, ...names, ...matches])(
     '%s',
     (_title, text, lines) => {
@@ -173,7 +238,15 @@ describe('rules between parts', () => {
     },
   );
 
-  test('issues of all kinds are reported at once, in the order of the file', () => {
+  test.each(refused)('say nothing of what was refused: %s', (_title, text, lines) => {
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test.each(prototypes)('find no name in a prototype: %s', (_title, text, lines) => {
+    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  });
+
+  test('report issues of all kinds at once, in the order of the file', () => {
     const text = [
       'workers: 1',
       'listen: { port: 99999, address: 0.0.0.0 }',

@@ -1,0 +1,187 @@
+import type { Client } from './clients.ts';
+import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
+import { ClientConditions, EarlierClients } from './earlier-clients.ts';
+import type { Path } from './issues.ts';
+import type { Config } from './schema.ts';
+
+/** SHA-256 of the empty text, which a shell produces from an unset variable. */
+const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855';
+
+/**
+ * Checks clients against each other and other sections. `exposed`: other machines can reach the data plane.
+ */
+export function* clientIssues(config: Accepted<Config>, exposed: boolean): Generator<CrossIssue> {
+  yield* lackingClientIssues(config, exposed);
+  yield* trustedProxyIssues(config);
+  yield* issuerIssues(config);
+  const clients = (config.clients ?? []).map((client, index) => new ClientConditions(client, index));
+  const earlier = new EarlierClients(clients);
+  const issuers = knownIssuers(config);
+  for (const conditions of clients) {
+    const { path, client } = conditions;
+    yield* earlierClientIssues(conditions, earlier);
+    yield* identifyIssues(config, path, client.identify);
+    yield* issuerNameIssues(issuers, path, client.identify?.jwt?.issuer);
+    yield* allowIssues(config, path, client.allow);
+    earlier.add(conditions);
+  }
+}
+
+function* lackingClientIssues(
+  { clients, anonymous, deployments = {} }: Accepted<Config>,
+  exposed: boolean,
+): Generator<CrossIssue> {
+  // A configuration without deployments has an issue of its own.
+  if (clients?.length !== 0 || anonymous !== false || Object.keys(deployments).length === 0) return;
+  const instead = exposed ? '' : ', or set anonymous to true to serve everyone on this machine';
+  yield {
+    path: ['clients'],
+    lacking: true,
+    message: `so no request would be served: describe a client (digest-gateway client add NAME prints the lines)${instead}`,
+  };
+}
+
+function* trustedProxyIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
+  for (const [index, network] of (listen?.trustedProxies ?? []).entries()) {
+    if (network?.bits !== 0) continue;
+    yield {
+      path: ['listen', 'trustedProxies', index],
+      message: 'is every address, so that everyone could claim any: name the proxies only',
+    };
+  }
+}
+
+function* issuerIssues({ jwt }: Accepted<Config>): Generator<CrossIssue> {
+  const seen = new Set<string>();
+  for (const [index, issuer] of (jwt?.issuers ?? []).entries()) {
+    if (issuer?.issuer === undefined) continue;
+    if (seen.has(issuer.issuer)) {
+      yield { path: ['jwt', 'issuers', index, 'issuer'], message: 'is listed twice: keep one of the two' };
+    }
+    seen.add(issuer.issuer);
+  }
+}
+
+/** Returns the names of all issuers; undefined if one of them was refused. */
+function knownIssuers(config: Accepted<Config>): ReadonlySet<string> | undefined {
+  if (!('jwt' in config)) return new Set();
+  const names = config.jwt?.issuers?.map((issuer) => issuer?.issuer) ?? [undefined];
+  const known = names.filter((name) => name !== undefined);
+  return known.length === names.length ? new Set(known) : undefined;
+}
+
+function* issuerNameIssues(
+  issuers: ReadonlySet<string> | undefined,
+  client: Path,
+  issuer: string | undefined,
+): Generator<CrossIssue> {
+  if (issuers === undefined || issuer === undefined || issuers.has(issuer)) return;
+  const remedy = issuers.size === 0 ? 'describe it there' : `there are ${listNames([...issuers])}`;
+  yield {
+    path: [...client, 'identify', 'jwt', 'issuer'],
+    message: `names an issuer that is not under jwt.issuers: ${remedy}`,
+  };
+}
+
+function* earlierClientIssues(conditions: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
+  const { path, client, hashes } = conditions;
+  if (client.id !== undefined && earlier.ids.has(client.id)) {
+    yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
+  }
+  const owner = earlier.ownerOf(hashes);
+  if (owner !== undefined) {
+    yield {
+      path: [...path, 'identify', 'apiKeySha256'],
+      message: `is the key of ${owner.name}, too: make one for each with digest-gateway client add NAME`,
+    };
+  }
+  const covering = earlier.covering(conditions);
+  if (covering !== undefined) {
+    yield {
+      path,
+      message: `is never reached: every request that fits it also fits ${covering.name} before it; put it first, or let it require more`,
+    };
+  }
+}
+
+function* identifyIssues(
+  { listen }: Accepted<Config>,
+  client: Path,
+  identify: Accepted<Client['identify']> | undefined,
+): Generator<CrossIssue> {
+  if (identify === undefined) return;
+  const path = [...client, 'identify'];
+  if (identify.apiKeySha256?.includes(SHA256_OF_NOTHING)) {
+    yield {
+      path: [...path, 'apiKeySha256'],
+      message: 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME',
+    };
+  }
+  const verifies = isGiven(listen, 'tls') && isGiven(listen?.tls, 'clientCaFile');
+  if ('certificate' in identify && !verifies) {
+    yield {
+      path: [...path, 'certificate'],
+      message: 'needs listen.tls.clientCaFile: name the authority that signs the certificates of clients',
+    };
+  }
+  const everywhere = identify.addresses?.some((network) => network?.bits === 0) === true;
+  if (everywhere && Object.keys(identify).length === 1) {
+    yield {
+      path: [...path, 'addresses'],
+      message:
+        'is every address, so that this client would be everyone: let it ask for more, or name its networks',
+    };
+  }
+}
+
+/** Checks that the names in a client's rules exist. */
+function* allowIssues(
+  { deployments }: Accepted<Config>,
+  client: Path,
+  allow: Accepted<Client['allow']> | undefined,
+): Generator<CrossIssue> {
+  if (deployments === undefined) return;
+  for (const [index, rule] of (allow ?? []).entries()) {
+    if (rule?.deployment === undefined) continue;
+    const path = [...client, 'allow', index];
+    if (!Object.hasOwn(deployments, rule.deployment)) {
+      const message = `names a deployment that does not exist: deployments has ${keyList(deployments)}`;
+      yield { path: [...path, 'deployment'], message };
+      continue;
+    }
+    const deployment = deployments[rule.deployment];
+    if (deployment === undefined) continue;
+    const owner = `the deployment ${rule.deployment}`;
+    const sites = 'sites' in deployment ? deployment.sites : {};
+    yield* nameIssues(rule.sites, [...path, 'sites'], { kind: 'a site', owner, known: sites });
+    const known = deployment.operations;
+    yield* nameIssues(rule.operations, [...path, 'operations'], { kind: 'an operation', owner, known });
+  }
+}
+
+interface Named {
+  /** A noun with its article, for messages. */
+  readonly kind: string;
+  /** The mapping whose keys are the valid names; undefined if it was refused. */
+  readonly known: object | undefined;
+  readonly owner: string;
+}
+
+function* nameIssues(
+  names: Client['allow'][number]['sites'] | undefined,
+  path: Path,
+  { kind, known, owner }: Named,
+): Generator<CrossIssue> {
+  if (names === undefined || names === '*' || known === undefined) return;
+  for (const [index, name] of [...names].entries()) {
+    if (Object.hasOwn(known, name)) continue;
+    const list = keyList(known);
+    yield {
+      path: [...path, index],
+      message:
+        list === ''
+          ? `names ${kind}, and ${owner} describes none: write "*"`
+          : `names ${kind} that does not exist: ${owner} has ${list}`,
+    };
+  }
+}

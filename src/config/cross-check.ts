@@ -1,0 +1,90 @@
+import type { z } from 'zod';
+import type { Network } from '../base/network.ts';
+import type { Secret } from '../base/secret.ts';
+import type { Issue, Path } from './issues.ts';
+import { typedDepth } from './schema-paths.ts';
+
+type Atom = string | number | boolean | undefined | Network | Secret | ReadonlySet<string>;
+
+/**
+ * The output of a schema as far as its input was accepted: `undefined` stands for a value that was refused,
+ * and a key that was not given is absent. So a check can tell `key in mapping` from a value that it can use.
+ */
+export type Accepted<T> = T extends Atom
+  ? T
+  : T extends readonly (infer Item)[]
+    ? readonly (Accepted<Item> | undefined)[]
+    : { readonly [Key in keyof T]: Accepted<T[Key]> | undefined };
+
+/** An issue of values that do not fit each other. */
+export interface CrossIssue extends Omit<Issue, 'key'> {
+  /** Starts the message with `is missing` or `is empty`, whichever the value at `path` is. */
+  readonly lacking?: boolean;
+}
+
+/**
+ * Adds a check of values against each other to a schema. It sees what was accepted even if other values
+ * were refused, so that all issues are reported together.
+ */
+export function crossChecked<S extends z.ZodObject>(
+  schema: S,
+  check: (accepted: Accepted<z.output<S>>) => Iterable<CrossIssue>,
+): S {
+  return schema.superRefine(
+    (value, context) => {
+      const refused = context.issues.filter(isRefusal).map(({ path = [] }) => path as Path);
+      const accepted = acceptedParts(schema, value, refused) as Accepted<z.output<S>>;
+      for (const { path, message, lacking = false } of check(accepted)) {
+        context.addIssue({ code: 'custom', path: [...path], message, params: { lacking } });
+      }
+    },
+    { when: ({ issues }) => !issues.some((issue) => isRefusal(issue) && (issue.path ?? []).length === 0) },
+  );
+}
+
+/** An unknown key leaves the values of its mapping as they are. */
+function isRefusal({ code }: z.core.$ZodRawIssue): boolean {
+  return code !== 'unrecognized_keys';
+}
+
+function acceptedParts(schema: unknown, value: unknown, refused: readonly Path[]): unknown {
+  // Each container is copied once: a list of thousands may have many refused items.
+  const copies = new Set<object>();
+  const refuse = (parent: object, [segment = '', ...below]: Path): void => {
+    const part: unknown = Reflect.get(parent, segment);
+    if (below.length === 0) Reflect.set(parent, segment, undefined);
+    else if (typeof part === 'object' && part !== null) {
+      const copy = copies.has(part) ? part : Array.isArray(part) ? [...part] : { ...part };
+      copies.add(copy);
+      Reflect.set(parent, segment, copy);
+      refuse(copy, below);
+    }
+  };
+  const root = { value };
+  for (const path of refused) refuse(root, ['value', ...path.slice(0, typedDepth(schema, path))]);
+  return root.value;
+}
+
+/** True if the key is given, or the mapping was refused: it may have the key then. */
+export function isGiven<T extends object>(mapping: T | undefined, key: keyof T): boolean {
+  return mapping === undefined || key in mapping;
+}
+
+/** Maximum number of names in a message. */
+const LISTED = 20;
+
+/** Joins names for a message, with a count in place of those beyond `LISTED`. */
+export function listNames(names: readonly string[]): string {
+  const shown = names.slice(0, LISTED).join(', ');
+  return names.length > LISTED ? `${shown} and ${names.length - LISTED} more` : shown;
+}
+
+/** Caches lists by mapping, because many messages may list the same keys. */
+const LISTS = new WeakMap<object, string>();
+
+/** Joins the keys of a mapping for a message. */
+export function keyList(mapping: object): string {
+  const list = LISTS.get(mapping) ?? listNames(Object.keys(mapping));
+  LISTS.set(mapping, list);
+  return list;
+}

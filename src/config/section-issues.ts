@@ -1,0 +1,94 @@
+import { isLoopbackHost, parseAddress } from '../base/network.ts';
+import { clientIssues } from './client-issues.ts';
+import { type Accepted, type CrossIssue, keyList } from './cross-check.ts';
+import type { Path } from './issues.ts';
+import type { Config } from './schema.ts';
+
+/** Checks the sections of a configuration against each other. */
+export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> {
+  const { listen, deployments } = config;
+  yield* exposureIssues(config);
+  yield* portIssues(config);
+  yield* clientIssues(config, isExposed(listen?.address));
+  if (config.audit?.stream?.redis === true && !('redis' in config)) {
+    yield {
+      path: ['audit', 'stream', 'redis'],
+      message: 'needs a Redis: give redis, or leave stream out',
+    };
+  }
+  if (deployments === undefined) return;
+  if (Object.keys(deployments).length === 0) {
+    yield { path: ['deployments'], message: 'has no deployment: describe at least one upstream service' };
+  }
+  yield* credentialIssues(config);
+  yield* matchIssues(deployments, 'pathPrefix');
+  yield* matchIssues(deployments, 'host');
+}
+
+function* exposureIssues({ listen, control, anonymous }: Accepted<Config>): Generator<CrossIssue> {
+  if (anonymous === true && isExposed(listen?.address)) {
+    yield {
+      path: ['anonymous'],
+      message:
+        'would let everyone who reaches listen.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1',
+    };
+  }
+  if (control !== undefined && !('tokenSha256' in control) && isExposed(control.address)) {
+    yield {
+      path: ['control', 'tokenSha256'],
+      message:
+        'is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1',
+    };
+  }
+}
+
+function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
+  if (listen?.port === undefined || listen.address === undefined || listen.port === 0) return;
+  if (listen.port === control?.port && listen.address === control.address) {
+    yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
+  }
+}
+
+/** True if other machines can reach the address. */
+function isExposed(address: string | undefined): boolean {
+  return address !== undefined && parseAddress(address) !== undefined && !isLoopbackHost(address);
+}
+
+/** Finds names of credentials that do not exist. */
+function* credentialIssues({ credentials, deployments = {} }: Accepted<Config>): Generator<CrossIssue> {
+  if (credentials === undefined) return;
+  for (const { path, name } of credentialUses(deployments)) {
+    if (name === undefined || Object.hasOwn(credentials, name)) continue;
+    const known = keyList(credentials);
+    const remedy = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
+    yield { path, message: `names a credential that does not exist: ${remedy}` };
+  }
+}
+
+type Deployments = NonNullable<Accepted<Config>['deployments']>;
+
+function* credentialUses(deployments: Deployments): Generator<{ path: Path; name: string | undefined }> {
+  for (const [key, deployment] of Object.entries(deployments)) {
+    const path = ['deployments', key];
+    yield { path: [...path, 'credential'], name: deployment?.credential };
+    for (const [site, settings] of Object.entries(deployment?.sites ?? {})) {
+      yield { path: [...path, 'sites', site, 'credential'], name: settings?.credential };
+    }
+    yield { path: [...path, 'egress', 'proxy', 'credential'], name: deployment?.egress?.proxy?.credential };
+  }
+}
+
+/** Finds deployments that match the same requests. */
+function* matchIssues(deployments: Deployments, key: 'pathPrefix' | 'host'): Generator<CrossIssue> {
+  const owners = new Map<string, string>();
+  for (const [name, deployment] of Object.entries(deployments)) {
+    const text = deployment?.match?.[key];
+    if (text === undefined) continue;
+    const owner = owners.get(text);
+    if (owner === undefined) owners.set(text, name);
+    else {
+      const message = `is that of deployments.${owner}, too: give each its own`;
+      yield { path: ['deployments', name, 'match', key], message };
+    }
+  }
+}
