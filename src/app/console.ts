@@ -37,7 +37,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     startedAt: Date.now(),
     configuredAt,
     storeUp: () => (setup().redis === undefined ? null : storeUp()),
-    standing: async () => {
+    condition: async () => {
       const { status, checks } = await readiness();
       const own = checks.filter(({ name, ok }) => !ok && !isOfDeployment(name));
       const problems = new Map(checks.map(({ name, detail }) => [name, detail]));

@@ -159,7 +159,7 @@ export class Nonce implements HeldChallenge {
 
   /**
    * True if the upstream holds this challenge in the state that the nonce had, named by opaque. Apache does,
-   * for one-time nonces and to check nc: whoever else comes there first makes it refuse a right answer.
+   * for one-time nonces and to check nc: a concurrent request that arrives first makes it refuse a right answer.
    */
   sharesStateWith({ opaque }: Challenge): boolean {
     return opaque !== undefined && opaque === this.challenge.opaque;

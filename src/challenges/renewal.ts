@@ -6,7 +6,7 @@ import type { Nonce } from './nonce.ts';
 /** When in its life a nonce is renewed, as a share; where in between is up to chance. */
 const EARLIEST = 0.7;
 const SPREAD = 0.1;
-/** After that share of a life without a newer nonce, whoever leads is taken to have failed. */
+/** Share of a life after which a renewal without a newer nonce counts as failed. */
 const NEXT_TRY = 0.1;
 
 export interface RenewalParts {

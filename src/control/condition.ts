@@ -27,12 +27,7 @@ export interface DeploymentEvidence {
 
 /** Returns the state of a deployment and the reasons for it. */
 export function conditionOf(evidence: DeploymentEvidence): Condition {
-  const findings = [
-    ...standing(evidence),
-    ...failing(evidence),
-    ...certificate(evidence),
-    ...nonces(evidence),
-  ];
+  const findings = [...known(evidence), ...failing(evidence), ...certificate(evidence), ...nonces(evidence)];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
   if (requests === 0) return { state: 'ok', reasons: ['No errors and no requests.'] };
@@ -62,7 +57,7 @@ export function gatewayCondition(
   return { state: 'ok', reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`] };
 }
 
-function* standing({ problem, serving }: DeploymentEvidence): Generator<Finding> {
+function* known({ problem, serving }: DeploymentEvidence): Generator<Finding> {
   if (problem !== '') yield { state: serving ? 'degraded' : 'broken', reason: sentence(problem) };
 }
 

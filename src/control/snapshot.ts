@@ -31,7 +31,7 @@ export interface ConsoleSource {
   readonly configuredAt: () => number;
   /** null without Redis. */
   readonly storeUp: () => boolean | null;
-  readonly standing: () => Promise<Standing>;
+  readonly condition: () => Promise<GatewayCondition>;
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
   /** Recent errors, the newest first. */
@@ -40,7 +40,7 @@ export interface ConsoleSource {
   readonly audit: AuditSource | undefined;
 }
 
-export interface Standing {
+export interface GatewayCondition {
   /** Failing checks of the gateway itself. */
   readonly problems: readonly string[];
   /** True if requests are served in spite of them. */
@@ -71,14 +71,14 @@ export interface AuditSource {
 
 /** Collects everything that the console shows at this moment. */
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
-  const [now, standing] = await Promise.all([sampler.now(), source.standing()]);
+  const [now, condition] = await Promise.all([sampler.now(), source.condition()]);
   const recent = sampler.before(now, NOW_MS);
   const minute = sampler.before(now, MINUTE_MS);
-  const deployments = standing.deployments.map((facts) => deploymentView(facts, now, recent, minute));
+  const deployments = condition.deployments.map((facts) => deploymentView(facts, now, recent, minute));
   return {
     at: now.at,
     tokenAsked: source.tokenAsked,
-    gateway: gatewayView(source, standing, deployments),
+    gateway: gatewayView(source, condition, deployments),
     deployments,
     clients: clientViews(source.clients(), now, recent, minute),
     faults: source.faults(),
@@ -88,7 +88,7 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
 
 function gatewayView(
   source: ConsoleSource,
-  { problems, served }: Standing,
+  { problems, served }: GatewayCondition,
   deployments: readonly DeploymentView[],
 ): GatewayView {
   return {

@@ -37,7 +37,7 @@ export interface Place {
   readonly probe: Probe;
 }
 
-export interface CredentialCircumstances {
+export interface ExaminationDeps {
   readonly contact: Contact;
   readonly algorithms: readonly AlgorithmName[];
   /** The address that the upstream is expected to see. */
@@ -55,13 +55,13 @@ interface Attempt {
 /** Examines one credential. Never rejects. */
 export class CredentialExamination {
   readonly #examined: ExaminedCredential;
-  readonly #circumstances: CredentialCircumstances;
+  readonly #deps: ExaminationDeps;
   readonly #findings: Finding[] = [];
   #attempts = 0;
 
-  constructor(examined: ExaminedCredential, circumstances: CredentialCircumstances) {
+  constructor(examined: ExaminedCredential, deps: ExaminationDeps) {
     this.#examined = examined;
-    this.#circumstances = circumstances;
+    this.#deps = deps;
   }
 
   async run(): Promise<Finding[]> {
@@ -76,7 +76,7 @@ export class CredentialExamination {
   async #walk(): Promise<void> {
     const [first, ...others] = this.#examined.places;
     if (first === undefined) throw new TypeError('a credential is for one place at least');
-    const { contact, algorithms, cancellation } = this.#circumstances;
+    const { contact, algorithms, cancellation } = this.#deps;
     const asked = await contact.ask(unsigned(requestOf(first)), cancellation);
     const challenge = this.#choose(asked);
     if (challenge === undefined) {
@@ -146,7 +146,7 @@ export class CredentialExamination {
   async #attempt(nonce: Nonce, place: Place): Promise<Attempt> {
     if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
     this.#attempts += 1;
-    const { contact, cancellation, clock } = this.#circumstances;
+    const { contact, cancellation, clock } = this.#deps;
     const request = requestOf(place);
     const attempt = nonce.begin(clock.now());
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
@@ -160,21 +160,21 @@ export class CredentialExamination {
   }
 
   #access(answer: Answer, { site }: Place): Finding {
-    const finding = accessFinding(answer, site !== undefined, this.#circumstances.address);
+    const finding = accessFinding(answer, site !== undefined, this.#deps.address);
     return about(site ?? this.#examined.label, finding);
   }
 
   #choose(answer: Answer): Challenge | undefined {
     if (answer.kind === 'answered') return undefined;
     const { credential } = this.#examined;
-    return chooseFor(credential, parseChallenges(answer.lines), this.#circumstances.algorithms);
+    return chooseFor(credential, parseChallenges(answer.lines), this.#deps.algorithms);
   }
 
   #nonceFor(challenge: Challenge, answer: Answer): Nonce {
     const cookies = answer.kind === 'challenged' ? cookiePairs(answer.setCookies) : [];
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),
-      obtainedAt: this.#circumstances.clock.now(),
+      obtainedAt: this.#deps.clock.now(),
       hintMs: undefined,
     });
   }

@@ -101,11 +101,11 @@ class Examination {
       ...clockFinding(this.#contact.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const circumstances = { contact: this.#contact, algorithms, address, clock: this.#deps.clock };
+    const deps = { contact: this.#contact, algorithms, address, clock: this.#deps.clock };
     const ofCredentials = await Promise.all(
       credentialsIn(this.#deployment).map((examined) =>
         new CredentialExamination(examined, {
-          ...circumstances,
+          ...deps,
           cancellation: this.#cancellation(),
         }).run(),
       ),

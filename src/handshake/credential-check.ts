@@ -57,11 +57,11 @@ export class CredentialCheck {
    */
   async begin(): Promise<'at-once' | 'waited' | 'refused'> {
     const { health, flights, options } = this.#client;
-    for (let passage: 'at-once' | 'waited' = 'at-once'; ; passage = 'waited') {
+    for (let entry: 'at-once' | 'waited' = 'at-once'; ; entry = 'waited') {
       if (health.refused) return 'refused';
       if (!flights.busy) {
         if (!health.accepted) this.#flight = flights.lead(options.patienceMs);
-        return passage;
+        return entry;
       }
       if ((await this.#follow()) === 'proceed') return 'waited';
     }

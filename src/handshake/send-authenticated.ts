@@ -151,11 +151,11 @@ class Handshake {
     const { clock, listener } = this.#client;
     if (this.#check.leads || this.#turn.whileRefused) return undefined;
     const since = clock.now();
-    const passage = await this.#check.begin();
-    if (passage === 'refused') return REFUSED;
+    const entry = await this.#check.begin();
+    if (entry === 'refused') return REFUSED;
     // A nonce of another process, which only expired, would cost the attempt that another version may need.
     if (this.#check.leads && !this.#isOwn(nonce) && listener.hasAlternatives) return ASK;
-    if (passage === 'at-once') return undefined;
+    if (entry === 'at-once') return undefined;
     if (!this.#isOwn(nonce)) return this.begin();
     // An upstream that keeps state by opaque refuses a right answer when others were there first.
     const isGood = nonce.challenge.opaque === undefined && clock.now() - since < FRESH_MS;

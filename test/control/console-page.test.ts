@@ -54,7 +54,7 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
   }));
   audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
   const source = sourceWith({
-    standing: async () => ({
+    condition: async () => ({
       problems: ['Redis is not there: nonces are not shared'],
       served: true,
       deployments: [

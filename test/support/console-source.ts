@@ -32,7 +32,7 @@ export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
     storeUp: () => null,
-    standing: async () => ({ problems: [], served: true, deployments: [] }),
+    condition: async () => ({ problems: [], served: true, deployments: [] }),
     clients: () => [],
     faults: () => [],
     audit: undefined,

@@ -128,7 +128,7 @@ return redis.call('GET', KEYS[1])`,
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 redis.call('PUBLISH', ARGV[3], ARGV[4])`,
   },
-  /** (ticket, leader; process, ms, '1': whoever leads) → 1, or the process that leads */
+  /** (ticket, leader; process, ms, '1': even if another one leads) → 1, or the process that leads */
   leadFor: {
     numberOfKeys: 2,
     lua: `${SPEND_TICKET}

@@ -86,7 +86,7 @@ export interface ChallengeStore {
   ): Promise<AgedChallenge>;
   /** Removes the challenge with this nonce that everybody may use: it turned out to be of no use. */
   discard(key: string, nonce: string): Promise<void>;
-  /** Leaves a challenge with qop for whoever takes it; several can wait. Forgotten when it is `maxAgeMs` old. */
+  /** Leaves a challenge with qop for one other process; several can wait. Forgotten when it is `maxAgeMs` old. */
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
   /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
   take(key: string): Promise<ParkedChallenge | undefined>;
