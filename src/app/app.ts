@@ -312,8 +312,7 @@ export class App {
   }
 
   get #identityDeps() {
-    const { clock, log } = this.#deps;
-    return { clock, log, metrics: this.#metrics };
+    return { log: this.#deps.log, metrics: this.#metrics };
   }
 
   #openUpstreamDeps(): UpstreamDeps {

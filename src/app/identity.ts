@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Steps } from '../base/steps.ts';
 import type { Config } from '../config/schema.ts';
@@ -6,8 +5,7 @@ import { Identification } from '../identity/identification.ts';
 import { Tokens } from '../identity/tokens.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
-interface IdentityExternals {
-  readonly clock: Clock;
+interface IdentityDeps {
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -15,10 +13,9 @@ interface IdentityExternals {
 /** Builds the identification of clients, and starts to fetch the keys of the token issuers. */
 export function* buildIdentification(
   { clients, jwt, anonymous, listen }: Config,
-  { clock, log, metrics }: IdentityExternals,
+  { log, metrics }: IdentityDeps,
 ): Steps<Identification> {
   const tokens = new Tokens(jwt?.issuers ?? [], {
-    clock,
     onReachable: (issuer, reachable, reason) => {
       if (reachable) log.info({ issuer }, 'keys of a token issuer fetched again');
       else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');

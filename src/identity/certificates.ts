@@ -1,7 +1,12 @@
 import type { X509Certificate } from 'node:crypto';
+import { createRequire } from 'node:module';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import type { GeneralName } from '@peculiar/asn1-x509';
 import { parseAddress } from '../base/network.ts';
+import { nameKey, parseName } from './distinguished-name.ts';
+
+const require = createRequire(import.meta.url);
 
 /** Conditions on a client's certificate; all that are given must hold. */
 export interface CertificateRule {
@@ -13,10 +18,13 @@ export interface CertificateRule {
   readonly san?: string | undefined;
 }
 
-/** A client's certificate, normalized for comparison with rules. */
+/** A client's certificate, in a form that is compared with rules. */
 export interface ClientCertificate {
+  /** 64 hex digits in lower case. */
   readonly fingerprint256: string;
+  /** The `nameKey` of the subject. */
   readonly subject: string;
+  /** Alternative names of the kinds that a rule can have, such as `dns:reporting.internal`. */
   readonly names: ReadonlySet<string>;
 }
 
@@ -24,7 +32,8 @@ export interface ClientCertificate {
 export type Shown = ClientCertificate | { readonly refused: string } | undefined;
 
 /**
- * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it.
+ * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it,
+ * and its names can be read.
  */
 export function certificateOf(socket: Socket): Shown {
   if (!(socket instanceof TLSSocket)) return undefined;
@@ -34,25 +43,58 @@ export function certificateOf(socket: Socket): Shown {
   return readCertificate(certificate);
 }
 
-/** Normalizes a certificate of Node for comparison with rules. */
+/** Reads subject and alternative names from the DER of a certificate. Never throws. */
 export function readCertificate({
   fingerprint256,
-  subject,
-  subjectAltName,
-}: Pick<X509Certificate, 'fingerprint256' | 'subject' | 'subjectAltName'>): ClientCertificate {
+  raw,
+}: Pick<X509Certificate, 'fingerprint256' | 'raw'>): ClientCertificate | { readonly refused: string } {
+  try {
+    return { fingerprint256: fingerprint256.replaceAll(':', '').toLowerCase(), ...namesIn(raw) };
+  } catch {
+    return { refused: 'its names cannot be read' };
+  }
+}
+
+function namesIn(raw: Buffer): Pick<ClientCertificate, 'subject' | 'names'> {
+  const { AsnConvert, Certificate, SubjectAlternativeName, id_ce_subjectAltName } = library();
+  const { subject, extensions = [] } = AsnConvert.parse(raw, Certificate).tbsCertificate;
+  const found = extensions.filter(({ extnID }) => extnID === id_ce_subjectAltName);
+  // One at most (RFC 5280 §4.2). Readers disagree about which of several counts.
+  if (found.length > 1) throw new RangeError('several extensions with alternative names');
+  const names = found.flatMap(({ extnValue }) => [...AsnConvert.parse(extnValue, SubjectAlternativeName)]);
   return {
-    fingerprint256: fingerprint256.replaceAll(':', '').toLowerCase(),
-    // Absent if the certificate has alternative names only.
-    subject: sorted((subject ?? '').split('\n')),
-    names: new Set(alternativeNames(subjectAltName ?? '')),
+    subject: nameKey(subject),
+    names: new Set(names.map(textOf).filter((name) => name !== undefined)),
   };
+}
+
+function textOf(name: GeneralName): string | undefined {
+  const { dNSName, uniformResourceIdentifier, rfc822Name, iPAddress } = name;
+  if (dNSName !== undefined) return normalName('dns', dNSName);
+  if (uniformResourceIdentifier !== undefined) return normalName('uri', uniformResourceIdentifier);
+  if (rfc822Name !== undefined) return normalName('email', rfc822Name);
+  return iPAddress === undefined ? undefined : normalName('ip', iPAddress);
+}
+
+/**
+ * Loads the reader of certificates with the first rule, because few gateways need its 16 MB of memory. It is the
+ * lower layer of `@peculiar/x509`, which itself rejects a certificate with an alternative name of a kind that it
+ * does not know, such as a Kerberos name.
+ */
+function library() {
+  const { AsnConvert }: typeof import('@peculiar/asn1-schema') = require('@peculiar/asn1-schema');
+  const x509: typeof import('@peculiar/asn1-x509') = require('@peculiar/asn1-x509');
+  const { Certificate, SubjectAlternativeName, id_ce_subjectAltName } = x509;
+  return { AsnConvert, Certificate, SubjectAlternativeName, id_ce_subjectAltName };
 }
 
 /** Compiles a rule into a test, which is called for each connection. */
 export function certificateTest(rule: CertificateRule): (certificate: ClientCertificate) => boolean {
+  // Loads it now, so that no request waits for it.
+  library();
   const { fingerprint256 } = rule;
-  const subject = rule.subject === undefined ? undefined : sorted(rule.subject.split(/(?<!\\),/));
-  const san = rule.san === undefined ? undefined : normalName(...splitName(rule.san));
+  const subject = rule.subject === undefined ? undefined : subjectKey(rule.subject);
+  const san = rule.san === undefined ? undefined : ruleName(rule.san);
   return (certificate) =>
     (fingerprint256 === undefined || fingerprint256.includes(certificate.fingerprint256)) &&
     (subject === undefined || subject === certificate.subject) &&
@@ -62,8 +104,7 @@ export function certificateTest(rule: CertificateRule): (certificate: ClientCert
 /** Returns index keys for a rule. A certificate that matches the rule has at least one of them. */
 export function marksOfRule({ fingerprint256, san, subject = '' }: CertificateRule): string[] {
   if (fingerprint256 !== undefined) return fingerprint256.map((fingerprint) => `fingerprint ${fingerprint}`);
-  if (san !== undefined) return [`name ${normalName(...splitName(san))}`];
-  return [`subject ${sorted(subject.split(/(?<!\\),/))}`];
+  return [san === undefined ? `subject ${subjectKey(subject)}` : `name ${ruleName(san)}`];
 }
 
 /** Yields the index keys of a certificate; see `marksOfRule`. */
@@ -77,29 +118,17 @@ export function* marksOfCertificate({
   for (const name of names) yield `name ${name}`;
 }
 
-function sorted(attributes: readonly string[]): string {
-  return attributes
-    .map((attribute) => attribute.trim())
-    .toSorted()
-    .join('\n');
+/** A subject that is not a name matches no certificate: a key of a certificate is never empty. */
+function subjectKey(subject: string): string {
+  return parseName(subject) ?? '';
 }
 
-/** Node quotes a value that contains characters which could start another name. */
-const NAME = /(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^",]*)/gy;
-
-function* alternativeNames(text: string): Generator<string> {
-  for (const [, kind = '', value = ''] of text.matchAll(NAME)) {
-    yield normalName(kind, value.startsWith('"') ? String(JSON.parse(value)) : value);
-  }
-}
-
-function splitName(name: string): [kind: string, value: string] {
+function ruleName(name: string): string {
   const colon = name.indexOf(':');
-  return [name.slice(0, colon), name.slice(colon + 1)];
+  return normalName(name.slice(0, colon).toLowerCase(), name.slice(colon + 1));
 }
 
 function normalName(kind: string, value: string): string {
-  const lower = kind.toLowerCase();
-  if (lower === 'ip' || lower === 'ip address') return `ip:${parseAddress(value)?.toString() ?? value}`;
-  return `${lower}:${lower === 'dns' ? value.toLowerCase() : value}`;
+  if (kind === 'ip') return `ip:${parseAddress(value)?.toString() ?? value}`;
+  return `${kind}:${kind === 'dns' ? value.toLowerCase() : value}`;
 }

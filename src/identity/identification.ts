@@ -25,7 +25,7 @@ export interface IdentificationSettings extends ProxySettings {
   readonly anonymous: boolean;
 }
 
-export interface IdentificationExternals {
+export interface IdentificationDeps {
   readonly tokens: Tokens;
   /** Called when a request is refused because it does not identify a client, with the kind of its proof. */
   readonly onRefusal: (proof: Proof) => void;
@@ -93,21 +93,21 @@ function fileClient(client: Ranked, { unasked, asked, withToken, tokens, withKey
 /** Identifies the client of a request. The result for a connection is cached. */
 export class Identification {
   readonly #settings: IdentificationSettings;
-  readonly #externals: IdentificationExternals;
+  readonly #deps: IdentificationDeps;
   readonly #indexes: Indexes;
   readonly #connections = new WeakMap<Socket, ProxyConnection | Origin>();
 
   private constructor(
     settings: IdentificationSettings,
-    externals: IdentificationExternals,
+    deps: IdentificationDeps,
     indexes: Indexes,
   ) {
     this.#settings = settings;
-    this.#externals = externals;
+    this.#deps = deps;
     this.#indexes = indexes;
   }
 
-  static *build(settings: IdentificationSettings, externals: IdentificationExternals): Steps<Identification> {
+  static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
     const indexes = {
       unasked: new ConnectionIndex(),
       asked: new ConnectionIndex(),
@@ -124,7 +124,7 @@ export class Identification {
       fileClient(rankClient(client, rank), indexes);
       yield;
     }
-    return new Identification(settings, externals, indexes);
+    return new Identification(settings, deps, indexes);
   }
 
   /**
@@ -187,7 +187,7 @@ export class Identification {
     byKey: Ranked | undefined,
     origin: Origin,
   ): Promise<Caller> {
-    const verdict = await this.#externals.tokens.verify(token);
+    const verdict = await this.#deps.tokens.verify(token);
     const fitting = [byKey].filter((each) => each !== undefined && tokenFits(each, verdict));
     if ('payload' in verdict) {
       fitting.push(this.#indexes.tokens.first(verdict.payload, origin.address, origin.certificate));
@@ -198,7 +198,7 @@ export class Identification {
     if (first !== undefined) return callerOf(first, origin);
     if (origin.unasked !== undefined) return origin.unasked;
     if ('unavailable' in verdict) throw verdict.unavailable;
-    return this.#refuse({ ...evidence, tokenFault: 'fault' in verdict ? verdict.fault : undefined });
+    return this.#refuse({ ...evidence, whyRejected: 'rejected' in verdict ? verdict.rejected : undefined });
   }
 
   #ownerOf(key: PresentedKey, { address, certificate }: Origin): Ranked | undefined {
@@ -211,7 +211,7 @@ export class Identification {
   }
 
   #refuse(evidence: Evidence): never {
-    this.#externals.onRefusal(proofOf(evidence));
+    this.#deps.onRefusal(proofOf(evidence));
     throw unknownClient(evidence);
   }
 }

@@ -11,7 +11,7 @@ export interface Evidence {
   readonly key: PresentedKey | undefined;
   readonly token: string | undefined;
   /** The reason why the token is invalid; undefined if it is valid or was not checked. */
-  readonly tokenFault?: string | undefined;
+  readonly whyRejected?: string | undefined;
 }
 
 /** The kind of proof in a refused request, beside its address. */
@@ -37,11 +37,11 @@ export function unknownClient(evidence: Evidence): GatewayError {
   );
 }
 
-function* shownOf({ address, key, token, tokenFault, certificate }: Evidence): Generator<string> {
+function* shownOf({ address, key, token, whyRejected, certificate }: Evidence): Generator<string> {
   yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
   if (key === undefined) yield 'no API key';
   else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
-  if (token !== undefined) yield `a Bearer token${tokenFault === undefined ? '' : ` that ${tokenFault}`}`;
+  if (token !== undefined) yield `a Bearer token${whyRejected === undefined ? '' : ` that ${whyRejected}`}`;
   if (certificate === undefined) return;
   yield 'refused' in certificate
     ? `a certificate that was not accepted (${certificate.refused})`

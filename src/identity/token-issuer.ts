@@ -1,14 +1,16 @@
 import { isNativeError } from 'node:util/types';
 import {
+  createLocalJWKSet,
   createRemoteJWKSet,
   customFetch,
   decodeJwt,
-  type FlattenedJWSInput,
-  type JWTHeaderParameters,
+  type ExportedJWKSCache,
+  type JSONWebKeySet,
   type JWTPayload,
+  type JWTVerifyGetKey,
+  jwksCache,
   jwtVerify,
 } from 'jose';
-import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 
@@ -23,10 +25,11 @@ const CLOCK_TOLERANCE_S = 30;
 const REFRESH_MS = 600_000;
 /** Age at which keys are no longer used, in milliseconds. */
 const MAX_AGE_MS = 86_400_000;
-/** Pause between fetches for an unknown key id, in milliseconds: any client can send such an id. */
+/** Age at which an unknown key id leads to a fetch, in milliseconds: any client can send such an id. */
 const UNKNOWN_KEY_PAUSE_MS = 10_000;
 /** Pause after a failed fetch, in milliseconds. */
 const FAILURE_PAUSE_MS = 1_000;
+/** Time limit of a fetch, in milliseconds. */
 const FETCH_LIMIT_MS = 5_000;
 
 export interface IssuerSettings {
@@ -36,8 +39,7 @@ export interface IssuerSettings {
   readonly jwksUrl: string;
 }
 
-export interface IssuerExternals {
-  readonly clock: Clock;
+export interface IssuerDeps {
   /** Called when the keys become unreachable or reachable again; once for each change. */
   readonly onReachable: (reachable: boolean, reason: string) => void;
 }
@@ -45,7 +47,8 @@ export interface IssuerExternals {
 /** Result of verifying a token; `unavailable`: the keys cannot be fetched. */
 export type TokenVerdict =
   | { readonly payload: JWTPayload }
-  | { readonly fault: string }
+  /** The reason, as it follows "a Bearer token that …". */
+  | { readonly rejected: string }
   | { readonly unavailable: GatewayError };
 
 /** Returns the `iss` of an unverified token; undefined if it is not a JWT. */
@@ -57,26 +60,24 @@ export function claimedIssuer(token: string): string | undefined {
   }
 }
 
-/** Verifies the tokens of one issuer with its published keys. */
+/** Verifies the tokens of one issuer with its published keys, which jose fetches and caches. */
 export class TokenIssuer {
   readonly #issuer: string;
-  readonly #clock: Clock;
-  readonly #onReachable: IssuerExternals['onReachable'];
+  readonly #onReachable: IssuerDeps['onReachable'];
   readonly #keys: ReturnType<typeof createRemoteJWKSet>;
-  /** Start of the fetch that brought the current keys. */
-  #fetchedAt = Number.NEGATIVE_INFINITY;
+  /** Written by jose: the keys, and in `uat` the time of the fetch. Empty before the first one. */
+  readonly #cache: Partial<ExportedJWKSCache> = {};
   #failedAt = Number.NEGATIVE_INFINITY;
   #reachable = true;
 
-  constructor({ issuer, jwksUrl }: IssuerSettings, { clock, onReachable }: IssuerExternals) {
+  constructor({ issuer, jwksUrl }: IssuerSettings, { onReachable }: IssuerDeps) {
     this.#issuer = issuer;
-    this.#clock = clock;
     this.#onReachable = onReachable;
     this.#keys = createRemoteJWKSet(new URL(jwksUrl), {
       cacheMaxAge: MAX_AGE_MS,
-      // The pause after an unknown key is handled below, on the gateway's clock.
-      cooldownDuration: Number.POSITIVE_INFINITY,
+      cooldownDuration: UNKNOWN_KEY_PAUSE_MS,
       timeoutDuration: FETCH_LIMIT_MS,
+      [jwksCache]: this.#cache as Record<string, never>,
       [customFetch]: (url, options) => this.#fetch(url, options),
     });
   }
@@ -89,7 +90,7 @@ export class TokenIssuer {
   /** Verifies signature, issuer and validity period. Never rejects. */
   async verify(token: string): Promise<TokenVerdict> {
     try {
-      const { payload } = await jwtVerify(token, (header, input) => this.#keyOf(header, input), {
+      const { payload } = await jwtVerify(token, this.#keyOf, {
         issuer: this.#issuer,
         algorithms: ALGORITHMS,
         clockTolerance: CLOCK_TOLERANCE_S,
@@ -98,43 +99,33 @@ export class TokenIssuer {
       return { payload };
     } catch (error) {
       if (error instanceof GatewayError) return { unavailable: error };
-      return { fault: faultOf(error) };
+      return { rejected: reasonOfRejection(error) };
     }
   }
 
-  async #keyOf(header: JWTHeaderParameters, input: FlattenedJWSInput) {
-    if (this.#since(this.#fetchedAt) > REFRESH_MS) void this.prefetch();
-    try {
-      return await this.#keys(header, input);
-    } catch (error) {
-      if (
-        errorCode(error) !== 'ERR_JWKS_NO_MATCHING_KEY' ||
-        this.#since(this.#fetchedAt) < UNKNOWN_KEY_PAUSE_MS
-      ) {
-        throw error;
-      }
-    }
-    await this.#keys.reload();
+  /** Starts a refresh long before jose stops using the keys, so that the issuer may be down in between. */
+  readonly #keyOf: JWTVerifyGetKey = (header, input) => {
+    const { uat } = this.#cache;
+    if (uat !== undefined && Date.now() - uat > REFRESH_MS) void this.prefetch();
     return this.#keys(header, input);
-  }
+  };
 
-  #since(then: number): number {
-    return this.#clock.now() - then;
-  }
-
-  /** Reads the whole response here, so that every error is reported in the same way. */
+  /**
+   * Fetches the keys for jose, which reports no failure of its own refreshes. Pauses after a failure, because
+   * the pause of jose counts from the last success only.
+   */
   async #fetch(url: string, options: RequestInit): Promise<Response> {
-    if (this.#since(this.#failedAt) < FAILURE_PAUSE_MS) throw unavailable(undefined);
-    const begun = this.#clock.now();
+    if (Date.now() - this.#failedAt < FAILURE_PAUSE_MS) throw unavailable(undefined);
     try {
-      const answer = await fetch(url, options);
-      const keys: unknown = await answer.json();
-      if (answer.status !== 200 || !isKeySet(keys)) throw new Error(`status ${answer.status}, no key set`);
-      this.#fetchedAt = begun;
+      const response = await fetch(url, options);
+      if (response.status !== 200) throw new Error(`status ${response.status} instead of 200`);
+      const keys = (await response.json()) as JSONWebKeySet;
+      // Throws if it is not a key set.
+      createLocalJWKSet(keys);
       this.#tell(true, '');
       return Response.json(keys);
     } catch (error) {
-      this.#failedAt = this.#clock.now();
+      this.#failedAt = Date.now();
       this.#tell(false, reasonOf(error));
       throw unavailable(error);
     }
@@ -145,19 +136,6 @@ export class TokenIssuer {
     this.#reachable = reachable;
     this.#onReachable(reachable, reason);
   }
-}
-
-function isKeySet(value: unknown): boolean {
-  return (
-    isObject(value) &&
-    'keys' in value &&
-    Array.isArray(value.keys) &&
-    value.keys.every((key) => isObject(key))
-  );
-}
-
-function isObject(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
 }
 
 function unavailable(cause: unknown): GatewayError {
@@ -175,7 +153,7 @@ function reasonOf(error: unknown): string {
 }
 
 /** Error codes of jose, as text for the sender of the token. */
-const FAULTS: Readonly<Record<string, string>> = {
+const REJECTIONS: Readonly<Record<string, string>> = {
   ERR_JWT_EXPIRED: 'has expired',
   ERR_JOSE_ALG_NOT_ALLOWED: 'is not signed with a public-key algorithm',
   ERR_JWKS_NO_MATCHING_KEY: 'is signed with a key that its issuer does not publish',
@@ -183,10 +161,10 @@ const FAULTS: Readonly<Record<string, string>> = {
   ERR_JWS_SIGNATURE_VERIFICATION_FAILED: 'has a wrong signature',
 };
 
-function faultOf(error: unknown): string {
+function reasonOfRejection(error: unknown): string {
   const code = errorCode(error);
   if (code === 'ERR_JWT_CLAIM_VALIDATION_FAILED' && isNativeError(error) && 'claim' in error) {
     return error.claim === 'nbf' ? 'is not valid yet' : `has no right claim ${String(error.claim)}`;
   }
-  return FAULTS[code] ?? 'is no signed JWT';
+  return REJECTIONS[code] ?? 'is no signed JWT';
 }

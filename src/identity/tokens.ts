@@ -1,13 +1,11 @@
 import {
   claimedIssuer,
-  type IssuerExternals,
   type IssuerSettings,
   TokenIssuer,
   type TokenVerdict,
 } from './token-issuer.ts';
 
-export interface TokenExternals {
-  readonly clock: IssuerExternals['clock'];
+export interface TokensDeps {
   /** Called when the keys of an issuer become unreachable or reachable again. */
   readonly onReachable: (issuer: string, reachable: boolean, reason: string) => void;
 }
@@ -16,12 +14,12 @@ export interface TokenExternals {
 export class Tokens {
   readonly #issuers: ReadonlyMap<string, TokenIssuer>;
 
-  constructor(issuers: readonly IssuerSettings[], { clock, onReachable }: TokenExternals) {
+  constructor(issuers: readonly IssuerSettings[], { onReachable }: TokensDeps) {
     this.#issuers = new Map(
       issuers.map((settings) => {
         const { issuer } = settings;
         const tell = (reachable: boolean, reason: string) => onReachable(issuer, reachable, reason);
-        return [issuer, new TokenIssuer(settings, { clock, onReachable: tell })];
+        return [issuer, new TokenIssuer(settings, { onReachable: tell })];
       }),
     );
   }
@@ -33,8 +31,8 @@ export class Tokens {
 
   async verify(token: string): Promise<TokenVerdict> {
     const name = claimedIssuer(token);
-    if (name === undefined) return { fault: 'is no signed JWT' };
+    if (name === undefined) return { rejected: 'is no signed JWT' };
     const issuer = this.#issuers.get(name);
-    return issuer?.verify(token) ?? { fault: 'is from an unknown issuer' };
+    return issuer?.verify(token) ?? { rejected: 'is from an unknown issuer' };
   }
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT, UnsecuredJWT } from 'jose';
 import { call, requestsOf } from '../../support/caller.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
@@ -77,12 +77,14 @@ async function createKey(number: number) {
 
 let issuer: TestIssuer;
 let pair: Pair;
-/** Of the gateway, in milliseconds. */
+/** Milliseconds by which `Date.now` is ahead, the clock of jose. */
 let now: number;
 
 beforeEach(async () => {
   issuer = await startTestIssuer();
   now = 0;
+  const { now: realNow } = Date;
+  jest.spyOn(Date, 'now').mockImplementation(() => realNow() + now);
   const jwt = { issuer: issuer.issuer, audience: AUDIENCE };
   const clients = [
     { id: 'importer', identify: { jwt: { ...jwt, subject: 'importer' } } },
@@ -96,11 +98,11 @@ beforeEach(async () => {
       clients,
       jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl: issuer.jwksUrl }] },
     },
-    clock: { now: () => performance.now() + now },
   });
   await until(() => issuer.fetched === 1);
 });
 afterEach(async () => {
+  jest.restoreAllMocks();
   await pair.close();
   await issuer.close();
 });
