@@ -2,11 +2,11 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
 import { type Audit, noAudit } from '../audit/audit.ts';
+import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
-import type { SpentBuffers } from '../base/spent-buffers.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
@@ -48,7 +48,7 @@ export interface AppDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly build: BuildInfo;
-  readonly spent: SpentBuffers;
+  readonly bufferGc: BufferGc;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
   /** The audit log, which the app closes; undefined: nothing is recorded. */
@@ -103,7 +103,7 @@ export class App {
   readonly uncaught: (error: unknown) => void;
 
   constructor(setup: AppSetup, deps: AppDeps) {
-    const { clock, log, build, spent, tracing, audit = noAudit } = deps;
+    const { clock, log, build, bufferGc, tracing, audit = noAudit } = deps;
     log.level = setup.config.log.level;
     this.#deps = deps;
     this.#setup = setup;
@@ -120,7 +120,7 @@ export class App {
     this.#limits = openLimits(setup, clock, this.#metrics, log);
     const { metrics, limits } = { metrics: this.#metrics, limits: this.#limits };
     const options = gatewayOptions(setup, deployments, identification);
-    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, spent, limits });
+    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
     this.#listener = new Listener(this.#gateway, {
       ...setup.config.listen.limits,
       tls: setup.listenTls,
@@ -355,7 +355,7 @@ export class App {
         storeUp: () => this.#storeUp,
         readiness: () => this.#readiness(),
         deployments: () => this.#active.deployments,
-        faults: () => this.#gateway.recentFaults,
+        errors: () => this.#gateway.recentErrors,
       }),
       consoleFolder,
       pace: consolePace,

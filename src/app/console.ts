@@ -2,8 +2,8 @@ import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Readiness } from '../control/control.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
-import type { CredentialView, FaultView } from '../control/view.ts';
-import type { RecentFault } from '../gateway/fault-log.ts';
+import type { CredentialView, ErrorView } from '../control/view.ts';
+import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -22,12 +22,12 @@ export interface ConsoleParts {
   readonly storeUp: () => boolean;
   readonly readiness: () => Promise<Readiness>;
   readonly deployments: () => readonly Deployment[];
-  readonly faults: () => readonly RecentFault[];
+  readonly errors: () => readonly RecentError[];
 }
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, faults } =
+  const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, errors } =
     parts;
   return {
     metrics,
@@ -50,7 +50,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
       };
     },
     clients: () => setup().config.clients.map(({ id }) => id),
-    faults: () => faults().map((fault) => faultView(fault, clock)),
+    errors: () => errors().map((error) => errorView(error, clock)),
     audit: audit.enabled ? auditSource(audit) : undefined,
   };
 }
@@ -96,8 +96,8 @@ function credentialView(
 }
 
 /** Converts times from the gateway's clock, which has no date. */
-function faultView(fault: RecentFault, clock: Clock): FaultView {
-  const { deployment, code, title, detail, count, at, requestId } = fault;
+function errorView(error: RecentError, clock: Clock): ErrorView {
+  const { deployment, code, title, detail, count, at, requestId } = error;
   const lastAt = Date.now() - (clock.now() - at);
   return { deployment, code, title, advice: detail, count, lastAt, requestId };
 }

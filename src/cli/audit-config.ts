@@ -9,7 +9,7 @@ import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { readAuthorities } from '../setup/authorities.ts';
 import { readRedis } from '../setup/redis.ts';
-import { surroundings } from './surroundings.ts';
+import { processContext } from './process-context.ts';
 
 /** The audit section of a configuration, with its keys. */
 export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
@@ -28,7 +28,7 @@ export async function openAuditConfig(file: string, more: readonly string[] = []
     throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
   }
   const { keyFile, ...section } = config.audit;
-  const reader = new SourceReader(surroundings(), config.sealed);
+  const reader = new SourceReader(processContext(), config.sealed);
   const read = async (name: string): Promise<AuditKeys> => {
     try {
       return auditKeys(await readAuditKey(name, reader));
@@ -52,7 +52,7 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
     const message = 'is missing: there is no stream to follow; give { redis: true }';
     throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
   }
-  const offered = surroundings();
+  const offered = processContext();
   const authorities = await readAuthorities(config, offered.uid);
   const reader = new SourceReader(offered, config.sealed);
   const { options, issues } = await readRedis(config.redis, authorities.redis, reader);

@@ -6,11 +6,11 @@ import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
+import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
-import { spentMemory } from './spent-memory.ts';
 
 interface ExportArguments {
   readonly config: string;
@@ -59,12 +59,12 @@ async function runExport(options: ExportArguments): Promise<void> {
 
 async function exportFiles({ config, key, output, since, until }: ExportArguments): Promise<void> {
   const { directory, keys } = await openAuditConfig(config, key);
-  const spent = spentMemory();
+  const gc = bufferGc();
   const records = allRecords({
     directory,
     keys,
     query: { ...(since !== undefined && { since }), ...(until !== undefined && { until }) },
-    onBytes: (count) => spent.add(count),
+    onBytes: (count) => gc.add(count),
     onNote: (message) => void process.stderr.write(`${message}\n`),
     onUnreadable: (message) => {
       process.stderr.write(`${message}\n`);

@@ -3,10 +3,10 @@ import type { Query, StatusRange } from '../audit/reader/query.ts';
 import { type Found, search } from '../audit/reader/search.ts';
 import { gatherFiles, openAuditConfig } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
+import { bufferGc } from './buffer-gc.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { showProgress } from './progress.ts';
-import { spentMemory } from './spent-memory.ts';
 
 interface SearchArguments extends Query {
   readonly config: string;
@@ -43,14 +43,14 @@ export function registerSearch(audit: Command): void {
 async function runSearch({ config, key, json, csv, ...query }: SearchArguments): Promise<void> {
   const { directory, keys, parameters } = await openAuditConfig(config, key);
   const progress = showProgress();
-  const spent = spentMemory();
+  const gc = bufferGc();
   let cut = 0;
   const found = search({
     directory,
     keys,
     query,
     onBytes: (count) => {
-      spent.add(count);
+      gc.add(count);
       progress.add(count);
     },
     onUnreadable: (message) => {

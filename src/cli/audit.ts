@@ -9,8 +9,8 @@ import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
 import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
+import { bufferGc } from './buffer-gc.ts';
 import { showProgress } from './progress.ts';
-import { spentMemory } from './spent-memory.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -39,9 +39,9 @@ async function runVerify({ config: file, key, head, json }: VerifyArguments): Pr
   const { directory, keys, stream } = await openAuditConfig(file, key);
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory, keys) : [])];
   const progress = showProgress();
-  const spent = spentMemory();
+  const gc = bufferGc();
   const onBytes = (count: number): void => {
-    spent.add(count);
+    gc.add(count);
     progress.add(count);
   };
   const result = await verify({ directory, keys, heads, onBytes }).finally(progress.end);

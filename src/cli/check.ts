@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { ConfigError, formatIssue } from '../config/issues.ts';
 import { readSetup } from '../setup/setup.ts';
-import { surroundings } from './surroundings.ts';
+import { processContext } from './process-context.ts';
 
 /** `check --config FILE`: reads a configuration and every secret that it names, without network access. */
 export function registerCheck(program: Command): void {
@@ -18,7 +18,7 @@ export function registerCheck(program: Command): void {
 
 async function check(file: string): Promise<{ lines: string[]; status: 0 | 2 }> {
   try {
-    const { config, warnings } = await readSetup(file, surroundings());
+    const { config, warnings } = await readSetup(file, processContext());
     const deployments = count(Object.keys(config.deployments).length, 'deployment');
     const credentials = count(Object.keys(config.credentials).length, 'credential');
     const lines = warnings.map((warning) => `${formatIssue(warning)} (warning)`);

@@ -4,7 +4,7 @@ import { type Credential, CredentialError, readCredentials } from '../credential
 import { type CredentialSources, type PartSources, proofSources, sourcesOf } from '../credentials/parts.ts';
 import { describeSource, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
-import { surroundings } from './surroundings.ts';
+import { processContext } from './process-context.ts';
 
 interface Row {
   readonly name: string;
@@ -37,7 +37,7 @@ export async function listCredentials({
 
 async function readRows(file: string): Promise<Row[]> {
   const { config, locate } = await loadLocated(file);
-  const reader = new SourceReader(surroundings(), config.sealed);
+  const reader = new SourceReader(processContext(), config.sealed);
   const { byName } = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
     (error) => {
       throw error instanceof CredentialError ? new ConfigError(error.issues.map(locate)) : error;

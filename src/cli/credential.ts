@@ -16,8 +16,8 @@ import {
 import { issueOf, SourceReader } from '../credentials/sources.ts';
 import { CommandError } from './command-error.ts';
 import { listCredentials } from './credential-list.ts';
+import { processContext } from './process-context.ts';
 import { readSecretInput } from './secret-input.ts';
-import { surroundings } from './surroundings.ts';
 
 interface SealOptions {
   readonly config: string;
@@ -77,7 +77,7 @@ async function rotateOne(name: string, { config: file, promote: now = false }: R
 }
 
 function change(section: SealedSection, name: string, step: EntryChange): Promise<SealedEntry> {
-  return changeEntry(section, new SourceReader(surroundings(), section), name, step);
+  return changeEntry(section, new SourceReader(processContext(), section), name, step);
 }
 
 function sealedSection({ config }: LocatedConfig, file: string): SealedSection {

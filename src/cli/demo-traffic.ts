@@ -23,12 +23,12 @@ export function startTraffic(requests: readonly Request[]): DemoTraffic {
 async function ask(request: Request, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     // The console shows the results and errors.
-    await answerTo(request, signal).catch(() => {});
+    await send(request, signal).catch(() => {});
     await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
   }
 }
 
-async function answerTo(request: Request, signal: AbortSignal): Promise<void> {
-  const answer = await fetch(request.clone(), { signal });
-  await answer.arrayBuffer();
+async function send(request: Request, signal: AbortSignal): Promise<void> {
+  const response = await fetch(request.clone(), { signal });
+  await response.arrayBuffer();
 }

@@ -11,9 +11,9 @@ import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type DemoTraffic, startTraffic } from './demo-traffic.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
+import { processContext } from './process-context.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { describe } from './simulate.ts';
-import { surroundings } from './surroundings.ts';
 
 /** One request for each operation in the specification. */
 const REQUESTS = [
@@ -89,7 +89,7 @@ function auditIn(directory: string): AuditOptions {
  */
 async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
   const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
-  const setup = await readSetup(file, surroundings());
+  const setup = await readSetup(file, processContext());
   const { config } = setup;
   for (const [name, { origin }] of Object.entries(simulator.deployments)) {
     const deployment = config.deployments[name];
@@ -101,9 +101,9 @@ async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppS
 }
 
 async function show(url: string): Promise<void> {
-  const answer = await fetch(url);
-  print('', `$ curl "${url}"`, `${answer.status} ${answer.headers.get('content-type') ?? ''}`);
-  print((await answer.text()).trimEnd());
+  const response = await fetch(url);
+  print('', `$ curl "${url}"`, `${response.status} ${response.headers.get('content-type') ?? ''}`);
+  print((await response.text()).trimEnd());
 }
 
 function print(...lines: string[]): void {

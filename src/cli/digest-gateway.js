@@ -1,5 +1,5 @@
 #!/usr/bin/env -S node --expose-gc --disable-sigusr1
-// --expose-gc is for base/spent-buffers.ts. Without --disable-sigusr1, SIGUSR1 opens a debugger, which can
+// --expose-gc is for base/buffer-gc.ts. Without --disable-sigusr1, SIGUSR1 opens a debugger, which can
 // read secrets.
 // Plain JavaScript without static imports, so that an old Node gets as far as the version check.
 const OLDEST = 24;

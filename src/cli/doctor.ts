@@ -6,7 +6,7 @@ import { examine, type Report } from '../doctor/doctor.ts';
 import { reportLines } from '../doctor/table.ts';
 import { readSetup } from '../setup/setup.ts';
 import { CommandError } from './command-error.ts';
-import { surroundings } from './surroundings.ts';
+import { processContext } from './process-context.ts';
 
 interface Options {
   readonly config: string;
@@ -27,13 +27,13 @@ export function registerDoctor(program: Command): void {
     .option('--deployment <name>', 'test this deployment only')
     .option('--json', 'print JSON')
     .action(async ({ config: file, deployment, json = false }: Options) => {
-      const setup = await readSetup(file, surroundings());
+      const setup = await readSetup(file, processContext());
       const names = Object.keys(setup.config.deployments);
       if (deployment !== undefined && !names.includes(deployment)) {
         throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
       }
-      const externals = { clock: monotonicClock, wallTime: Date.now };
-      const report = await examine(doctorInput(setup, deployment), externals);
+      const deps = { clock: monotonicClock, wallTime: Date.now };
+      const report = await examine(doctorInput(setup, deployment), deps);
       await print(json ? JSON.stringify(report, undefined, 2) : painted(report));
       // A pending DNS query without a reply would keep the process alive.
       process.exit(report.failures > 0 ? 1 : 0);

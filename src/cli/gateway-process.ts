@@ -12,9 +12,9 @@ import { createLog, type Log } from '../base/log.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { openTracing } from '../tracing/tracing.ts';
+import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
-import { spentMemory } from './spent-memory.ts';
-import { surroundings } from './surroundings.ts';
+import { processContext } from './process-context.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -31,7 +31,6 @@ export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
   const build = { version: await packageVersion(), node: process.version };
   const stopTracing = await startTracing(process.env, log);
   const tracing = openTracing(build.version);
-  const spent = spentMemory();
   const audit = await auditFor(setup.audit, setup.redis, log);
   // dist/ is two folders up from src/cli/ in a checkout, and from dist/cli/ in the package.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
@@ -39,8 +38,8 @@ export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
     clock: monotonicClock,
     log,
     build,
-    spent,
-    uid: surroundings().uid,
+    bufferGc: bufferGc(),
+    uid: processContext().uid,
     audit,
     tracing,
     consoleFolder,

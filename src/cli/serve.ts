@@ -6,8 +6,8 @@ import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import { type AppSetup, readSetup, readSetupInBackground } from '../setup/setup.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
+import { processContext } from './process-context.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
-import { surroundings } from './surroundings.ts';
 
 /** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads the configuration. */
 export function registerServe(program: Command): void {
@@ -29,7 +29,7 @@ async function serve(file: string): Promise<void> {
   // Registered first, because without a listener the signal ends the process.
   process.on('SIGHUP', () => inTurn(() => reloadFile()));
   const versions = new CredentialVersions();
-  const setup = await readSetup(file, surroundings(), versions);
+  const setup = await readSetup(file, processContext(), versions);
   const { app, log, stopTracing } = await gatewayProcess(setup);
   for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
@@ -42,14 +42,14 @@ async function serve(file: string): Promise<void> {
     const own = watchCredentials({
       credentials: watched.config.credentials,
       sealed: watched.config.sealed,
-      surroundings: surroundings(),
+      context: processContext(),
       versions,
       known: watched.credentials,
       onChange: ({ byName }) => {
         log.info('credentials changed: reloading');
         const load = async (): Promise<AppSetup> => {
           // The certificate may have been replaced since this setup was read.
-          const { tls } = await readListenTls(watched.config.listen.tls, surroundings().uid);
+          const { tls } = await readListenTls(watched.config.listen.tls, processContext().uid);
           return { ...watched, credentials: byName, listenTls: tls };
         };
         // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
@@ -66,7 +66,7 @@ async function serve(file: string): Promise<void> {
   let isStopping = false;
   const reloadFile = (): Promise<void> =>
     app.reload(async () => {
-      const next = await readSetupInBackground(file, surroundings(), versions);
+      const next = await readSetupInBackground(file, processContext(), versions);
       await watch.close();
       // A watch that starts after the shutdown would keep the process alive.
       if (!isStopping) watch = watchOver(next);

@@ -10,7 +10,7 @@ import type {
   ClientView,
   CredentialView,
   DeploymentView,
-  FaultView,
+  ErrorView,
   GatewayView,
   NonceView,
   Snapshot,
@@ -35,7 +35,7 @@ export interface ConsoleSource {
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
   /** Recent errors, the newest first. */
-  readonly faults: () => readonly FaultView[];
+  readonly errors: () => readonly ErrorView[];
   /** Undefined if no audit log is configured. */
   readonly audit: AuditSource | undefined;
 }
@@ -81,7 +81,7 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
     gateway: gatewayView(source, condition, deployments),
     deployments,
     clients: clientViews(source.clients(), now, recent, minute),
-    faults: source.faults(),
+    errors: source.errors(),
     audit: source.audit?.view() ?? null,
   };
 }

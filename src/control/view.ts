@@ -20,7 +20,7 @@ export interface Snapshot {
   readonly gateway: GatewayView;
   readonly deployments: readonly DeploymentView[];
   readonly clients: readonly ClientView[];
-  readonly faults: readonly FaultView[];
+  readonly errors: readonly ErrorView[];
   /** null if no audit log is configured. */
   readonly audit: AuditView | null;
 }
@@ -93,7 +93,7 @@ export interface CodeCount {
 }
 
 /** All errors of one code and deployment. */
-export interface FaultView {
+export interface ErrorView {
   /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;

@@ -22,7 +22,7 @@ export type Source =
   | { readonly value: Secret };
 
 /** The process environment that sources read from. */
-export interface Surroundings {
+export interface ProcessContext {
   readonly environment: Readonly<Record<string, string | undefined>>;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid?: number;
@@ -46,12 +46,12 @@ export interface CredentialIssue {
 
 /** Reads secrets. The sealed file is opened once, so that all its entries are from one moment. */
 export class SourceReader {
-  readonly #surroundings: Surroundings;
+  readonly #context: ProcessContext;
   readonly #section: SealedSection | undefined;
   #entries: Promise<SealedEntries> | undefined;
 
-  constructor(surroundings: Surroundings, sealed: SealedSection | undefined) {
-    this.#surroundings = surroundings;
+  constructor(context: ProcessContext, sealed: SealedSection | undefined) {
+    this.#context = context;
     this.#section = sealed;
   }
 
@@ -61,9 +61,9 @@ export class SourceReader {
    */
   async read(source: Source): Promise<Found> {
     if ('value' in source) return { secret: filled(source.value.reveal(), 'the value') };
-    if ('file' in source) return readFileSource(source, this.#surroundings.uid);
+    if ('file' in source) return readFileSource(source, this.#context.uid);
     if ('sealed' in source) return this.#readEntry(source.sealed);
-    return { secret: readVariable(source.env, this.#surroundings) };
+    return { secret: readVariable(source.env, this.#context) };
   }
 
   /**
@@ -110,7 +110,7 @@ async function readFileSource({ file, readableByOthers = false }: FileSource, ui
   return { secret: filled(decodeUtf8(bytes, file).replace(/\r?\n$/, ''), file), changedAt };
 }
 
-function readVariable(name: string, { environment }: Surroundings): Secret {
+function readVariable(name: string, { environment }: ProcessContext): Secret {
   const value = environment[name];
   if (value === undefined) {
     throw new Error(`the environment variable ${name} is not set: set it for this process`);

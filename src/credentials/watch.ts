@@ -2,13 +2,13 @@ import { FileWatch } from '../base/file-watch.ts';
 import { CredentialError, type Credentials, readCredentials } from './credentials.ts';
 import { type CredentialSources, sourcesOf } from './parts.ts';
 import type { SealedSection } from './sealed-file.ts';
-import { filesOf, SourceReader, type Surroundings } from './sources.ts';
+import { filesOf, type ProcessContext, SourceReader } from './sources.ts';
 import type { CredentialVersions } from './versions.ts';
 
 export interface WatchOptions {
   readonly credentials: Readonly<Record<string, CredentialSources>>;
   readonly sealed: SealedSection | undefined;
-  readonly surroundings: Surroundings;
+  readonly context: ProcessContext;
   readonly versions: CredentialVersions;
   /** The credentials that were read last. */
   readonly known: Credentials['byName'];
@@ -27,14 +27,14 @@ export interface CredentialWatch {
 
 /** Reads the credentials again when one of their files has changed. */
 export function watchCredentials(options: WatchOptions): CredentialWatch {
-  const { credentials, sealed, surroundings, versions, onChange, onError, intervalMs } = options;
+  const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
   let known = versionsIn(options.known);
   let lastError = '';
   const watch = new FileWatch(
     watchedFiles(options),
     async () => {
       try {
-        const reader = new SourceReader(surroundings, sealed);
+        const reader = new SourceReader(context, sealed);
         const found = await readCredentials(credentials, reader, versions);
         lastError = '';
         const now = versionsIn(found.byName);

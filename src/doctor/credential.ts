@@ -10,12 +10,11 @@ import { type Challenge, offersScheme, parseChallenges } from '../digest/challen
 import { onProvenHead } from '../handshake/proof.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
-import { accessFinding } from './access.ts';
-import { challengeFinding, isUnavailable } from './challenge.ts';
+import { connectionFinding } from './connection-findings.ts';
 import type { Answer, Contact } from './contact.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
-import { lineProblem } from './line-problem.ts';
 import type { Probe } from './probe.ts';
+import { accessFinding, challengeFinding, isUnavailable } from './response-findings.ts';
 
 /**
  * Limit of authenticated attempts with one credential: after more failures an upstream may lock out the
@@ -68,7 +67,7 @@ export class CredentialExamination {
     try {
       await this.#walk();
     } catch (error) {
-      this.#tell({ ...lineProblem(error), check: 'credential' });
+      this.#tell({ ...connectionFinding(error), check: 'credential' });
     }
     return this.#findings;
   }

@@ -6,12 +6,12 @@ import { NO_BODY } from '../handshake/request.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
-import { challengeFinding } from './challenge.ts';
+import { connectionFinding } from './connection-findings.ts';
 import { Contact, type ContactDeps } from './contact.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import { lineProblem } from './line-problem.ts';
 import { type Probe, probeOf } from './probe.ts';
+import { challengeFinding } from './response-findings.ts';
 import { sourceAddressTo } from './source-address.ts';
 import { clockFinding, tlsFinding } from './time-findings.ts';
 
@@ -114,7 +114,7 @@ class Examination {
   }
 
   async #whyNoAnswer(error: unknown): Promise<Finding> {
-    const problem = lineProblem(error);
+    const problem = connectionFinding(error);
     if (problem.problem !== 'tls-not-tls') return problem;
     return (await this.#answersInClear())
       ? wrong('tls', 'not-https', 'plain HTTP answers on that port')

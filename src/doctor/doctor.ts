@@ -26,12 +26,12 @@ export interface Report {
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
-export async function examine(examined: Examined, externals: ContactDeps): Promise<Report> {
+export async function examine(examined: Examined, deps: ContactDeps): Promise<Report> {
   const { redis: redisOptions, auditDirectory } = examined;
   const [redis, audit, deployments] = await Promise.all([
-    redisOptions === undefined ? null : examineRedis(redisOptions, externals.clock),
+    redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),
     auditDirectory === undefined ? null : examineAudit(auditDirectory),
-    Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, externals))),
+    Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
   ]);
   const all = [redis, audit, ...deployments.flatMap(({ findings }) => findings)];
   const failures = all.filter((finding) => finding?.mark === 'fail').length;

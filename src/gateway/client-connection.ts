@@ -145,8 +145,8 @@ export class ClientConnection {
     const address = this.#socket.remoteAddress ?? '';
     void this.#gateway
       .refuse(error, { requestId, method, address })
-      .then((answer) => {
-        if (this.#socket.writable) sendRawProblem(this.#socket, answer, requestId);
+      .then((problem) => {
+        if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
         else this.#socket.destroy();
       })
       .catch((error) => this.#abandon(error));

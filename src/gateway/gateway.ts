@@ -1,9 +1,9 @@
 import type { Audit } from '../audit/audit.ts';
+import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
-import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -13,9 +13,8 @@ import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { checkHost, checkSite } from './browsers.ts';
-import { auditUnavailable, ClientAnswer, type DataPlane } from './client-answer.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
-import { FaultLog, type RecentFault } from './fault-log.ts';
+import { ErrorLog, type RecentError } from './error-log.ts';
 import { checkFraming, checkMethod } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
@@ -23,6 +22,7 @@ import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
 import { logRequest, type RequestEnd } from './request-log.ts';
 import { type Arrival, RequestRecord } from './request-record.ts';
+import { auditUnavailable, type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';
 
@@ -45,12 +45,12 @@ export interface GatewayOptions {
   readonly logRequests: boolean;
 }
 
-export interface GatewayExternals {
+export interface GatewayDeps {
   readonly audit: Audit;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly spent: SpentBuffers;
+  readonly bufferGc: BufferGc;
   /** Undefined if tracing is off. */
   readonly tracing: Tracing | undefined;
   readonly limits: Limits;
@@ -64,14 +64,14 @@ export class Gateway {
   readonly #metrics: Metrics;
   readonly #limits: Limits;
   readonly #tracing: Tracing | undefined;
-  readonly #faults: FaultLog;
+  readonly #errors: ErrorLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #ending = false;
   #refusing = false;
 
-  constructor(options: GatewayOptions, externals: GatewayExternals) {
-    const { audit, clock, log, metrics, spent, limits, tracing } = externals;
+  constructor(options: GatewayOptions, deps: GatewayDeps) {
+    const { audit, clock, log, metrics, bufferGc, limits, tracing } = deps;
     this.#audit = audit;
     this.#options = options;
     this.#clock = clock;
@@ -79,8 +79,8 @@ export class Gateway {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#tracing = tracing;
-    this.#faults = new FaultLog(log, clock);
-    this.#plane = { spent, audited: audit.enabled, isEnding: () => this.#ending };
+    this.#errors = new ErrorLog(log, clock);
+    this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
   }
 
   /** Replaces the options for later requests. */
@@ -89,8 +89,8 @@ export class Gateway {
   }
 
   /** Recent errors, the newest first. */
-  get recentFaults(): readonly RecentFault[] {
-    return this.#faults.recent;
+  get recentErrors(): readonly RecentError[] {
+    return this.#errors.recent;
   }
 
   /** Makes every later response the last one of its connection. */
@@ -124,7 +124,7 @@ export class Gateway {
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
     const trace = this.#tracing?.request(req.headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
-    const answer = new ClientAnswer(exchange, record, this.#plane);
+    const response = new ResponseWriter(exchange, record, this.#plane);
     let error: GatewayError | undefined;
     try {
       checkFraming(req, exchange.protocol);
@@ -142,25 +142,25 @@ export class Gateway {
       exchange.idleMs = found.upstream.options.timeouts.idle;
       const grant = decide(found.rules, client, { method, target: target.path, headers });
       record.granted(grant.site, grant.operation);
-      answer.permit = this.#limits.take(client.id, found.name);
-      await this.#forward(found, exchange, grant, answer, record);
-      if (!answer.isSettled) await answer.settled();
+      response.permit = this.#limits.take(client.id, found.name);
+      await this.#forward(found, exchange, grant, response, record);
+      if (!response.isSettled) await response.settled();
     } catch (thrown) {
-      answer.drop();
+      response.drop();
       const failure = asGatewayError(thrown);
       const close = isLast(exchange, failure, this.#ending);
       // The connection is closed for further requests before the record is written, so that none is read
       // meanwhile.
       if (close) exchange.refuseRest();
-      error = await this.#recordFailure(failure, record, answer);
+      error = await this.#recordFailure(failure, record, response);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
-      this.#faults.add(record.deployment, error, requestId);
-      fail(exchange, error, requestId, close, answer.permit);
+      this.#errors.add(record.deployment, error, requestId);
+      fail(exchange, error, requestId, close, response.permit);
     } finally {
       linger(req);
       await exchange.left();
-      answer.permit?.release();
-      if (answer.inFlight) this.#metrics.requestsInFlight.dec({ deployment: record.deployment });
+      response.permit?.release();
+      if (response.inFlight) this.#metrics.requestsInFlight.dec({ deployment: record.deployment });
       error ??= this.#unsent(exchange, record);
       const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
       const durationMs = this.#clock.now() - record.begun;
@@ -168,7 +168,7 @@ export class Gateway {
         status,
         code: error?.code ?? '',
         durationMs,
-        bytes: answer.bytes,
+        bytes: response.bytes,
       });
     }
   }
@@ -177,7 +177,7 @@ export class Gateway {
   #unsent({ res, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
     if (res.writableFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
-    this.#faults.add(record.deployment, error, record.requestId);
+    this.#errors.add(record.deployment, error, record.requestId);
     return error;
   }
 
@@ -198,14 +198,14 @@ export class Gateway {
   async #recordFailure(
     error: GatewayError,
     record: RequestRecord,
-    answer: ClientAnswer | undefined,
+    response: ResponseWriter | undefined,
   ): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
       this.#audit.missed();
       return error;
     }
     try {
-      if (record.recorded) await answer?.settled();
+      if (record.recorded) await response?.settled();
       else if (!(await record.failed(error))) throw auditUnavailable();
       return error;
     } catch (thrown) {
@@ -217,23 +217,23 @@ export class Gateway {
     { name, upstream }: Deployment,
     exchange: ClientExchange,
     { target, credential }: Grant,
-    answer: ClientAnswer,
+    response: ResponseWriter,
     record: RequestRecord,
   ): Promise<void> {
     const { req, cancellation } = exchange;
     const labels = { deployment: name };
     const body = bodyOf(exchange, (count) => {
-      this.#plane.spent.add(count);
+      this.#plane.bufferGc.add(count);
       record.bytesIn += count;
       this.#metrics.requestBytes.inc(labels, count);
     });
     const { trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
-    answer.inFlight = true;
+    response.inFlight = true;
     this.#metrics.requestsInFlight.inc(labels);
     const request = { method: req.method ?? '', target, headers, body, trace };
-    await upstream.send(request, credential, answer, cancellation);
+    await upstream.send(request, credential, response, cancellation);
   }
 
   #admit(): void {

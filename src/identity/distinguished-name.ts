@@ -94,7 +94,9 @@ function parseAttribute(text: string): Attribute | undefined {
   const [, type = '', value = ''] = /^\s*([\w.]+)\s*=\s*(.*)$/su.exec(text) ?? [];
   const oid = /^\d/.test(type) ? type : OIDS.get(type);
   if (oid === undefined) return undefined;
-  return [oid, value.startsWith('#') ? value.trimEnd().toLowerCase() : `=${unescaped(value)}`];
+  // OpenSSL escapes `#` at the start, unless the value is nothing else.
+  const isDer = /^#(?:[0-9a-f]{2})+\s*$/i.test(value);
+  return [oid, isDer ? value.trimEnd().toLowerCase() : `=${unescaped(value)}`];
 }
 
 /** Resolves escapes, and removes spaces at the end that are not escaped. */

@@ -97,11 +97,7 @@ export class Identification {
   readonly #indexes: Indexes;
   readonly #connections = new WeakMap<Socket, ProxyConnection | Origin>();
 
-  private constructor(
-    settings: IdentificationSettings,
-    deps: IdentificationDeps,
-    indexes: Indexes,
-  ) {
+  private constructor(settings: IdentificationSettings, deps: IdentificationDeps, indexes: Indexes) {
     this.#settings = settings;
     this.#deps = deps;
     this.#indexes = indexes;

@@ -1,9 +1,4 @@
-import {
-  claimedIssuer,
-  type IssuerSettings,
-  TokenIssuer,
-  type TokenVerdict,
-} from './token-issuer.ts';
+import { claimedIssuer, type IssuerSettings, TokenIssuer, type TokenVerdict } from './token-issuer.ts';
 
 export interface TokensDeps {
   /** Called when the keys of an issuer become unreachable or reachable again. */

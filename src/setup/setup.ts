@@ -6,7 +6,7 @@ import { loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
-import { SourceReader, type Surroundings } from '../credentials/sources.ts';
+import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
@@ -41,22 +41,22 @@ export interface AppSetup {
  */
 export async function readSetup(
   file: string,
-  surroundings: Surroundings,
+  context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
   const { config, locate } = await loadLocated(file);
-  return readNamed({ config, locate: async (issues) => issues.map(locate) }, surroundings, versions);
+  return readNamed({ config, locate: async (issues) => issues.map(locate) }, context, versions);
 }
 
 /** Does the same as `readSetup` without blocking the event loop, for a process that serves. */
 export async function readSetupInBackground(
   file: string,
-  surroundings: Surroundings,
+  context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
   const located = await loadInBackground(file);
   try {
-    return await readNamed(located, surroundings, versions);
+    return await readNamed(located, context, versions);
   } finally {
     await located.close();
   }
@@ -64,15 +64,15 @@ export async function readSetupInBackground(
 
 async function readNamed(
   { config, locate }: Pick<BackgroundConfig, 'config' | 'locate'>,
-  surroundings: Surroundings,
+  context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
-  const reader = new SourceReader(surroundings, config.sealed);
+  const reader = new SourceReader(context, config.sealed);
   const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
-    readAuthorities(config, surroundings.uid),
-    readClientCertificates(config, reader, surroundings.uid),
-    readListenTls(config.listen.tls, surroundings.uid),
+    readAuthorities(config, context.uid),
+    readClientCertificates(config, reader, context.uid),
+    readListenTls(config.listen.tls, context.uid),
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
   const audit = await readAudit(config.audit, reader);

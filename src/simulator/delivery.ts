@@ -1,14 +1,14 @@
 import { once } from 'node:events';
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Mishap } from './faults.ts';
-import type { Line } from './line.ts';
+import type { RequestFaults } from './faults.ts';
+import type { FaultyConnection } from './faulty-connection.ts';
 import type { Reply } from './replies.ts';
 
 /** The destination of a response. */
-export interface Outlet {
+export interface ResponseTarget {
   readonly response: ServerResponse;
-  readonly line: Line;
+  readonly connection: FaultyConnection;
   readonly head: boolean;
   /** Aborted when the connection has closed. */
   readonly gone: AbortSignal;
@@ -26,11 +26,11 @@ export function hasBody(status: number, head: boolean): boolean {
  * Writes the response with the faults of its body. Streams with back-pressure.
  * @throws AbortError if the client leaves in the meantime.
  */
-export async function deliver(reply: Reply, outlet: Outlet, mishap: Mishap): Promise<void> {
-  const { response, line } = outlet;
-  const offBy = mishap.length?.offBy ?? 0;
+export async function deliver(reply: Reply, target: ResponseTarget, faults: RequestFaults): Promise<void> {
+  const { response, connection } = target;
+  const offBy = faults.length?.offBy ?? 0;
   if (reply.earlyLink !== undefined) response.writeEarlyHints({ link: reply.earlyLink });
-  if (!hasBody(reply.status, outlet.head)) {
+  if (!hasBody(reply.status, target.head)) {
     // Trailers need a body; Node refuses to announce them without one.
     const { trailer: _, ...headers } = headersOf(reply, offBy);
     response.writeHead(reply.status, headers);
@@ -39,12 +39,12 @@ export async function deliver(reply: Reply, outlet: Outlet, mishap: Mishap): Pro
   }
   response.writeHead(reply.status, headersOf(reply, offBy));
   const { body } = reply;
-  if (Buffer.isBuffer(body) && mishap.cut === undefined && mishap.pace === undefined) {
+  if (Buffer.isBuffer(body) && faults.cut === undefined && faults.pace === undefined) {
     response.end(body);
   } else {
-    await stream(reply, outlet, mishap);
+    await stream(reply, target, faults);
   }
-  if (offBy !== 0) line.finish();
+  if (offBy !== 0) connection.finish();
 }
 
 function headersOf({ status, headers, body }: Reply, offBy: number): OutgoingHttpHeaders {
@@ -54,14 +54,14 @@ function headersOf({ status, headers, body }: Reply, offBy: number): OutgoingHtt
   return { ...headers, 'content-length': Math.max(0, Number(known) + offBy) };
 }
 
-async function stream(reply: Reply, outlet: Outlet, { cut, pace }: Mishap): Promise<void> {
-  const { response, gone } = outlet;
+async function stream(reply: Reply, target: ResponseTarget, { cut, pace }: RequestFaults): Promise<void> {
+  const { response, gone } = target;
   const source = Buffer.isBuffer(reply.body) ? [reply.body] : reply.body;
   let left = cut?.afterBytes ?? Number.POSITIVE_INFINITY;
   for await (const chunk of pace === undefined ? source : slices(source, pace.bytes)) {
     if (chunk.length >= left) {
       await written(response, chunk.subarray(0, left));
-      outlet.line.reset();
+      target.connection.reset();
       return;
     }
     left -= chunk.length;

@@ -5,11 +5,11 @@ import type { SecureContextOptions } from 'node:tls';
 import { Authentication } from './authentication.ts';
 import type { Certificates } from './certificates.ts';
 import { type Counts, createTally } from './counts.ts';
+import { Exchange, type Observer } from './exchange.ts';
 import { Faults } from './faults.ts';
 import { type Operation, operationOf } from './operations.ts';
 import { Rules } from './rules.ts';
 import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
-import { type Observer, Visit } from './visit.ts';
 
 /** One deployment of the service: its server, its state and its counts. */
 export class Deployment {
@@ -119,7 +119,7 @@ export class Deployment {
   }
 
   #serve(request: IncomingMessage, response: ServerResponse, permit: () => void): void {
-    const visit = new Visit({
+    const exchange = new Exchange({
       request,
       response,
       permit,
@@ -132,7 +132,7 @@ export class Deployment {
       now: this.#now,
       observer: this.#observer,
     });
-    void visit.run();
+    void exchange.run();
   }
 }
 

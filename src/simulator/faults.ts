@@ -2,14 +2,14 @@ import type { Fault } from './settings.ts';
 
 type Of<Kind extends Fault['kind']> = Extract<Fault, { kind: Kind }>;
 
-export type LineFault = Of<'reset-before-head' | 'hang' | 'garbage'>;
+export type ConnectionFault = Of<'reset-before-head' | 'hang' | 'garbage'>;
 export type ReplyFault = Of<'endless-401' | 'no-digest' | 'status' | 'throttle'>;
 
 /** The faults of one request, at most one of each group. */
-export interface Mishap {
+export interface RequestFaults {
   readonly delay?: Of<'delay'> | undefined;
   /** Replaces the whole response. */
-  readonly line?: LineFault | undefined;
+  readonly connection?: ConnectionFault | undefined;
   /** Replaces the regular response. */
   readonly reply?: ReplyFault | undefined;
   readonly cut?: Of<'reset-in-body'> | undefined;
@@ -17,7 +17,7 @@ export interface Mishap {
   readonly length?: Of<'content-length'> | undefined;
 }
 
-const none: Mishap = {};
+const none: RequestFaults = {};
 
 /** The faults of a deployment with their remaining counts. */
 export class Faults {
@@ -35,12 +35,12 @@ export class Faults {
    * taken, so that a list with `times` is a sequence.
    * @param accepted true if the request's Digest was accepted.
    */
-  take(accepted: boolean): Mishap {
+  take(accepted: boolean): RequestFaults {
     if (this.#left.length === 0) return none;
     const delay = this.#next(accepted, 'delay');
-    const line = this.#next(accepted, 'reset-before-head', 'hang', 'garbage');
+    const connection = this.#next(accepted, 'reset-before-head', 'hang', 'garbage');
     // The client would not see the other faults, so they are kept for a later request.
-    if (line !== undefined) return { delay, line };
+    if (connection !== undefined) return { delay, connection };
     return {
       delay,
       reply: this.#next(accepted, 'endless-401', 'no-digest', 'status', 'throttle'),

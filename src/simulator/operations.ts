@@ -1,6 +1,6 @@
 import { abstracts, type Content, submissions } from './content.ts';
 import { toJson, toXml } from './documents.ts';
-import { type Call, failure, type Reply } from './replies.ts';
+import { failure, type Reply, type SimulatedRequest } from './replies.ts';
 import type { Behaviour, CheckedDeployment } from './settings.ts';
 
 type Kind = CheckedDeployment['kind'];
@@ -31,7 +31,7 @@ export function operationOf(kind: Kind, family: string): Operation {
 /** Performs a call of the operation. The site is checked first, then the other parameters. */
 export function perform(
   operation: Operation,
-  { method, query }: Call,
+  { method, query }: SimulatedRequest,
   sites: ReadonlySet<string>,
   behaviour: Pick<Behaviour, 'ids' | 'json'>,
 ): Reply | 'wrong-site' {

@@ -15,7 +15,7 @@ export interface Reply {
 }
 
 /** A request that has passed Digest and the address check. */
-export interface Call {
+export interface SimulatedRequest {
   readonly request: IncomingMessage;
   readonly method: string;
   readonly path: string;

@@ -3,9 +3,9 @@ import { isIPv6 } from 'node:net';
 import { createCertificates } from './certificates.ts';
 import type { Counts } from './counts.ts';
 import { Deployment } from './deployment.ts';
+import type { Observer } from './exchange.ts';
 import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from './settings.ts';
 import { SidePort } from './side-port.ts';
-import type { Observer } from './visit.ts';
 
 /** The address of a deployment. */
 export interface DeploymentAddress {
@@ -32,7 +32,7 @@ export interface Simulator<Name extends string = string> {
   close(): Promise<void>;
 }
 
-export interface SimulatorExternals {
+export interface SimulatorDeps {
   /** Wall-clock milliseconds, for nonces and lock-outs. */
   readonly now?: () => number;
   /** Undefined: requests are not observed. */
@@ -45,7 +45,7 @@ export interface SimulatorExternals {
  */
 export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
-  { now = Date.now, observer }: SimulatorExternals = {},
+  { now = Date.now, observer }: SimulatorDeps = {},
 ): Promise<Simulator<Name>> {
   const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
   const certificates = await createCertificates(serverNames);

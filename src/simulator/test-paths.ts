@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { type Call, failure, type Reply } from './replies.ts';
+import { failure, type Reply, type SimulatedRequest } from './replies.ts';
 
 const block = Buffer.alloc(65_536, 'digest gateway ');
 const json = { 'content-type': 'application/json' };
@@ -7,12 +7,12 @@ const text = { 'content-type': 'text/plain;charset=UTF-8' };
 const maxBytes = 2 ** 40;
 
 /** Responds on paths for tests of a gateway; undefined for any other path. */
-export async function answerTestPath(call: Call): Promise<Reply | undefined> {
-  const [, name = '', argument = ''] = call.path.split('/');
-  if (name === 'echo') return echo(call);
-  if (name === 'bytes') return bytes(argument, call.query.has('chunked'));
+export async function respondToTestPath(request: SimulatedRequest): Promise<Reply | undefined> {
+  const [, name = '', argument = ''] = request.path.split('/');
+  if (name === 'echo') return echo(request);
+  if (name === 'bytes') return bytes(argument, request.query.has('chunked'));
   if (name === 'status') return status(argument);
-  if (name === 'headers') return headers(call.query);
+  if (name === 'headers') return headers(request.query);
   if (name === 'early-hints') {
     return {
       status: 200,
@@ -25,7 +25,7 @@ export async function answerTestPath(call: Call): Promise<Reply | undefined> {
 }
 
 /** Returns the request as received; the body as length and hash. */
-async function echo({ request, body }: Call): Promise<Reply> {
+async function echo({ request, body }: SimulatedRequest): Promise<Reply> {
   const { length, sha256 } = await body.summary('sha256');
   const { method, url, rawHeaders, rawTrailers } = request;
   const seen = { method, url, rawHeaders, rawTrailers, body: { length, sha256 } };

@@ -12,10 +12,10 @@ import {
 } from '../support/browser.ts';
 import {
   type ControlChange,
-  fault,
   HandWrittenAudit,
   healthyDeployment,
   type RunningControl,
+  recentError,
   sourceWith,
   startControl,
 } from '../support/console-source.ts';
@@ -69,7 +69,7 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
       ],
     }),
     clients: () => ['reporting', 'archive'],
-    faults: () => [fault],
+    errors: () => [recentError],
     audit,
   });
   return { source, audit };
@@ -108,7 +108,9 @@ describe.each([
     expect(await page.getByRole('row', { name: /^archive/ }).innerText()).toMatch(
       /7\s+7\s+client-forbidden 7/,
     );
-    expect(await page.getByRole('region', { name: 'Recent errors' }).innerText()).toContain(fault.advice);
+    expect(await page.getByRole('region', { name: 'Recent errors' }).innerText()).toContain(
+      recentError.advice,
+    );
     const audit = await page.getByRole('region', { name: 'Audit', exact: true }).innerText();
     expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
     expect(audit).toContain('Records cannot be written: the disk is full.');

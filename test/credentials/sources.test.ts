@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { type Source, SourceReader, type Surroundings } from '../../src/credentials/sources.ts';
+import { type ProcessContext, type Source, SourceReader } from '../../src/credentials/sources.ts';
 
 const ROOT = 0;
 const NOBODY = 65_534;
@@ -25,8 +25,8 @@ async function secretFile(name: string, content: string | Buffer, mode = 0o600):
 }
 
 /** The secret, or what is wrong. */
-function outcome(source: Source, surroundings: Partial<Surroundings> = {}): Promise<string> {
-  return new SourceReader({ environment: {}, uid, ...surroundings }, undefined).read(source).then(
+function outcome(source: Source, context: Partial<ProcessContext> = {}): Promise<string> {
+  return new SourceReader({ environment: {}, uid, ...context }, undefined).read(source).then(
     ({ secret }) => secret.reveal(),
     (error: Error) => error.message,
   );

@@ -13,7 +13,7 @@ import { sealedWith } from './sealed-section.ts';
 
 /** How often the user name was asked for: once in each reading of everything. */
 let readings = 0;
-const surroundings = {
+const context = {
   environment: {
     get U() {
       readings += 1;
@@ -51,14 +51,14 @@ async function watched(
 ): Promise<Watched> {
   const credentials = { a: { username: { env: 'U' }, password } };
   const versions = new CredentialVersions();
-  const { byName } = await readCredentials(credentials, new SourceReader(surroundings, sealed), versions);
+  const { byName } = await readCredentials(credentials, new SourceReader(context, sealed), versions);
   await before?.();
   const changes: string[][] = [];
   const errors: string[] = [];
   const watch = watchCredentials({
     credentials,
     sealed,
-    surroundings,
+    context,
     versions,
     known: byName,
     onChange: (found) => {

@@ -3,7 +3,7 @@ import { createServer, get, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, test } from '@jest/globals';
 import { deliver } from '../../src/simulator/delivery.ts';
-import { Line } from '../../src/simulator/line.ts';
+import { FaultyConnection } from '../../src/simulator/faulty-connection.ts';
 
 const block = Buffer.alloc(65_536);
 const blocks = 2_000;
@@ -14,13 +14,13 @@ test('a stream waits for a reader that does not read, and goes on with it', asyn
     for (; made < blocks; made += 1) yield block;
   }
   const server = createServer((_, response: ServerResponse) => {
-    const outlet = {
+    const target = {
       response,
-      line: new Line(response, undefined),
+      connection: new FaultyConnection(response, undefined),
       head: false,
       gone: new AbortController().signal,
     };
-    void deliver({ status: 200, headers: {}, body: body() }, outlet, {});
+    void deliver({ status: 200, headers: {}, body: body() }, target, {});
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const request = get({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', agent: false });

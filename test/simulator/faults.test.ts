@@ -165,7 +165,11 @@ describe('which requests a fault hits', () => {
     );
     const seen = Array.from({ length: 4 }, () => faults.take(false));
     expect(
-      seen.map(({ delay, line, reply }) => [delay?.ms, line?.kind, reply?.kind === 'status' && reply.status]),
+      seen.map(({ delay, connection, reply }) => [
+        delay?.ms,
+        connection?.kind,
+        reply?.kind === 'status' && reply.status,
+      ]),
     ).toEqual([
       [1, 'reset-before-head', false],
       [1, undefined, 500],

@@ -1,7 +1,7 @@
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
 import type { AuditSource, ConsoleSource, DeploymentFacts } from '../../src/control/snapshot.ts';
-import type { AuditLine, FaultView } from '../../src/control/view.ts';
+import type { AuditLine, ErrorView } from '../../src/control/view.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const DAY_MS = 86_400_000;
@@ -34,7 +34,7 @@ export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
     storeUp: () => null,
     condition: async () => ({ problems: [], served: true, deployments: [] }),
     clients: () => [],
-    faults: () => [],
+    errors: () => [],
     audit: undefined,
     ...change,
   };
@@ -82,14 +82,14 @@ const LINE: AuditLine = {
   requestId: '',
 };
 
-export const fault: FaultView = {
+export const recentError: ErrorView = {
   deployment: 'abstracts',
   code: 'upstream-unreachable',
   title: 'Upstream unreachable',
   advice: 'The upstream refuses connections. Check baseUrl, and whether it runs.',
   count: 12,
   lastAt: Date.now(),
-  requestId: 'request-of-the-fault',
+  requestId: 'request-of-the-error',
 };
 
 export interface RunningControl {

@@ -54,8 +54,8 @@ export async function examined(
   { top = {}, clockOffMs = 0 }: DoctorOptions = {},
 ): Promise<Report> {
   const setup = await setupFor({ d: deployment }, top);
-  const externals = { clock: monotonicClock, wallTime: () => Date.now() + clockOffMs };
-  return examine(doctorInput(setup), externals);
+  const deps = { clock: monotonicClock, wallTime: () => Date.now() + clockOffMs };
+  return examine(doctorInput(setup), deps);
 }
 
 /** The deployment that the simulator's submissions service is. */

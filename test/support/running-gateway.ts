@@ -6,8 +6,8 @@ import { stringify } from 'yaml';
 import { App } from '../../src/app/app.ts';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
+import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
-import { SpentBuffers } from '../../src/base/spent-buffers.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
@@ -75,7 +75,7 @@ export async function startGateway(
     clock,
     log,
     build: { version: 'test', node: process.version },
-    spent: new SpentBuffers(() => {}),
+    bufferGc: new BufferGc(() => {}),
     uid: process.geteuid?.(),
     ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
     tracing,

@@ -3,7 +3,7 @@ import { AuditPanel } from './audit.ts';
 import { ClientsPanel } from './clients.ts';
 import { DeploymentsPanel } from './deployments.ts';
 import { byId, setText } from './dom.ts';
-import { FaultsPanel } from './faults.ts';
+import { ErrorsPanel } from './errors.ts';
 import { moment, timeOfDay } from './format.ts';
 import { follow } from './live.ts';
 import { showCondition } from './state.ts';
@@ -11,7 +11,7 @@ import { followTheme } from './theme.ts';
 
 const deployments = new DeploymentsPanel(byId('deployments'));
 const clients = new ClientsPanel(byId('clients'));
-const faults = new FaultsPanel(byId('faults'));
+const errors = new ErrorsPanel(byId('errors'));
 const audit = new AuditPanel(byId('audit'));
 let lostAt: number | undefined;
 
@@ -24,7 +24,7 @@ follow({
     showGateway(snapshot);
     deployments.show(tick);
     clients.show(snapshot.clients);
-    faults.show(snapshot.faults, snapshot.at);
+    errors.show(snapshot.errors, snapshot.at);
     audit.show(snapshot.audit, tick.audit);
   },
   onConnection: showConnection,

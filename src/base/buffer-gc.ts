@@ -6,7 +6,7 @@ const COLLECT_EVERY = 16 * 1024 * 1024;
  * behind a tiny object. V8 counts the objects, so about 80 MiB of unused buffers accumulate before it
  * collects; this class counts the bytes.
  */
-export class SpentBuffers {
+export class BufferGc {
   readonly #collect: () => void;
   #bytes = 0;
 

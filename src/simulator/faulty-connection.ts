@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /** The connection of a response, for faults below HTTP. */
-export class Line {
+export class FaultyConnection {
   readonly #response: ServerResponse;
   readonly #raw: Socket | undefined;
   #broken = false;

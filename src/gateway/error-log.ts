@@ -10,7 +10,7 @@ const QUIET_MS = 10_000;
 const REMEMBERED = 50;
 
 /** All errors of one code at one deployment. */
-export interface RecentFault {
+export interface RecentError {
   /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;
@@ -27,11 +27,11 @@ export interface RecentFault {
  * Logs errors: internal errors at level error, other 5xx as warnings, the rest at debug. A warning is logged
  * at most once per interval, because an upstream that is down must not fill the log. Keeps the latest ones.
  */
-export class FaultLog {
+export class ErrorLog {
   readonly #log: Log;
   readonly #clock: Clock;
   /** By deployment and code, the newest last. */
-  readonly #recent = new Map<string, RecentFault>();
+  readonly #recent = new Map<string, RecentError>();
   readonly #told = new Map<string, { at: number; suppressed: number }>();
 
   constructor(log: Log, clock: Clock) {
@@ -40,7 +40,7 @@ export class FaultLog {
   }
 
   /** The recent errors, the newest first. */
-  get recent(): readonly RecentFault[] {
+  get recent(): readonly RecentError[] {
     return [...this.#recent.values()].reverse();
   }
 

@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isNativeError } from 'node:util/types';
 import type { Waiter } from '../audit/audit.ts';
+import type { BufferGc } from '../base/buffer-gc.ts';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import type { SpentBuffers } from '../base/spent-buffers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { ClientExchange } from './client-exchange.ts';
@@ -15,7 +15,7 @@ const MOST_HELD = 64 * 1024;
 
 /** The parts of the gateway that every response needs. */
 export interface DataPlane {
-  readonly spent: SpentBuffers;
+  readonly bufferGc: BufferGc;
   /** True if responses must have audit records. */
   readonly audited: boolean;
   /** True if every response is the last one of its connection. */
@@ -40,7 +40,7 @@ interface Held extends Head {
  * Passes the upstream response to a client as it comes, and pauses the upstream when the client is slow. No
  * byte is sent before the record of the response is in the audit log.
  */
-export class ClientAnswer implements ResponseHandler, Waiter {
+export class ResponseWriter implements ResponseHandler, Waiter {
   readonly #record: RequestRecord;
   readonly #exchange: ClientExchange;
   readonly #req: IncomingMessage;
@@ -178,16 +178,17 @@ export class ClientAnswer implements ResponseHandler, Waiter {
    */
   #begin(head: Head): void {
     this.#head = head;
-    if (fieldValues(head.headers, 'content-length').length === 0) setImmediate(ClientAnswer.#sendHead, this);
+    if (fieldValues(head.headers, 'content-length').length === 0)
+      setImmediate(ResponseWriter.#sendHead, this);
   }
 
-  static #sendHead(answer: ClientAnswer): void {
-    if (answer.#head === undefined) return;
+  static #sendHead(writer: ResponseWriter): void {
+    if (writer.#head === undefined) return;
     try {
-      answer.#writeHead();
-      answer.#res.flushHeaders();
+      writer.#writeHead();
+      writer.#res.flushHeaders();
     } catch (error) {
-      answer.#fail(asGatewayError(error));
+      writer.#fail(asGatewayError(error));
     }
   }
 
@@ -219,7 +220,7 @@ export class ClientAnswer implements ResponseHandler, Waiter {
     if (this.#dropped || chunk.length === 0) return true;
     this.#writeHead();
     this.bytes += chunk.length;
-    this.#plane.spent.add(chunk.length);
+    this.#plane.bufferGc.add(chunk.length);
     const more = this.#res.write(chunk);
     if (more) return true;
     this.#exchange.limitStall();

@@ -1,30 +1,30 @@
-import type { FaultView } from '../view.ts';
+import type { ErrorView } from '../view.ts';
 import { element, List, type Row, setText } from './dom.ts';
 import { ago, counted } from './format.ts';
 
 /** What went wrong lately, and what to do about it. */
-export class FaultsPanel {
-  readonly #list: List<FaultView>;
+export class ErrorsPanel {
+  readonly #list: List<ErrorView>;
   readonly #empty = element('p', { class: 'muted' }, 'No errors since the start.');
   #now = 0;
 
   constructor(parent: HTMLElement) {
-    const items = element('ul', { class: 'faults' });
+    const items = element('ul', { class: 'errors' });
     parent.append(this.#empty, items);
     this.#list = new List(
       items,
       ({ deployment, code }) => `${deployment} ${code}`,
-      (fault) => this.#item(fault),
+      (error) => this.#item(error),
     );
   }
 
-  show(faults: readonly FaultView[], now: number): void {
+  show(errors: readonly ErrorView[], now: number): void {
     this.#now = now;
-    this.#empty.hidden = faults.length > 0;
-    this.#list.show(faults);
+    this.#empty.hidden = errors.length > 0;
+    this.#list.show(errors);
   }
 
-  #item({ title, code, deployment }: FaultView): Row<FaultView> {
+  #item({ title, code, deployment }: ErrorView): Row<ErrorView> {
     const when = element('span', { class: 'when muted' });
     const advice = element('p');
     const request = element('p', { class: 'muted small' });
@@ -37,10 +37,10 @@ export class FaultsPanel {
     );
     return {
       element: element('li', {}, element('div', {}, heading, when), advice, request),
-      update: (fault) => {
-        setText(when, `${counted(fault.count, 'time')}, ${ago((this.#now - fault.lastAt) / 1000)}`);
-        setText(advice, fault.advice);
-        setText(request, `last request ${fault.requestId}`);
+      update: (error) => {
+        setText(when, `${counted(error.count, 'time')}, ${ago((this.#now - error.lastAt) / 1000)}`);
+        setText(advice, error.advice);
+        setText(request, `last request ${error.requestId}`);
       },
     };
   }

@@ -31,7 +31,7 @@ const byGatewayCode: ReadonlyMap<string, Known> = new Map([
 ]);
 
 /** Returns the finding for a request without a response. */
-export function lineProblem(error: unknown): Finding {
+export function connectionFinding(error: unknown): Finding {
   const failure = asGatewayError(error);
   if (failure instanceof PinMissing) {
     return wrong('tls', 'tls-pin-mismatch', 'no key in its certificate chain is pinned');

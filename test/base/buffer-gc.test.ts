@@ -1,15 +1,15 @@
 import { expect, test } from '@jest/globals';
-import { SpentBuffers } from '../../src/base/spent-buffers.ts';
+import { BufferGc } from '../../src/base/buffer-gc.ts';
 
 test('a collection is asked for each 16 MiB, however they come', () => {
   let collections = 0;
-  const spent = new SpentBuffers(() => {
+  const gc = new BufferGc(() => {
     collections += 1;
   });
-  for (let index = 0; index < 255; index += 1) spent.add(65_536);
+  for (let index = 0; index < 255; index += 1) gc.add(65_536);
   expect(collections).toBe(0);
-  spent.add(65_536);
+  gc.add(65_536);
   expect(collections).toBe(1);
-  spent.add(100 * 2 ** 20);
+  gc.add(100 * 2 ** 20);
   expect(collections).toBe(2);
 });

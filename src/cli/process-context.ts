@@ -1,7 +1,7 @@
-import type { Surroundings } from '../credentials/sources.ts';
+import type { ProcessContext } from '../credentials/sources.ts';
 
 /** Returns the environment and user of this process, for sources of secrets. */
-export function surroundings(): Surroundings {
+export function processContext(): ProcessContext {
   // Windows has no user ids.
   const uid = process.geteuid?.();
   return { environment: process.env, ...(uid !== undefined && { uid }) };

@@ -4,15 +4,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Authentication, Decision } from './authentication.ts';
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
 import type { Tally } from './counts.ts';
-import { deliver, hasBody, type Outlet } from './delivery.ts';
-import type { LineFault, ReplyFault } from './faults.ts';
+import { deliver, hasBody, type ResponseTarget } from './delivery.ts';
+import type { ConnectionFault, ReplyFault } from './faults.ts';
+import { FaultyConnection } from './faulty-connection.ts';
 import { hashOf } from './hashes.ts';
-import { Line } from './line.ts';
 import { type Operation, perform } from './operations.ts';
-import { type Call, failure, type Reply, throttled } from './replies.ts';
+import { failure, type Reply, type SimulatedRequest, throttled } from './replies.ts';
 import { RequestBody } from './request-body.ts';
 import type { Rules } from './rules.ts';
-import { answerTestPath } from './test-paths.ts';
+import { respondToTestPath } from './test-paths.ts';
 import type { Proof } from './verification.ts';
 
 /** Observes the requests of a deployment. */
@@ -24,7 +24,7 @@ export interface Observer {
 }
 
 /** A request with everything that its response depends on. */
-export interface Occasion {
+export interface ExchangeDeps {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** Sends 100 Continue to a client that waits for it. */
@@ -44,72 +44,72 @@ const unauthorized = Buffer.from('Digest authentication is required');
 const plainText = 'text/plain;charset=UTF-8';
 
 /** One request from its head to the end of its response. */
-export class Visit {
-  readonly #occasion: Occasion;
-  readonly #call: Call;
-  readonly #outlet: Outlet;
+export class Exchange {
+  readonly #deps: ExchangeDeps;
+  readonly #request: SimulatedRequest;
+  readonly #target: ResponseTarget;
 
-  constructor(occasion: Occasion) {
-    const { request, response, permit, raw, tally } = occasion;
+  constructor(deps: ExchangeDeps) {
+    const { request, response, permit, raw, tally } = deps;
     const { method = '', url = '' } = request;
     const mark = url.indexOf('?');
-    this.#occasion = occasion;
-    this.#call = {
+    this.#deps = deps;
+    this.#request = {
       request,
       method,
       path: mark < 0 ? url : url.slice(0, mark),
       query: new URLSearchParams(mark < 0 ? '' : url.slice(mark)),
       body: new RequestBody(request, permit),
     };
-    const line = new Line(response, raw);
-    const departure = new AbortController();
+    const connection = new FaultyConnection(response, raw);
+    const leaving = new AbortController();
     response.once('close', () => {
-      if (!response.writableFinished && !line.broken) tally.aborted += 1;
-      departure.abort();
+      if (!response.writableFinished && !connection.broken) tally.aborted += 1;
+      leaving.abort();
     });
     // A client that leaves during a body must not end the process.
     response.on('error', () => {});
     response.setHeader('Server', 'Simulator');
-    this.#outlet = { response, line, head: method === 'HEAD', gone: departure.signal };
+    this.#target = { response, connection, head: method === 'HEAD', gone: leaving.signal };
   }
 
   /** Handles the request. Never rejects. */
   async run(): Promise<void> {
-    const { response, line, gone } = this.#outlet;
+    const { response, connection, gone } = this.#target;
     try {
-      await this.#answer();
+      await this.#respond();
     } catch {
-      if (gone.aborted || line.broken) return;
-      if (response.headersSent) line.reset();
-      else await deliver(failure(500, 500, 'The simulator failed.'), this.#outlet, {});
+      if (gone.aborted || connection.broken) return;
+      if (response.headersSent) connection.reset();
+      else await deliver(failure(500, 500, 'The simulator failed.'), this.#target, {});
     }
   }
 
-  async #answer(): Promise<void> {
-    const { rules, tally } = this.#occasion;
+  async #respond(): Promise<void> {
+    const { rules, tally } = this.#deps;
     tally.requests += 1;
     const decision = await this.#decide();
-    const mishap = rules.faults.take(decision.kind === 'accepted');
-    if (mishap.delay !== undefined) await sleep(mishap.delay.ms, undefined, { signal: this.#outlet.gone });
-    if (mishap.line !== undefined) return this.#break(mishap.line);
+    const faults = rules.faults.take(decision.kind === 'accepted');
+    if (faults.delay !== undefined) await sleep(faults.delay.ms, undefined, { signal: this.#target.gone });
+    if (faults.connection !== undefined) return this.#break(faults.connection);
     if (decision.kind === 'locked-out' && rules.behaviour.lockout?.answer === 'drop') {
-      return this.#outlet.line.reset();
+      return this.#target.connection.reset();
     }
-    const reply = mishap.reply === undefined ? await this.#replyTo(decision) : this.#replaced(mishap.reply);
-    await deliver(reply, this.#outlet, mishap);
+    const reply = faults.reply === undefined ? await this.#replyTo(decision) : this.#replaced(faults.reply);
+    await deliver(reply, this.#target, faults);
   }
 
   async #decide(): Promise<Decision> {
-    const { request, address, authentication, rules, tally, observer } = this.#occasion;
+    const { request, address, authentication, rules, tally, observer } = this.#deps;
     observer?.arrived(request);
     const decision = await authentication.decide(
       {
-        method: this.#call.method,
+        method: this.#request.method,
         target: request.url ?? '',
         address,
         authorization: request.headers.authorization,
         cookie: request.headers.cookie,
-        bodyHash: async (hash) => (await this.#call.body.summary(hash)).digest,
+        bodyHash: async (hash) => (await this.#request.body.summary(hash)).digest,
       },
       rules.behaviour,
       rules.accounts,
@@ -122,15 +122,15 @@ export class Visit {
     return decision;
   }
 
-  #break(fault: LineFault): void {
-    const { line } = this.#outlet;
-    if (fault.kind === 'reset-before-head') line.reset();
-    else if (fault.kind === 'garbage') line.garble();
+  #break(fault: ConnectionFault): void {
+    const { connection } = this.#target;
+    if (fault.kind === 'reset-before-head') connection.reset();
+    else if (fault.kind === 'garbage') connection.garble();
   }
 
   /** Makes the response by the checks of the specification, in its order: Digest, address, site. */
   async #replyTo(decision: Decision): Promise<Reply> {
-    const { rules, address, tally } = this.#occasion;
+    const { rules, address, tally } = this.#deps;
     const { behaviour } = rules;
     if (decision.kind === 'locked-out') return failure(403, 403, 'Too many failures.');
     if (decision.kind === 'asked') return this.#challenge(false);
@@ -150,19 +150,19 @@ export class Visit {
   }
 
   async #content({ account }: Proof): Promise<Reply> {
-    const { operation, rules, tally } = this.#occasion;
-    if (this.#call.path === operation.path) {
-      const reply = perform(operation, this.#call, account.sites, rules.behaviour);
+    const { operation, rules, tally } = this.#deps;
+    if (this.#request.path === operation.path) {
+      const reply = perform(operation, this.#request, account.sites, rules.behaviour);
       if (reply !== 'wrong-site') return reply;
       tally.refusedBySite += 1;
       return failure(500, 500, 'The authentication information is incorrect.');
     }
-    const reply = rules.behaviour.testPaths ? await answerTestPath(this.#call) : undefined;
+    const reply = rules.behaviour.testPaths ? await respondToTestPath(this.#request) : undefined;
     return reply ?? failure(404, 404, 'No such operation.');
   }
 
   #challenge(stale: boolean): Reply {
-    const { authentication, rules, address, tally } = this.#occasion;
+    const { authentication, rules, address, tally } = this.#deps;
     const { behaviour } = rules;
     const { nonce, cookie, opaque } = authentication.issue(behaviour, address);
     tally.challenges += 1;
@@ -175,11 +175,11 @@ export class Visit {
 
   /** Adds Authentication-Info to a response, and the cookie of its nextnonce. */
   #proven(reply: Reply, proof: Proof): Reply {
-    const { authentication, rules, address } = this.#occasion;
+    const { authentication, rules, address } = this.#deps;
     const { behaviour } = rules;
     if (behaviour.nextnonce === 'never' && behaviour.rspauth === 'none') return reply;
     const next = behaviour.nextnonce === 'always' ? authentication.issue(behaviour, address) : undefined;
-    const sent = hasBody(reply.status, this.#outlet.head) ? reply.body : Buffer.alloc(0);
+    const sent = hasBody(reply.status, this.#target.head) ? reply.body : Buffer.alloc(0);
     const bodyHash = Buffer.isBuffer(sent) ? hashOf(proof.hash, sent.toString('latin1')) : undefined;
     const info = authenticationInfo(behaviour, proof, next?.nonce, bodyHash);
     return {
@@ -201,7 +201,7 @@ export class Visit {
       case 'status':
         return failure(fault.status, fault.errorCode, 'The service is not available.');
       case 'throttle': {
-        const callAt = new Date(this.#occasion.now() + fault.retryAfterSeconds * 1000);
+        const callAt = new Date(this.#deps.now() + fault.retryAfterSeconds * 1000);
         return throttled(fault.status, fault.retryAfterSeconds, callAt);
       }
     }
