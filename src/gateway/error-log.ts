@@ -32,7 +32,7 @@ export class ErrorLog {
   readonly #clock: Clock;
   /** By deployment and code, the newest last. */
   readonly #recent = new Map<string, RecentError>();
-  readonly #told = new Map<string, { at: number; suppressed: number }>();
+  readonly #logged = new Map<string, { at: number; suppressed: number }>();
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
@@ -57,12 +57,12 @@ export class ErrorLog {
     }
     const key = `${deployment} ${error.code}`;
     const now = this.#clock.now();
-    const last = this.#told.get(key);
+    const last = this.#logged.get(key);
     if (last !== undefined && now - last.at < QUIET_MS) {
       last.suppressed += 1;
       return;
     }
-    this.#told.set(key, { at: now, suppressed: 0 });
+    this.#logged.set(key, { at: now, suppressed: 0 });
     const { code, detail, cause } = error;
     const suppressed = last?.suppressed ?? 0;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);

@@ -29,13 +29,13 @@ export interface ClientCertificate {
 }
 
 /** The certificate of a connection: none, one that was not accepted with the reason, or an accepted one. */
-export type Shown = ClientCertificate | { readonly refused: string } | undefined;
+export type PresentedCertificate = ClientCertificate | { readonly refused: string } | undefined;
 
 /**
  * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it,
  * and its names can be read.
  */
-export function certificateOf(socket: Socket): Shown {
+export function presentedCertificate(socket: Socket): PresentedCertificate {
   if (!(socket instanceof TLSSocket)) return undefined;
   const certificate = socket.getPeerX509Certificate();
   if (certificate === undefined) return undefined;
@@ -77,9 +77,9 @@ function textOf(name: GeneralName): string | undefined {
 }
 
 /**
- * Loads the reader of certificates with the first rule, because few gateways need its 16 MB of memory. It is the
- * lower layer of `@peculiar/x509`, which itself rejects a certificate with an alternative name of a kind that it
- * does not know, such as a Kerberos name.
+ * Loads the reader of certificates with the first rule, because few gateways need its 16 MB of memory. It is
+ * the lower layer of `@peculiar/x509`, which itself rejects a certificate with an alternative name of a kind
+ * that it does not know, such as a Kerberos name.
  */
 function library() {
   const { AsnConvert }: typeof import('@peculiar/asn1-schema') = require('@peculiar/asn1-schema');
@@ -102,13 +102,13 @@ export function certificateTest(rule: CertificateRule): (certificate: ClientCert
 }
 
 /** Returns index keys for a rule. A certificate that matches the rule has at least one of them. */
-export function marksOfRule({ fingerprint256, san, subject = '' }: CertificateRule): string[] {
+export function indexKeysOfRule({ fingerprint256, san, subject = '' }: CertificateRule): string[] {
   if (fingerprint256 !== undefined) return fingerprint256.map((fingerprint) => `fingerprint ${fingerprint}`);
   return [san === undefined ? `subject ${subjectKey(subject)}` : `name ${ruleName(san)}`];
 }
 
-/** Yields the index keys of a certificate; see `marksOfRule`. */
-export function* marksOfCertificate({
+/** Yields the index keys of a certificate; see `indexKeysOfRule`. */
+export function* indexKeysOfCertificate({
   fingerprint256,
   subject,
   names,

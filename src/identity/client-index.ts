@@ -5,11 +5,11 @@ import type { Client } from '../policy/client.ts';
 import {
   type CertificateRule,
   certificateTest,
-  marksOfCertificate,
-  marksOfRule,
-  type Shown,
+  indexKeysOfCertificate,
+  indexKeysOfRule,
+  type PresentedCertificate,
 } from './certificates.ts';
-import { claimSays, fitsToken, type TokenRule } from './token-rule.ts';
+import { claimValues, fitsToken, type TokenRule } from './token-rule.ts';
 
 /** The conditions that identify a client: all that it lists must hold, and it lists at least one. */
 export interface ClientDescription extends Client {
@@ -26,7 +26,7 @@ export interface Ranked {
   readonly client: ClientDescription;
   readonly rank: number;
   /** True if the address and certificate of a connection match this client. */
-  readonly holds: (address: Address | undefined, certificate: Shown) => boolean;
+  readonly holds: (address: Address | undefined, certificate: PresentedCertificate) => boolean;
 }
 
 /** Compiles the conditions of a client on the connection. */
@@ -54,7 +54,7 @@ export class ConnectionIndex {
   add(client: Ranked): void {
     const { addresses, certificate } = client.client.identify;
     if (certificate !== undefined) {
-      for (const mark of marksOfRule(certificate)) file(this.#byCertificate, mark, client);
+      for (const key of indexKeysOfRule(certificate)) file(this.#byCertificate, key, client);
     } else if (addresses !== undefined) {
       for (const network of addresses) this.#byNetwork.add(network, client);
     } else {
@@ -63,15 +63,15 @@ export class ConnectionIndex {
   }
 
   /** Returns the first client that matches the connection. */
-  first(address: Address | undefined, certificate: Shown): Ranked | undefined {
+  first(address: Address | undefined, certificate: PresentedCertificate): Ranked | undefined {
     const fits = (each: Ranked): boolean => each.holds(address, certificate);
     let found = this.#any;
     if (address !== undefined) {
       for (const filed of this.#byNetwork.holding(address)) found = earlier(filed, found, fits);
     }
     if (certificate !== undefined && 'names' in certificate) {
-      for (const mark of marksOfCertificate(certificate)) {
-        found = earlier(this.#byCertificate.get(mark), found, fits);
+      for (const key of indexKeysOfCertificate(certificate)) {
+        found = earlier(this.#byCertificate.get(key), found, fits);
       }
     }
     return found;
@@ -104,14 +104,18 @@ export class TokenIndex {
   }
 
   /** Returns the first client that matches the token and the connection. */
-  first(payload: JWTPayload, address: Address | undefined, certificate: Shown): Ranked | undefined {
+  first(
+    payload: JWTPayload,
+    address: Address | undefined,
+    certificate: PresentedCertificate,
+  ): Ranked | undefined {
     const fits = ({ client, holds }: Ranked): boolean =>
       client.identify.jwt !== undefined &&
       fitsToken(client.identify.jwt, payload) &&
       holds(address, certificate);
     let found: Ranked | undefined;
     for (const name of this.#claims) {
-      for (const value of claimSays(payload, name)) {
+      for (const value of claimValues(payload, name)) {
         found = earlier(this.#byClaim.get(JSON.stringify([name, value])), found, fits);
       }
     }

@@ -4,7 +4,7 @@ import { type Address, parseAddress } from '../base/network.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
-import { certificateOf, type Shown } from './certificates.ts';
+import { type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './client-address.ts';
 import {
   type ClientDescription,
@@ -46,16 +46,16 @@ export interface Caller {
 /** A connection of a trusted proxy; its requests come from various clients. */
 interface ProxyConnection {
   readonly proxied: true;
-  readonly certificate: Shown;
+  readonly certificate: PresentedCertificate;
 }
 
 /** The sender of a request as far as it is known without credentials in headers. */
 interface Origin {
   readonly proxied: false;
   readonly address: Address | undefined;
-  readonly certificate: Shown;
+  readonly certificate: PresentedCertificate;
   /** The caller if the headers identify no other client; undefined if there is none. */
-  readonly unasked: Caller | undefined;
+  readonly fallback: Caller | undefined;
   /** Rank of that caller. Headers can only identify clients of a lower rank. */
   readonly rank: number;
   /** True if headers could identify a client of a lower rank on this connection. */
@@ -67,9 +67,9 @@ interface Origin {
 /** Indexes of the clients by their kind of identification. */
 interface Indexes {
   /** Clients identified by the connection alone. */
-  readonly unasked: ConnectionIndex;
+  readonly byConnection: ConnectionIndex;
   /** All other clients. */
-  readonly asked: ConnectionIndex;
+  readonly byHeaders: ConnectionIndex;
   /** Clients with a token and without an API key. */
   readonly withToken: ConnectionIndex;
   readonly tokens: TokenIndex;
@@ -78,9 +78,12 @@ interface Indexes {
   readonly keys: ApiKeys;
 }
 
-function fileClient(client: Ranked, { unasked, asked, withToken, tokens, withKey, keys }: Indexes): void {
+function fileClient(
+  client: Ranked,
+  { byConnection, byHeaders, withToken, tokens, withKey, keys }: Indexes,
+): void {
   const { id, identify } = client.client;
-  (hasKey(client) || hasToken(client) ? asked : unasked).add(client);
+  (hasKey(client) || hasToken(client) ? byHeaders : byConnection).add(client);
   if (identify.apiKeySha256 !== undefined) {
     withKey.set(id, client);
     keys.add(id, identify.apiKeySha256);
@@ -105,8 +108,8 @@ export class Identification {
 
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
     const indexes = {
-      unasked: new ConnectionIndex(),
-      asked: new ConnectionIndex(),
+      byConnection: new ConnectionIndex(),
+      byHeaders: new ConnectionIndex(),
       withToken: new ConnectionIndex(),
       tokens: new TokenIndex(),
       withKey: new Map<string, Ranked>(),
@@ -128,11 +131,13 @@ export class Identification {
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(req: IncomingMessage): Caller | Promise<Caller> {
-    const connection = this.#connections.get(req.socket) ?? this.#meet(req.socket);
+    const connection = this.#connections.get(req.socket) ?? this.#inspect(req.socket);
     const origin = connection.proxied
       ? this.#originOf(forwardedClient(this.#settings, req), connection.certificate)
       : connection;
-    return origin.unasked !== undefined && !origin.needsHeaders ? origin.unasked : this.#ask(req, origin);
+    return origin.fallback !== undefined && !origin.needsHeaders
+      ? origin.fallback
+      : this.#identifyByHeaders(req, origin);
   }
 
   /** True if the address is a trusted proxy's, so that many clients may share it. */
@@ -141,28 +146,28 @@ export class Identification {
     return parsed !== undefined && isTrusted(this.#settings, parsed);
   }
 
-  #meet(socket: Socket): ProxyConnection | Origin {
+  #inspect(socket: Socket): ProxyConnection | Origin {
     const address = parseAddress(socket.remoteAddress ?? '');
-    const certificate = certificateOf(socket);
+    const certificate = presentedCertificate(socket);
     const proxied = address !== undefined && isTrusted(this.#settings, address);
-    const met = proxied ? { proxied, certificate } : this.#originOf(address, certificate);
-    this.#connections.set(socket, met);
-    return met;
+    const connection = proxied ? { proxied, certificate } : this.#originOf(address, certificate);
+    this.#connections.set(socket, connection);
+    return connection;
   }
 
-  #originOf(address: Address | undefined, certificate: Shown): Origin {
-    const found = this.#indexes.unasked.first(address, certificate);
-    const asked = this.#indexes.asked.first(address, certificate);
+  #originOf(address: Address | undefined, certificate: PresentedCertificate): Origin {
+    const found = this.#indexes.byConnection.first(address, certificate);
+    const other = this.#indexes.byHeaders.first(address, certificate);
     const rank = found?.rank ?? Number.POSITIVE_INFINITY;
     const client = found?.client ?? (this.#settings.anonymous ? ANONYMOUS : undefined);
-    const unasked = client && { client, address: address?.toString() ?? '', ambient: true };
-    const needsHeaders = asked !== undefined && asked.rank < rank;
-    return { proxied: false, address, certificate, unasked, rank, needsHeaders, latest: undefined };
+    const fallback = client && { client, address: address?.toString() ?? '', ambient: true };
+    const needsHeaders = other !== undefined && other.rank < rank;
+    return { proxied: false, address, certificate, fallback, rank, needsHeaders, latest: undefined };
   }
 
   /** Identifies by headers, which can only select clients that precede the caller without headers. */
-  #ask({ headers }: IncomingMessage, origin: Origin): Caller | Promise<Caller> {
-    const { address, certificate, rank, unasked } = origin;
+  #identifyByHeaders({ headers }: IncomingMessage, origin: Origin): Caller | Promise<Caller> {
+    const { address, certificate, rank, fallback } = origin;
     const key = presentedKey(headers);
     const token = presentedToken(headers);
     const evidence = { address, certificate, key, token };
@@ -170,14 +175,14 @@ export class Identification {
     const byKey = keyed !== undefined && keyed.rank < rank ? keyed : undefined;
     if (token !== undefined) {
       const before = byKey !== undefined && !hasToken(byKey) ? byKey.rank : rank;
-      const asksForToken = (byKey !== undefined && hasToken(byKey)) || this.#firstWithToken(origin) < before;
-      if (asksForToken) return this.#askForToken(token, evidence, byKey, origin);
+      const tokenMatters = (byKey !== undefined && hasToken(byKey)) || this.#firstWithToken(origin) < before;
+      if (tokenMatters) return this.#identifyByToken(token, evidence, byKey, origin);
     }
     if (byKey !== undefined && !hasToken(byKey)) return callerOf(byKey, origin);
-    return unasked ?? this.#refuse(evidence);
+    return fallback ?? this.#refuse(evidence);
   }
 
-  async #askForToken(
+  async #identifyByToken(
     token: string,
     evidence: Evidence,
     byKey: Ranked | undefined,
@@ -192,7 +197,7 @@ export class Identification {
       .filter((each) => each !== undefined && each.rank < origin.rank)
       .sort((a, b) => (a?.rank ?? 0) - (b?.rank ?? 0));
     if (first !== undefined) return callerOf(first, origin);
-    if (origin.unasked !== undefined) return origin.unasked;
+    if (origin.fallback !== undefined) return origin.fallback;
     if ('unavailable' in verdict) throw verdict.unavailable;
     return this.#refuse({ ...evidence, whyRejected: 'rejected' in verdict ? verdict.rejected : undefined });
   }

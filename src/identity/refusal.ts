@@ -1,13 +1,13 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Address } from '../base/network.ts';
 import type { PresentedKey } from './api-keys.ts';
-import type { Shown } from './certificates.ts';
+import type { PresentedCertificate } from './certificates.ts';
 
 /** The data of a request that can identify its sender. */
 export interface Evidence {
   /** Undefined if a trusted proxy did not send it. */
   readonly address: Address | undefined;
-  readonly certificate: Shown;
+  readonly certificate: PresentedCertificate;
   readonly key: PresentedKey | undefined;
   readonly token: string | undefined;
   /** The reason why the token is invalid; undefined if it is valid or was not checked. */

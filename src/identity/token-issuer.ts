@@ -122,16 +122,16 @@ export class TokenIssuer {
       const keys = (await response.json()) as JSONWebKeySet;
       // Throws if it is not a key set.
       createLocalJWKSet(keys);
-      this.#tell(true, '');
+      this.#reportReachable(true, '');
       return Response.json(keys);
     } catch (error) {
       this.#failedAt = Date.now();
-      this.#tell(false, reasonOf(error));
+      this.#reportReachable(false, reasonOf(error));
       throw unavailable(error);
     }
   }
 
-  #tell(reachable: boolean, reason: string): void {
+  #reportReachable(reachable: boolean, reason: string): void {
     if (reachable === this.#reachable) return;
     this.#reachable = reachable;
     this.#onReachable(reachable, reason);

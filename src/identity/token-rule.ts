@@ -13,14 +13,14 @@ export interface TokenRule {
 export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
   return (
     payload.iss === rule.issuer &&
-    claimSays(payload, 'aud').includes(rule.audience) &&
+    claimValues(payload, 'aud').includes(rule.audience) &&
     (rule.subject === undefined || payload.sub === rule.subject) &&
-    Object.entries(rule.claims ?? {}).every(([name, wanted]) => claimSays(payload, name).includes(wanted))
+    Object.entries(rule.claims ?? {}).every(([name, wanted]) => claimValues(payload, name).includes(wanted))
   );
 }
 
 /** Returns the values of a claim: one, those of a list, or `undefined` if it is absent. */
-export function claimSays(payload: JWTPayload, name: string): readonly unknown[] {
+export function claimValues(payload: JWTPayload, name: string): readonly unknown[] {
   const claim = Object.hasOwn(payload, name) ? payload[name] : undefined;
   // Scopes are separated by spaces (RFC 8693 §4.2).
   if (name === 'scope' && typeof claim === 'string') return claim.split(' ');

@@ -2,7 +2,7 @@ import type { AuditLine, AuditView, ChainView } from '../view.ts';
 import { element, List, type Row, setText } from './dom.ts';
 import { count, counted, moment, timeOfDay } from './format.ts';
 
-/** Lines that are kept to be filtered, and lines that are shown. */
+/** Maximum number of lines that are kept for the filter, and of lines that are shown. */
 const KEPT = 1000;
 const SHOWN = 100;
 
@@ -13,7 +13,7 @@ const CHAIN: Readonly<Record<ChainView['state'], string>> = {
   checking: 'muted',
 };
 
-/** The audit log as it is written, through a filter, and whether its chain holds. */
+/** Shows new lines of the audit log that match the filter, and the state of its chain. */
 export class AuditPanel {
   readonly #none = element(
     'p',
@@ -51,7 +51,7 @@ export class AuditPanel {
     const columns = ['Time', 'Client', 'Deployment', 'Request', 'Status', 'Request id'];
     const head = element('tr', {}, ...columns.map((column) => element('th', { scope: 'col' }, column)));
     const table = element('table', { class: 'audit' }, element('thead', {}, head), body);
-    // What scrolls needs to be reached by keyboard.
+    // A list that scrolls must be reachable by keyboard.
     const scroller = element(
       'div',
       { class: 'scroller', tabindex: '0', role: 'region', 'aria-label': 'Audit lines' },
@@ -64,7 +64,7 @@ export class AuditPanel {
     this.#kind.addEventListener('change', () => this.#showLines());
   }
 
-  /** In place of the lines so far. */
+  /** Replaces all lines. */
   fill(lines: readonly AuditLine[]): void {
     this.#lines = [...lines];
     this.#showLines();
@@ -125,6 +125,6 @@ function row(line: AuditLine): Row<AuditLine> {
     failed ? { class: 'failed' } : {},
     ...cells.map((cell) => element('td', {}, cell)),
   );
-  // A line that was written never changes.
+  // A line of the log never changes.
   return { element: made, update() {} };
 }

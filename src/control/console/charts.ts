@@ -3,9 +3,9 @@ import type { History, Point, SeriesName } from '../view.ts';
 import { element, setText } from './dom.ts';
 
 const HEIGHT = 132;
-/** As many points as the gateway keeps. */
+/** Number of points in a chart: as many as the gateway keeps. */
 const POINTS = 180;
-/** At the start, and in the end. */
+/** Time span of a chart at the start, and the longest one. */
 const LEAST_SECONDS = 120;
 const MOST_SECONDS = 900;
 
@@ -23,7 +23,7 @@ export interface ChartOptions {
   readonly format: (value: number) => string;
 }
 
-/** A few lines over the last quarter of an hour, with their newest values, or those under the pointer, as text. */
+/** A chart of the last quarter of an hour. The legend shows the newest values, or those under the pointer. */
 export class Chart {
   readonly element: HTMLElement;
   readonly #options: ChartOptions;
@@ -53,7 +53,7 @@ export class Chart {
     this.#observer.observe(this.#canvas);
   }
 
-  /** Takes the place of everything shown so far. */
+  /** Replaces all points. */
   fill({ times, deployments }: History): void {
     const series = deployments[this.#options.deployment];
     this.#times = times.map((at) => at / 1000);
@@ -61,7 +61,7 @@ export class Chart {
     this.#show();
   }
 
-  /** The next interval. */
+  /** Appends the points of the next interval. */
   push(at: number, point: Point | undefined): void {
     if (at / 1000 <= (this.#times.at(-1) ?? 0)) return;
     this.#times.push(at / 1000);
@@ -75,7 +75,7 @@ export class Chart {
     this.#show();
   }
 
-  /** Again, with the colours of now. */
+  /** Draws the chart again with the current colours. */
   repaint(): void {
     this.#plot?.destroy();
     this.#plot = undefined;
@@ -157,7 +157,7 @@ export class Chart {
   }
 }
 
-/** What a colour of style.css is here and now, as a canvas can have it. */
+/** Returns the current value of a colour in style.css, in a form that a canvas accepts. */
 function colourOf(place: HTMLElement, name: string): string {
   place.style.color = `var(--${name})`;
   return getComputedStyle(place).color;

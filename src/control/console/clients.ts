@@ -4,7 +4,7 @@ import { count, rate } from './format.ts';
 
 const COLUMNS = ['Client', 'Requests per second', 'Total', 'Refused per minute', 'Refusals'];
 
-/** Who asks how much, and what is refused to whom. */
+/** Shows the request rate and the refusals of each client. */
 export class ClientsPanel {
   readonly #list: List<ClientView>;
   readonly #empty = element('p', { class: 'muted' }, 'No requests yet.');

@@ -29,7 +29,7 @@ const CHARTS: readonly Omit<ChartOptions, 'deployment'>[] = [
   },
 ];
 
-/** A card for each deployment: how it is in words, its numbers, and its last quarter of an hour. */
+/** Shows a card for each deployment: its state in words, its numbers, and a chart. */
 export class DeploymentsPanel {
   readonly #list: List<DeploymentView>;
   readonly #charts = new Map<string, readonly Chart[]>();
@@ -109,7 +109,7 @@ export class DeploymentsPanel {
   }
 }
 
-/** Terms and what is said of each. */
+/** Creates a list of terms with their descriptions. */
 class Facts {
   readonly element = element('dl');
   readonly #values = new Map<string, HTMLElement>();

@@ -1,6 +1,6 @@
 type Child = Node | string;
 
-/** An element with attributes and children. Text is text, never HTML. */
+/** Creates an element with attributes and children. A string becomes text, never HTML. */
 export function element<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
   attributes: Readonly<Record<string, string>> = {},
@@ -12,25 +12,28 @@ export function element<Tag extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** What is in `index.html` under this id. */
+/** Returns the element of `index.html` with this id. */
 export function byId(id: string): HTMLElement {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`The page has no #${id}`);
   return found;
 }
 
-/** Leaves a text alone that is right already, so that selections stay and readers are not told again. */
+/** Sets a text if it differs: an equal text would end a selection, and a screen reader would read it again. */
 export function setText(node: Node, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** The element of one item, and how it follows the item. */
+/** The element of one item, with a function that updates it. */
 export interface Row<Item> {
   readonly element: HTMLElement;
   update(item: Item): void;
 }
 
-/** One element for each item, in their order. Those of items that stay are kept, and with them focus and scroll. */
+/**
+ * Shows one element for each item, in order. The elements of items that stay are kept, and with them focus and
+ * scroll position.
+ */
 export class List<Item> {
   readonly #parent: Element;
   readonly #keyOf: (item: Item) => string;

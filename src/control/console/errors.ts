@@ -2,7 +2,7 @@ import type { ErrorView } from '../view.ts';
 import { element, List, type Row, setText } from './dom.ts';
 import { ago, counted } from './format.ts';
 
-/** What went wrong lately, and what to do about it. */
+/** Shows the recent errors with advice. */
 export class ErrorsPanel {
   readonly #list: List<ErrorView>;
   readonly #empty = element('p', { class: 'muted' }, 'No errors since the start.');

@@ -10,14 +10,14 @@ export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
 
-/** Two digits below ten, none above a hundred. */
+/** Formats a rate: two significant digits below ten, else a whole number. */
 export function rate(perSecond: number): string {
   if (perSecond === 0) return '0';
   if (perSecond < 0.01) return '< 0.01';
   return perSecond < 10 ? String(Number(perSecond.toPrecision(2))) : digits.format(perSecond);
 }
 
-/** A latency, from seconds. */
+/** Formats a latency, given in seconds. */
 export function latency(seconds: number): string {
   const ms = seconds * 1000;
   if (ms < 1000) return `${ms < 10 ? Number(ms.toPrecision(2)) : digits.format(ms)} ms`;
@@ -30,10 +30,10 @@ const UNITS = [
   ['min', 60],
 ] as const;
 
-/** A time span in its largest unit, from seconds. */
+/** Formats a time span in its largest unit, given in seconds. */
 export function span(seconds: number): string {
   for (const [unit, size] of UNITS) {
-    // An hour and a half is told as 90 min.
+    // An hour and a half is shown as 90 min.
     if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
   }
   return `${Math.max(0, Math.floor(seconds))} s`;

@@ -1,6 +1,6 @@
 import type { AuditLine, History, Tick } from '../view.ts';
 
-/** Until a stream that was refused is asked for again, in milliseconds. */
+/** Pause before a refused stream is requested again, in milliseconds. */
 const AGAIN_MS = 5_000;
 
 export interface LiveHandlers {
@@ -8,11 +8,11 @@ export interface LiveHandlers {
   /** Lines from before the first tick, oldest first. */
   onAudit(lines: readonly AuditLine[]): void;
   onTick(tick: Tick): void;
-  /** Whether the gateway answers. */
+  /** Called when the gateway becomes reachable or unreachable. */
   onConnection(connected: boolean): void;
 }
 
-/** Follows the gateway while somebody looks at the page. */
+/** Receives the stream of the gateway while the page is visible. */
 export function follow(handlers: LiveHandlers): void {
   let source: EventSource | undefined;
   let again: number | undefined;
@@ -32,14 +32,14 @@ export function follow(handlers: LiveHandlers): void {
     });
     source.addEventListener('error', () => {
       handlers.onConnection(false);
-      // A connection that broke off the browser opens again; one that was refused it does not.
+      // The browser reopens a connection that broke, but not one that was refused.
       if (source?.readyState === EventSource.CLOSED) void whyRefused();
     });
   };
 
   const whyRefused = async (): Promise<void> => {
     const status = await fetch('/api/history').then(
-      (answer) => answer.status,
+      (response) => response.status,
       () => 0,
     );
     if (status === 401) location.assign('/login');

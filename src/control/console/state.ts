@@ -1,7 +1,7 @@
 import type { State } from '../view.ts';
 import { setText } from './dom.ts';
 
-/** A shape beside the word, for eyes that do not tell the colours apart. */
+/** A shape for each state, for people who do not see the difference between the colours. */
 const MARKS: Readonly<Record<State, string>> = { ok: '●', degraded: '▲', broken: '■' };
 
 export function showCondition(badge: HTMLElement, state: State): void {

@@ -1,6 +1,9 @@
 const KEY = 'digest-gateway-theme';
 
-/** Light, dark, or as the system has it; kept in this browser. `onChange`: when colours changed. */
+/**
+ * Switches between light, dark and the setting of the system; the choice is stored in this browser. `onChange`
+ * is called when the colours have changed.
+ */
 export function followTheme(select: HTMLSelectElement, onChange: () => void): void {
   const apply = (): void => {
     if (select.value === 'auto') document.documentElement.removeAttribute('data-theme');

@@ -3,7 +3,7 @@ import { defineConfig } from 'vite';
 
 const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
-/** `npm run build:console`. The control plane serves what it makes. */
+/** Settings of `npm run build:console`. The control plane serves the result. */
 export default defineConfig({
   root: here('.'),
   base: '/',
@@ -12,7 +12,7 @@ export default defineConfig({
     outDir: here('../../../dist/console'),
     emptyOutDir: true,
     target: 'es2022',
-    // Everything comes from files of its own, as the content security policy has it.
+    // The content security policy allows no inline scripts and styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     rolldownOptions: { input: [here('index.html'), here('login.html')] },
