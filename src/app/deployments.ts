@@ -21,7 +21,7 @@ import { egressOf, upstreamTlsOf } from './egress.ts';
  */
 export function* buildDeployments(
   setup: AppSetup,
-  externals: UpstreamDeps,
+  deps: UpstreamDeps,
   running: readonly Deployment[],
   built: Deployment[] = [],
 ): Steps<Deployment[]> {
@@ -33,7 +33,7 @@ export function* buildDeployments(
     const known = before.get(name);
     const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
     const rules = compileRules(name, deployment, deployments);
-    const upstream = kept ?? new Upstream(options, externals, sets);
+    const upstream = kept ?? new Upstream(options, deps, sets);
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
     if (kept === undefined) offerProxyCredential(setup, deployment, upstream);
     const { pathPrefix, host } = deployment.match;
