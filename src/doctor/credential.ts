@@ -11,8 +11,8 @@ import { onProvenHead } from '../handshake/proof.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
 import { connectionFinding } from './connection-findings.ts';
-import type { Answer, Contact } from './contact.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
+import type { ObservedConnections, ObservedResponse } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
 import { accessFinding, challengeFinding, isUnavailable } from './response-findings.ts';
 
@@ -27,17 +27,17 @@ export interface ExaminedCredential {
   readonly label: string;
   readonly credential: Credential;
   /** A request for each of its sites, or a single one; never empty. */
-  readonly places: readonly Place[];
+  readonly probes: readonly SiteProbe[];
 }
 
-export interface Place {
+export interface SiteProbe {
   /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
   readonly probe: Probe;
 }
 
 export interface ExaminationDeps {
-  readonly contact: Contact;
+  readonly connections: ObservedConnections;
   readonly algorithms: readonly AlgorithmName[];
   /** The address that the upstream is expected to see. */
   readonly address: string | undefined;
@@ -47,7 +47,7 @@ export interface ExaminationDeps {
 
 /** The response to an authenticated request. */
 interface Attempt {
-  readonly answer: Answer;
+  readonly response: ObservedResponse;
   readonly nextnonce: boolean;
 }
 
@@ -65,51 +65,51 @@ export class CredentialExamination {
 
   async run(): Promise<Finding[]> {
     try {
-      await this.#walk();
+      await this.#examine();
     } catch (error) {
-      this.#tell({ ...connectionFinding(error), check: 'credential' });
+      this.#report({ ...connectionFinding(error), check: 'credential' });
     }
     return this.#findings;
   }
 
-  async #walk(): Promise<void> {
-    const [first, ...others] = this.#examined.places;
-    if (first === undefined) throw new TypeError('a credential is for one place at least');
-    const { contact, algorithms, cancellation } = this.#deps;
-    const asked = await contact.ask(unsigned(requestOf(first)), cancellation);
-    const challenge = this.#choose(asked);
+  async #examine(): Promise<void> {
+    const [first, ...others] = this.#examined.probes;
+    if (first === undefined) throw new TypeError('a credential needs at least one request');
+    const { connections, algorithms, cancellation } = this.#deps;
+    const unauthenticated = await connections.send(unsigned(requestOf(first)), cancellation);
+    const challenge = this.#choose(unauthenticated);
     if (challenge === undefined) {
-      this.#tell({ ...challengeFinding(asked, algorithms), check: 'credential' });
+      this.#report({ ...challengeFinding(unauthenticated, algorithms), check: 'credential' });
       return;
     }
-    const { nonce, attempt } = await this.#authenticate(this.#nonceFor(challenge, asked), first);
-    if (this.#judge(attempt.answer, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
+    const { nonce, attempt } = await this.#authenticate(this.#nonceFor(challenge, unauthenticated), first);
+    if (this.#judge(attempt.response, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
   }
 
   /** Retries once if a new nonce is refused as stale, as the gateway does. */
-  async #authenticate(nonce: Nonce, place: Place): Promise<{ nonce: Nonce; attempt: Attempt }> {
-    const attempt = await this.#attempt(nonce, place);
-    const again = this.#choose(attempt.answer);
+  async #authenticate(nonce: Nonce, siteProbe: SiteProbe): Promise<{ nonce: Nonce; attempt: Attempt }> {
+    const attempt = await this.#attempt(nonce, siteProbe);
+    const again = this.#choose(attempt.response);
     if (again?.stale !== true) return { nonce, attempt };
-    const fresh = this.#nonceFor(again, attempt.answer);
-    return { nonce: fresh, attempt: await this.#attempt(fresh, place) };
+    const fresh = this.#nonceFor(again, attempt.response);
+    return { nonce: fresh, attempt: await this.#attempt(fresh, siteProbe) };
   }
 
   /** True if the credential works, so that it can be used for more requests. */
-  #judge(answer: Answer, place: Place): boolean {
-    if (answer.kind === 'answered' && isUnavailable(answer.status)) {
-      this.#tell(wrong('credential', 'upstream-unavailable', `HTTP ${answer.status}`));
+  #judge(response: ObservedResponse, siteProbe: SiteProbe): boolean {
+    if (response.kind === 'answered' && isUnavailable(response.status)) {
+      this.#report(wrong('credential', 'upstream-unavailable', `HTTP ${response.status}`));
       return false;
     }
-    if (answer.kind === 'answered' || !offersScheme(answer.lines, 'digest')) {
-      this.#tell(fine('credential', 'accepted'));
-      this.#findings.push(this.#access(answer, place));
+    if (response.kind === 'answered' || !offersScheme(response.lines, 'digest')) {
+      this.#report(fine('credential', 'accepted'));
+      this.#findings.push(this.#access(response, siteProbe));
       return true;
     }
-    if (this.#choose(answer)?.stale === true) {
-      this.#tell(wrong('nonce', 'nonce-always-stale', 'refused as stale although new'));
+    if (this.#choose(response)?.stale === true) {
+      this.#report(wrong('nonce', 'nonce-always-stale', 'refused as stale although new'));
     } else {
-      this.#tell(
+      this.#report(
         wrong('credential', 'credential-refused', 'refused with HTTP 401 although the nonce was new'),
       );
     }
@@ -120,15 +120,20 @@ export class CredentialExamination {
    * Uses the nonce again, for the next site if there is one; then examines the remaining sites up to the
    * limit.
    */
-  async #useAgain(nonce: Nonce, nextnonce: boolean, first: Place, others: readonly Place[]): Promise<void> {
+  async #useAgain(
+    nonce: Nonce,
+    nextnonce: boolean,
+    first: SiteProbe,
+    others: readonly SiteProbe[],
+  ): Promise<void> {
     const left = [...others];
-    const { answer } = await this.#attempt(nonce, left[0] ?? first);
-    const reusable = answer.kind === 'answered';
-    this.#tell(nonceFinding(reusable, nextnonce));
-    if (reusable) this.#tellOfNext(left, answer);
+    const { response } = await this.#attempt(nonce, left[0] ?? first);
+    const reusable = response.kind === 'answered';
+    this.#report(nonceFinding(reusable, nextnonce));
+    if (reusable) this.#reportNext(left, response);
     if (reusable && left.length > 0 && this.#attempts < MAX_ATTEMPTS) {
       const third = await this.#attempt(nonce, left[0] ?? first);
-      if (third.answer.kind === 'answered') this.#tellOfNext(left, third.answer);
+      if (third.response.kind === 'answered') this.#reportNext(left, third.response);
     }
     const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
     for (const { site = '' } of left) {
@@ -137,16 +142,16 @@ export class CredentialExamination {
   }
 
   /** Removes the examined site from the list and reports its finding. */
-  #tellOfNext(left: Place[], answer: Answer): void {
-    const place = left.shift();
-    if (place !== undefined) this.#findings.push(this.#access(answer, place));
+  #reportNext(left: SiteProbe[], response: ObservedResponse): void {
+    const siteProbe = left.shift();
+    if (siteProbe !== undefined) this.#findings.push(this.#access(response, siteProbe));
   }
 
-  async #attempt(nonce: Nonce, place: Place): Promise<Attempt> {
+  async #attempt(nonce: Nonce, siteProbe: SiteProbe): Promise<Attempt> {
     if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
     this.#attempts += 1;
-    const { contact, cancellation, clock } = this.#deps;
-    const request = requestOf(place);
+    const { connections, cancellation, clock } = this.#deps;
+    const request = requestOf(siteProbe);
     const attempt = nonce.begin(clock.now());
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
     const { nc } = attempt;
@@ -154,23 +159,23 @@ export class CredentialExamination {
     const onHead = onProvenHead(nonce, { uri: request.target, nc }, (_status, next) => {
       nextnonce = next !== undefined;
     });
-    const answer = await contact.ask(signed(request, nonce, nc), cancellation, onHead);
-    return { answer, nextnonce };
+    const response = await connections.send(signed(request, nonce, nc), cancellation, onHead);
+    return { response, nextnonce };
   }
 
-  #access(answer: Answer, { site }: Place): Finding {
-    const finding = accessFinding(answer, site !== undefined, this.#deps.address);
+  #access(response: ObservedResponse, { site }: SiteProbe): Finding {
+    const finding = accessFinding(response, site !== undefined, this.#deps.address);
     return about(site ?? this.#examined.label, finding);
   }
 
-  #choose(answer: Answer): Challenge | undefined {
-    if (answer.kind === 'answered') return undefined;
+  #choose(response: ObservedResponse): Challenge | undefined {
+    if (response.kind === 'answered') return undefined;
     const { credential } = this.#examined;
-    return chooseFor(credential, parseChallenges(answer.lines), this.#deps.algorithms);
+    return chooseFor(credential, parseChallenges(response.lines), this.#deps.algorithms);
   }
 
-  #nonceFor(challenge: Challenge, answer: Answer): Nonce {
-    const cookies = answer.kind === 'challenged' ? cookiePairs(answer.setCookies) : [];
+  #nonceFor(challenge: Challenge, response: ObservedResponse): Nonce {
+    const cookies = response.kind === 'challenged' ? cookiePairs(response.setCookies) : [];
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),
       obtainedAt: this.#deps.clock.now(),
@@ -178,7 +183,7 @@ export class CredentialExamination {
     });
   }
 
-  #tell(finding: Finding): void {
+  #report(finding: Finding): void {
     this.#findings.push(about(this.#examined.label, finding));
   }
 }
@@ -193,6 +198,6 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
   return wrong('nonce', 'nonce-not-reusable', 'refused the second time, no nextnonce', facts);
 }
 
-function requestOf({ probe }: Place): UpstreamRequest {
+function requestOf({ probe }: SiteProbe): UpstreamRequest {
   return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY, trace: undefined };
 }

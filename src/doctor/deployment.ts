@@ -7,9 +7,9 @@ import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
 import { connectionFinding } from './connection-findings.ts';
-import { Contact, type ContactDeps } from './contact.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
+import { type DoctorDeps, ObservedConnections } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
 import { challengeFinding } from './response-findings.ts';
 import { sourceAddressTo } from './source-address.ts';
@@ -39,35 +39,35 @@ export interface DeploymentReport {
 /** Requests a challenge and authenticates with each credential of the deployment. Ends within 8 s. */
 export async function examineDeployment(
   deployment: ExaminedDeployment,
-  deps: ContactDeps,
+  deps: DoctorDeps,
 ): Promise<DeploymentReport> {
   const { name, settings, connection } = deployment;
   const [firstSite] = Object.keys(settings.sites ?? {});
   const probe = probeOf(settings, firstSite);
-  const contact = new Contact(connection, deployment.proxyCredential, deps);
-  const examination = new Examination(deployment, contact, deps);
+  const connections = new ObservedConnections(connection, deployment.proxyCredential, deps);
+  const examination = new Examination(deployment, connections, deps);
   try {
     const findings = await examination.run(probe);
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
   } finally {
     examination.end();
-    await contact.close();
+    await connections.close();
   }
 }
 
 class Examination {
   readonly #deployment: ExaminedDeployment;
-  readonly #contact: Contact;
-  readonly #deps: ContactDeps;
-  readonly #underWay: Cancellation[] = [];
+  readonly #connections: ObservedConnections;
+  readonly #deps: DoctorDeps;
+  readonly #cancellations: Cancellation[] = [];
   readonly #timer: NodeJS.Timeout;
 
-  constructor(deployment: ExaminedDeployment, contact: Contact, deps: ContactDeps) {
+  constructor(deployment: ExaminedDeployment, connections: ObservedConnections, deps: DoctorDeps) {
     this.#deployment = deployment;
-    this.#contact = contact;
+    this.#connections = connections;
     this.#deps = deps;
     this.#timer = setTimeout(() => {
-      for (const cancellation of this.#underWay) cancellation.cancel(tooSlow());
+      for (const cancellation of this.#cancellations) cancellation.cancel(tooSlow());
     }, DEADLINE_MS);
   }
 
@@ -77,31 +77,31 @@ class Examination {
 
   async run(probe: Probe): Promise<Finding[]> {
     const { egress } = this.#deployment.connection;
-    if ((await this.#contact.hasEgressAddress()) === false) {
+    if ((await this.#connections.hasEgressAddress()) === false) {
       return [wrong('egress', 'address-not-here', `${egress.localAddress} is not an address of this host`)];
     }
     try {
-      return await this.#ask(probe);
+      return await this.#examine(probe);
     } catch (error) {
-      return [egressFinding(egress, undefined), await this.#whyNoAnswer(error)];
+      return [egressFinding(egress, undefined), await this.#whyNoResponse(error)];
     }
   }
 
-  async #ask(probe: Probe): Promise<Finding[]> {
+  async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms } = settings.digest;
     const request = { ...probe, headers: [], body: NO_BODY, trace: undefined };
-    const answer = await this.#contact.ask(unsigned(request), this.#cancellation());
+    const response = await this.#connections.send(unsigned(request), this.#cancellation());
     const address = await addressSeen(connection);
-    const challenge = challengeFinding(answer, algorithms);
+    const challenge = challengeFinding(response, algorithms);
     const seen = [
       egressFinding(connection.egress, address),
-      tlsFinding(this.#contact.tlsSeen, this.#deps.wallTime()),
+      tlsFinding(this.#connections.tlsSeen, this.#deps.wallTime()),
       challenge,
-      ...clockFinding(this.#contact.clockDifferenceMs),
+      ...clockFinding(this.#connections.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const deps = { contact: this.#contact, algorithms, address, clock: this.#deps.clock };
+    const deps = { connections: this.#connections, algorithms, address, clock: this.#deps.clock };
     const ofCredentials = await Promise.all(
       credentialsIn(this.#deployment).map((examined) =>
         new CredentialExamination(examined, {
@@ -113,34 +113,34 @@ class Examination {
     return [...seen, ...ofCredentials.flat()];
   }
 
-  async #whyNoAnswer(error: unknown): Promise<Finding> {
+  async #whyNoResponse(error: unknown): Promise<Finding> {
     const problem = connectionFinding(error);
     if (problem.problem !== 'tls-not-tls') return problem;
-    return (await this.#answersInClear())
+    return (await this.#speaksPlainHttp())
       ? wrong('tls', 'not-https', 'plain HTTP answers on that port')
       : problem;
   }
 
   /** Sends a plain HTTP request without path, site or credential, which reveals nothing. */
-  async #answersInClear(): Promise<boolean> {
+  async #speaksPlainHttp(): Promise<boolean> {
     const { connection, proxyCredential } = this.#deployment;
     const origin = connection.origin.replace(/^https:/, 'http:');
-    const inClear = new Contact({ ...connection, origin }, proxyCredential, this.#deps);
+    const plain = new ObservedConnections({ ...connection, origin }, proxyCredential, this.#deps);
     try {
       const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
-      await inClear.ask(request, this.#cancellation());
+      await plain.send(request, this.#cancellation());
       return true;
     } catch {
       return false;
     } finally {
-      await inClear.close();
+      await plain.close();
     }
   }
 
   /** Concurrent requests each need a cancellation of their own. */
   #cancellation(): Cancellation {
     const cancellation = new Cancellation();
-    this.#underWay.push(cancellation);
+    this.#cancellations.push(cancellation);
     return cancellation;
   }
 }
@@ -150,14 +150,14 @@ function credentialsIn({ settings, credentials }: ExaminedDeployment): ExaminedC
     const sites = Object.entries(settings.sites ?? {}).flatMap(([site, { credential }]) =>
       credential === name ? [site] : [],
     );
-    const places =
+    const probes =
       sites.length === 0
         ? [{ site: undefined, probe: probeOf(settings, undefined) }]
         : sites.map((site) => ({ site, probe: probeOf(settings, site) }));
     const examined = (label: string, credential: Credential): ExaminedCredential => ({
       label,
       credential,
-      places,
+      probes,
     });
     return [examined(name, current), ...(next === undefined ? [] : [examined(`${name} (next)`, next)])];
   });

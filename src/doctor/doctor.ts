@@ -1,8 +1,8 @@
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { examineAudit } from './audit.ts';
-import type { ContactDeps } from './contact.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import type { Finding, Mark } from './finding.ts';
+import type { DoctorDeps } from './observed-connections.ts';
 import { examineRedis } from './redis.ts';
 
 /** The parts of a configuration that doctor examines. */
@@ -26,7 +26,7 @@ export interface Report {
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
-export async function examine(examined: Examined, deps: ContactDeps): Promise<Report> {
+export async function examine(examined: Examined, deps: DoctorDeps): Promise<Report> {
   const { redis: redisOptions, auditDirectory } = examined;
   const [redis, audit, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),

@@ -1,7 +1,7 @@
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { type Challenge, chooseChallenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
-import type { Answer } from './contact.ts';
 import { type Finding, fine, wrong } from './finding.ts';
+import type { ObservedResponse } from './observed-connections.ts';
 
 /** Statuses of a lock-out, throttling or an intermediary, which show nothing about authentication. */
 const UNAVAILABLE = new Set([429, 502, 503, 504]);
@@ -15,9 +15,9 @@ export function isUnavailable(status: number): boolean {
 }
 
 /** Judges the response to a request without authentication. */
-export function challengeFinding(answer: Answer, allowed: readonly AlgorithmName[]): Finding {
-  if (answer.kind === 'answered') return unchallenged(answer.status);
-  const { lines } = answer;
+export function challengeFinding(response: ObservedResponse, allowed: readonly AlgorithmName[]): Finding {
+  if (response.kind === 'answered') return unchallenged(response.status);
+  const { lines } = response;
   const usable = parseChallenges(lines);
   const chosen = chooseChallenge(usable, allowed);
   if (chosen !== undefined) return described(chosen, usable.length);
@@ -56,8 +56,12 @@ function described({ realm, algorithm, qop, stale }: Challenge, offered: number)
 }
 
 /** Judges the response to a request whose Digest was accepted. `address`: the source address, if known. */
-export function accessFinding(answer: Answer, ofSite: boolean, address: string | undefined): Finding {
-  const status = answer.kind === 'answered' ? answer.status : 401;
+export function accessFinding(
+  response: ObservedResponse,
+  ofSite: boolean,
+  address: string | undefined,
+): Finding {
+  const status = response.kind === 'answered' ? response.status : 401;
   const facts = { status };
   const saw = `HTTP ${status}`;
   if (status === 401 || status === 403) {

@@ -13,7 +13,7 @@ const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
 const CONNECTIONS = 4;
 
 /** The response to a request. */
-export type Answer =
+export type ObservedResponse =
   | { readonly kind: 'answered'; readonly status: number }
   | {
       readonly kind: 'challenged';
@@ -21,19 +21,19 @@ export type Answer =
       readonly setCookies: readonly string[];
     };
 
-export interface ContactDeps {
+export interface DoctorDeps {
   readonly clock: Clock;
   /** Unix time in milliseconds. */
   readonly wallTime: () => number;
 }
 
 /** Connections to one upstream, with observations of TLS and of its clock. */
-export class Contact {
+export class ObservedConnections {
   readonly #connections: Connections;
   readonly #wallTime: () => number;
   #clockDifferenceMs: number | undefined;
 
-  constructor(options: ConnectionOptions, proxy: CredentialSet | undefined, deps: ContactDeps) {
+  constructor(options: ConnectionOptions, proxy: CredentialSet | undefined, deps: DoctorDeps) {
     const { connect, response, idle } = options.timeouts;
     const timeouts = {
       connect: Math.min(connect, LONGEST.connect),
@@ -62,11 +62,11 @@ export class Contact {
    * Sends one request and returns its response.
    * @throws GatewayError if there is no response
    */
-  async ask(
+  async send(
     message: Message,
     cancellation: Cancellation,
     onHead: ExchangeRequest['onHead'] = () => undefined,
-  ): Promise<Answer> {
+  ): Promise<ObservedResponse> {
     const noteDate = (date: string | undefined): void => this.#noteDate(date);
     const handler: ResponseHandler = {
       ...discardResponse,
@@ -85,9 +85,9 @@ export class Contact {
   }
 
   #noteDate(date: string | undefined): void {
-    const told = Date.parse(date ?? '');
-    if (Number.isNaN(told)) return;
+    const upstreamTime = Date.parse(date ?? '');
+    if (Number.isNaN(upstreamTime)) return;
     // Date has whole seconds, rounded down.
-    this.#clockDifferenceMs = told - Math.floor(this.#wallTime() / 1000) * 1000;
+    this.#clockDifferenceMs = upstreamTime - Math.floor(this.#wallTime() / 1000) * 1000;
   }
 }
