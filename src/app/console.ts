@@ -40,12 +40,12 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     condition: async () => {
       const { status, checks } = await readiness();
       const own = checks.filter(({ name, ok }) => !ok && !isOfDeployment(name));
-      const problems = new Map(checks.map(({ name, detail }) => [name, detail]));
+      const details = new Map(checks.map(({ name, detail }) => [name, detail]));
       return {
-        problems: own.map(({ detail }) => detail),
+        failedChecks: own.map(({ detail }) => detail),
         served: status !== 'unready',
         deployments: deployments().map((each) =>
-          deploymentFacts(each, setup(), problems.get(checkOf(each.name)) ?? ''),
+          deploymentFacts(each, setup(), details.get(checkOf(each.name)) ?? ''),
         ),
       };
     },
@@ -55,13 +55,13 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
   };
 }
 
-function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, problem: string): DeploymentFacts {
+function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, error: string): DeploymentFacts {
   const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, connections } = upstream;
   const { tlsSeen } = connections;
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl ?? '',
-    problem,
+    error,
     serving: credentials.some(isServing),
     nonce: {
       policy: noncePolicy,

@@ -1,11 +1,11 @@
-import type { Examined } from '../doctor/doctor.ts';
+import type { DoctorInput } from '../doctor/doctor.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { credentialSets, upstreamOptions } from './deployments.ts';
 
 /**
  * Selects the parts of a setup that doctor examines. `only`: an existing deployment, or undefined for all.
  */
-export function doctorInput(setup: AppSetup, only?: string): Examined {
+export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
   const deployments = Object.entries(setup.config.deployments)
     .filter(([name]) => only === undefined || name === only)
     .map(([name, settings]) => ({

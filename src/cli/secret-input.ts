@@ -19,8 +19,8 @@ export async function readSecretInput(prompt: string): Promise<Secret> {
 async function asked(prompt: string): Promise<string> {
   // In terminal mode readline disables the terminal's echo and writes the input to its output, which is
   // discarded.
-  const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true });
+  const discard = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const lines = createInterface({ input: process.stdin, output: discard, terminal: true });
   const { promise: givenUp, reject } = Promise.withResolvers<never>();
   lines.once('SIGINT', () => reject(new CommandError(1, 'given up: nothing was changed')));
   lines.once('close', () => reject(new CommandError(1, 'given up: nothing was changed')));

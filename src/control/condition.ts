@@ -15,7 +15,7 @@ interface Finding {
 export interface DeploymentEvidence {
   readonly minute: DeploymentInterval;
   /** The error that readiness reports; empty if there is none. */
-  readonly problem: string;
+  readonly error: string;
   /** True if the deployment can serve requests in spite of it. */
   readonly serving: boolean;
   readonly policy: string;
@@ -38,11 +38,11 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
 
 /** Returns the state of the gateway as a whole, from its readiness and its deployments. */
 export function gatewayCondition(
-  problems: readonly string[],
+  failedChecks: readonly string[],
   served: boolean,
   deployments: readonly ({ readonly name: string } & Condition)[],
 ): Condition {
-  const own = problems.map(
+  const own = failedChecks.map(
     (reason): Finding => ({ state: served ? 'degraded' : 'broken', reason: sentence(reason) }),
   );
   const notOk = deployments.filter(({ state }) => state !== 'ok');
@@ -57,8 +57,8 @@ export function gatewayCondition(
   return { state: 'ok', reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`] };
 }
 
-function* known({ problem, serving }: DeploymentEvidence): Generator<Finding> {
-  if (problem !== '') yield { state: serving ? 'degraded' : 'broken', reason: sentence(problem) };
+function* known({ error, serving }: DeploymentEvidence): Generator<Finding> {
+  if (error !== '') yield { state: serving ? 'degraded' : 'broken', reason: sentence(error) };
 }
 
 function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {

@@ -21,7 +21,7 @@ type Json = string | number | boolean | readonly Json[] | { readonly [key: strin
 type JsonObject = { readonly [key: string]: Json };
 
 /** Excluded codes: CONNECT and TRACE are not in the document, and a client does not see the other two. */
-const UNSEEN: readonly ErrorCode[] = [
+const EXCLUDED: readonly ErrorCode[] = [
   'connect-unsupported',
   'method-unsupported',
   'client-closed',
@@ -151,7 +151,7 @@ interface Problems {
 }
 
 function problemsByStatus(): Problems[] {
-  const seen = errorKinds().filter(([code]) => !UNSEEN.includes(code));
+  const seen = errorKinds().filter(([code]) => !EXCLUDED.includes(code));
   const byStatus = Map.groupBy(seen, ([, { status }]) => String(status));
   return Array.from(byStatus, ([status, kinds]) => ({
     status,

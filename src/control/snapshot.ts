@@ -42,7 +42,7 @@ export interface ConsoleSource {
 
 export interface GatewayCondition {
   /** Failing checks of the gateway itself. */
-  readonly problems: readonly string[];
+  readonly failedChecks: readonly string[];
   /** True if requests are served in spite of them. */
   readonly served: boolean;
   readonly deployments: readonly DeploymentFacts[];
@@ -52,7 +52,7 @@ export interface DeploymentFacts {
   readonly name: string;
   readonly origin: string;
   /** The error of its credentials or connections; empty if there is none. */
-  readonly problem: string;
+  readonly error: string;
   /** True if requests are served in spite of it. */
   readonly serving: boolean;
   readonly nonce: NonceView;
@@ -88,11 +88,11 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
 
 function gatewayView(
   source: ConsoleSource,
-  { problems, served }: GatewayCondition,
+  { failedChecks, served }: GatewayCondition,
   deployments: readonly DeploymentView[],
 ): GatewayView {
   return {
-    ...gatewayCondition(problems, served, deployments),
+    ...gatewayCondition(failedChecks, served, deployments),
     version: source.version,
     node: source.node,
     startedAt: source.startedAt,
@@ -102,7 +102,7 @@ function gatewayView(
 }
 
 function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, minute: Totals): DeploymentView {
-  const { name, origin, problem, serving, nonce, credentials, certificateExpiresAt } = facts;
+  const { name, origin, error, serving, nonce, credentials, certificateExpiresAt } = facts;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { requests, errors, challenges, latency, seconds } = between(recent);
@@ -110,7 +110,7 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
   const { inFlight } = now.deployments.get(name) ?? noTotals();
   const condition = conditionOf({
     minute: between(minute),
-    problem,
+    error,
     serving,
     policy: nonce.policy,
     certificateExpiresAt,

@@ -6,7 +6,7 @@ import type { DoctorDeps } from './observed-connections.ts';
 import { examineRedis } from './redis.ts';
 
 /** The parts of a configuration that doctor examines. */
-export interface Examined {
+export interface DoctorInput {
   readonly deployments: readonly ExaminedDeployment[];
   /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
@@ -26,7 +26,7 @@ export interface Report {
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
-export async function examine(examined: Examined, deps: DoctorDeps): Promise<Report> {
+export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
   const { redis: redisOptions, auditDirectory } = examined;
   const [redis, audit, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),

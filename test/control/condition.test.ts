@@ -19,7 +19,7 @@ function conditionWith(
 ) {
   const { state, reasons } = conditionOf({
     minute: { ...quiet, ...minute },
-    problem: '',
+    error: '',
     serving: true,
     policy: 'shared',
     certificateExpiresAt: undefined,
@@ -52,8 +52,8 @@ describe('a deployment is', () => {
       {},
       ['broken', 'Every request of the last minute failed: title of upstream-timeout (3).'],
     ],
-    [{}, { problem: 'refuses it', serving: false }, ['broken', 'Refuses it.']],
-    [{}, { problem: 'refuses the new one', serving: true }, ['degraded', 'Refuses the new one.']],
+    [{}, { error: 'refuses it', serving: false }, ['broken', 'Refuses it.']],
+    [{}, { error: 'refuses the new one', serving: true }, ['degraded', 'Refuses the new one.']],
     [{}, { certificateExpiresAt: 14 * DAY_MS }, ['ok', 'No errors and no requests.']],
     [
       {},
@@ -82,7 +82,7 @@ describe('a deployment is', () => {
   test('what is broken is told before what is degraded', () => {
     const told = conditionWith(
       { requests: 3, errors: 3, errorCodes: timeouts },
-      { problem: 'refuses the new one', serving: true },
+      { error: 'refuses the new one', serving: true },
     );
     expect(told).toEqual(['broken', expect.stringMatching(/^Every request/), 'Refuses the new one.']);
   });

@@ -55,14 +55,14 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
   audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
   const source = sourceWith({
     condition: async () => ({
-      problems: ['Redis is not there: nonces are not shared'],
+      failedChecks: ['Redis is not there: nonces are not shared'],
       served: true,
       deployments: [
         healthyDeployment('submissions'),
         { ...healthyDeployment('reviews'), certificateExpiresAt: Date.now() + 3.5 * 86_400_000 },
         {
           ...healthyDeployment('abstracts'),
-          problem: 'the upstream refuses the credential abstracts: check user name and password',
+          error: 'the upstream refuses the credential abstracts: check user name and password',
           serving: false,
           credentials: [{ name: 'abstracts', version: '1', state: 'refused', refused: true }],
         },

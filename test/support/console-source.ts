@@ -11,7 +11,7 @@ export function healthyDeployment(name: string): DeploymentFacts {
   return {
     name,
     origin: `https://${name}.example.org`,
-    problem: '',
+    error: '',
     serving: true,
     nonce: { policy: 'shared', age: 42, lifetime: 300 },
     credentials: [
@@ -32,7 +32,7 @@ export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
     storeUp: () => null,
-    condition: async () => ({ problems: [], served: true, deployments: [] }),
+    condition: async () => ({ failedChecks: [], served: true, deployments: [] }),
     clients: () => [],
     errors: () => [],
     audit: undefined,

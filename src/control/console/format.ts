@@ -2,10 +2,12 @@ const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
 const dateAndTime = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
 
+/** Formats a whole number, with commas between thousands. */
 export function count(value: number): string {
   return digits.format(value);
 }
 
+/** Formats a number with its noun, such as `2 requests`. */
 export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
 }
@@ -39,14 +41,17 @@ export function span(seconds: number): string {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
+/** Formats the time since an event, given in seconds. */
 export function ago(seconds: number): string {
   return seconds < 2 ? 'just now' : `${span(seconds)} ago`;
 }
 
+/** Formats Unix milliseconds as a time of the day. */
 export function timeOfDay(at: number): string {
   return clock.format(at);
 }
 
+/** Formats Unix milliseconds as date and time. */
 export function moment(at: number): string {
   return dateAndTime.format(at);
 }
