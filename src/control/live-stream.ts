@@ -73,8 +73,8 @@ export class LiveStream {
   /** Returns the audit lines that earlier ticks have sent. */
   #auditBefore() {
     const { lines, position } = this.#options.source.audit?.since(0) ?? { lines: [], position: 0 };
-    const told = lines.length - (position - this.#auditUntil);
-    return lines.slice(Math.max(0, told - AUDIT_LINES), Math.max(0, told));
+    const sent = lines.length - (position - this.#auditUntil);
+    return lines.slice(Math.max(0, sent - AUDIT_LINES), Math.max(0, sent));
   }
 
   async #tick(): Promise<void> {

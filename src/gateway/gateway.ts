@@ -187,8 +187,8 @@ export class Gateway {
    */
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
     const record = new RequestRecord(this.#audit, this.#clock, arrival);
-    const told = this.#audit.refusing ? auditUnavailable() : refusal;
-    const error = await this.#recordFailure(told, record, undefined);
+    const failure = this.#audit.refusing ? auditUnavailable() : refusal;
+    const error = await this.#recordFailure(failure, record, undefined);
     const labels = { deployment: '', operation: '', client: '' };
     this.#metrics.requests.inc({ ...labels, status: String(error.kind.status), code: error.code });
     return error;

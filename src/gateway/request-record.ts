@@ -135,9 +135,9 @@ export class RequestRecord {
     trace.end(code);
   }
 
-  #record(status: number, code: string, told: Waiter): void {
+  #record(status: number, code: string, response: Waiter): void {
     const traced = this.trace !== undefined && this.#audit.enabled;
-    const waiter = traced ? tracedWaiter(told, this.trace.child('audit')) : told;
+    const waiter = traced ? tracedWaiter(response, this.trace.child('audit')) : response;
     const reached = this.#attempts > 0;
     const facts = {
       requestId: this.#arrival.requestId,
