@@ -105,10 +105,6 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
     const fields = inboundHeaders(headers, status, this.#record.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
-    if (!this.#plane.audited) {
-      this.#begin({ status, phrase: reason, headers: fields });
-      return;
-    }
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
     this.#record.responded(status, this);
   }

@@ -18,10 +18,6 @@ export interface Batch {
   readonly last: number;
 }
 
-export function tellRecorded(waiter: Waiter): void {
-  waiter.recorded();
-}
-
 export function tellUnrecorded(waiter: Waiter): void {
   waiter.unrecorded();
 }

@@ -8,10 +8,10 @@ import {
   RecordText,
   recordedTarget,
 } from '../record.ts';
+import { ReleaseQueue } from '../release-queue.ts';
 import { formatHead, type Head } from '../seal.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention, type Retired } from '../segments/retention.ts';
-import { ReleaseQueue } from './batch-timer.ts';
 import { ChainWriter } from './chain-writer.ts';
 import { Journal } from './journal.ts';
 import { RefusalSample } from './refusal-sample.ts';

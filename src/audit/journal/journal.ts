@@ -1,8 +1,8 @@
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
+import { BatchTimer, tellRecorded } from '../release-queue.ts';
 import type { Head } from '../seal.ts';
-import { type Batch, PendingRecords, tellRecorded, tellUnrecorded } from './batch.ts';
-import { BatchTimer } from './batch-timer.ts';
+import { type Batch, PendingRecords, tellUnrecorded } from './batch.ts';
 import type { ChainWriter } from './chain-writer.ts';
 
 /** Interval of the checks for deadlines, the state of the file, and records that nobody waits for, in milliseconds. */

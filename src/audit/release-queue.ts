@@ -1,6 +1,5 @@
-import { callEach } from '../../base/report-error.ts';
-import type { Waiter } from '../audit.ts';
-import { tellRecorded } from './batch.ts';
+import { callEach } from '../base/report-error.ts';
+import type { Waiter } from './audit.ts';
 
 /** Turns of the event loop that a batch stays open at most. */
 const MOST_TURNS = 8;
@@ -55,4 +54,8 @@ export class ReleaseQueue {
     this.#waiting = [];
     callEach(waiting, tellRecorded);
   }
+}
+
+export function tellRecorded(waiter: Waiter): void {
+  waiter.recorded();
 }
