@@ -5,10 +5,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 import { stringify } from 'yaml';
 import { runCommand } from '../support/command.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
 import { addressConfig } from '../support/large-config.ts';
 import { longestTurn, MONITORED, measuredReload } from '../support/measured-reload.ts';
 import { repository } from '../support/repository.ts';
-import { serveGateway } from '../support/served-gateway.ts';
 import { startUpstream } from './paired.ts';
 
 /**
@@ -58,7 +58,12 @@ async function reloads(): Promise<void> {
       ...large.clients,
     ],
     deployments: {
-      here: { baseUrl: origin, match: { pathPrefix: '/here/' }, credential: 'a', tls: { caFile: 'ca.pem' } },
+      here: {
+        baseUrl: origin,
+        match: { pathPrefix: '/here/' },
+        credential: 'a',
+        tls: { caFile: 'here-ca.pem' },
+      },
       ...large.deployments,
     },
   };
@@ -78,7 +83,11 @@ async function reloads(): Promise<void> {
   for (let round = 1; round <= rounds; round += 1) {
     const [client, deployment] = [served.clients.slice(0, 1), { here: served.deployments.here }];
     const small = { ...served, clients: client, deployments: deployment };
-    const gateway = await serveGateway({ origin, ca }, { anonymous: false, ...small }, MONITORED);
+    const gateway = await startGatewayProcess(
+      { here: { origin, ca } },
+      { anonymous: false, ...small },
+      { runner: MONITORED },
+    );
     await longestTurn(gateway);
     for (const [kind, config] of Object.entries(kinds)) {
       const load = startRequests(gateway.origin);

@@ -8,7 +8,7 @@ import { CONSOLE_PACE } from '../../src/control/console.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
 import { buildConsole, openBrowser, openPage } from '../support/browser.ts';
-import { startGateway } from '../support/running-gateway.ts';
+import { startGateway } from '../support/gateway.ts';
 
 const FASTER = 10;
 const TARGET =

@@ -1,8 +1,8 @@
 import { Pool } from 'undici';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startRedis } from '../support/redis.ts';
-import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
 
 /**
  * What nonces cost: upstream requests for each client request, and requests that had to wait for a 401,
@@ -40,9 +40,11 @@ async function row(processes: number, name: string, behaviour: BehaviourChange):
   const submissions = { ...deployments.submissions, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
   const { origin } = simulator.deployments.submissions;
-  const gateways: ServedGateway[] = [];
+  const gateways: GatewayProcess[] = [];
   for (let index = 0; index < processes; index += 1) {
-    gateways.push(await serveGateway({ origin, ca: simulator.ca }, { redis: { url: redis.url } }));
+    gateways.push(
+      await startGatewayProcess({ upstream: { origin, ca: simulator.ca } }, { redis: { url: redis.url } }),
+    );
   }
   const violations = (): number => simulator.counts('submissions').ncViolations;
   const learnt = new Promise<number>((resolve) => setTimeout(() => resolve(violations()), LEARNING_MS));
@@ -57,7 +59,7 @@ async function row(processes: number, name: string, behaviour: BehaviourChange):
 
 async function report(
   simulator: Simulator<'submissions'>,
-  gateways: readonly ServedGateway[],
+  gateways: readonly GatewayProcess[],
   sent: number,
   failed: number,
 ): Promise<string> {
@@ -75,7 +77,7 @@ async function report(
 }
 
 async function sumOf(
-  gateways: readonly ServedGateway[],
+  gateways: readonly GatewayProcess[],
   name: string,
   labels: Record<string, string>,
 ): Promise<number> {
@@ -83,7 +85,7 @@ async function sumOf(
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
-async function load(gateways: readonly ServedGateway[]): Promise<{ sent: number; failed: number }> {
+async function load(gateways: readonly GatewayProcess[]): Promise<{ sent: number; failed: number }> {
   const pools = gateways.map(({ origin }) => new Pool(origin, { connections: 64 }));
   let failed = 0;
   const ask = async (pool: Pool): Promise<void> => {

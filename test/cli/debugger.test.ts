@@ -1,29 +1,23 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { expect, test } from '@jest/globals';
+import { startGatewayProcess } from '../support/gateway-process.ts';
 import { listeningSockets } from '../support/listening-sockets.ts';
-import { serveGateway } from '../support/served-gateway.ts';
 import { until } from '../support/until.ts';
 
 test.each([
   ['as an installed program', []],
   ['without its flags', ['node']],
 ])('SIGUSR1 opens no debugger and the gateway goes on, started %s', async (_how, runner) => {
-  const credentials = { c: { username: { value: 'u' }, password: { value: 'p' } } };
-  const deployments = { d: { baseUrl: 'https://a.invalid', match: { pathPrefix: '/a/' }, credential: 'c' } };
-  const gateway = await serveGateway({ origin: '', ca: '' }, { credentials, deployments }, runner);
-  try {
-    const before = await listeningSockets(gateway.pid);
-    expect(before).toHaveLength(2);
-    process.kill(gateway.pid, 'SIGUSR1');
-    for (let turn = 0; turn < 20; turn += 1) {
-      expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
-    }
-    expect(await listeningSockets(gateway.pid)).toEqual(before);
-    expect(gateway.printed.join('\n')).not.toMatch(/debugger/i);
-  } finally {
-    await gateway.close();
+  await using gateway = await startGatewayProcess({ d: { origin: 'https://a.invalid' } }, {}, { runner });
+  const before = await listeningSockets(gateway.pid);
+  expect(before).toHaveLength(2);
+  process.kill(gateway.pid, 'SIGUSR1');
+  for (let turn = 0; turn < 20; turn += 1) {
+    expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
   }
+  expect(await listeningSockets(gateway.pid)).toEqual(before);
+  expect(gateway.printed.join('\n')).not.toMatch(/debugger/i);
 });
 
 test('a process of Node.js without the flag shows what the gateway must not do', async () => {

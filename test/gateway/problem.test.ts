@@ -1,16 +1,14 @@
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { type ErrorCode, GatewayError } from '../../src/base/errors.ts';
 import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
+import { useClosing } from '../support/closing.ts';
 import { type RawAnswer, valuesOf } from '../support/raw-answer.ts';
 import { RawClient } from '../support/raw-client.ts';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0)) await close();
-});
+const closing = useClosing();
 
 /** What a client reads when the server answers so. */
 async function answered(listener: RequestListener, method = 'GET'): Promise<RawAnswer> {

@@ -2,18 +2,15 @@ import { once } from 'node:events';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
+import { useClosing } from '../support/closing.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
-import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
 import { freePort } from '../support/server-process.ts';
 import { authors, type Pair, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
-const closers: (() => unknown)[] = [];
-
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close();
-});
+const closers = useClosing();
 
 interface Ports {
   readonly listen: number;
@@ -24,10 +21,13 @@ async function serve(
   { simulator }: Pair,
   top: Record<string, unknown>,
   ports?: Ports,
-): Promise<ServedGateway> {
+): Promise<GatewayProcess> {
   const { origin } = simulator.deployments.submissions;
   const listening = ports && { listen: { port: ports.listen }, control: { port: ports.control } };
-  const gateway = await serveGateway({ origin, ca: simulator.ca }, { ...top, ...listening });
+  const gateway = await startGatewayProcess(
+    { upstream: { origin, ca: simulator.ca } },
+    { ...top, ...listening },
+  );
   closers.push(() => gateway.kill());
   return gateway;
 }

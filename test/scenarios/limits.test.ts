@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { startSimulator } from '../../src/simulator/simulator.ts';
+import { useClosing } from '../support/closing.ts';
+import { type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
-import { type RunningGateway, setupFor, startGateway } from '../support/running-gateway.ts';
-import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
 import { authors, openPair, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
@@ -20,7 +21,7 @@ interface Asked {
 }
 
 /** A gateway in a process of its own, and a client of it. */
-interface LimitedProcess extends ServedGateway {
+interface LimitedProcess extends GatewayProcess {
   /** Sends one request. */
   ask(): Promise<Asked>;
 }
@@ -37,10 +38,7 @@ const PAUSE_MS = 40;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
 function useLimitedProcesses(): (count: number, limits: object) => Promise<LimitedProcesses> {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   return async (count, limits) => {
     const [redis, simulator] = await Promise.all([
       startRedis(),
@@ -53,8 +51,14 @@ function useLimitedProcesses(): (count: number, limits: object) => Promise<Limit
       () => simulator.close(),
     );
     const start = async (): Promise<LimitedProcess> => {
-      const gateway = await serveGateway(
-        { origin: simulator.deployments.upstream.origin, ca: simulator.ca, settings: { limits } },
+      const gateway = await startGatewayProcess(
+        {
+          upstream: {
+            origin: simulator.deployments.upstream.origin,
+            ca: simulator.ca,
+            settings: { limits },
+          },
+        },
         { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
       );
       const client = new Pool(gateway.origin);
@@ -239,10 +243,7 @@ describe('limits.concurrent counts a request no longer', () => {
 });
 
 describe('what was used of a limit', () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
 
   async function scene(): Promise<{ redis: RedisServer; simulator: Pair['simulator'] }> {
     const redis = await startRedis();

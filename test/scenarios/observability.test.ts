@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { setupFor } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
-import { setupFor } from '../support/running-gateway.ts';
 import { authors, startPair } from '../support/simulated-pair.ts';
 import { echoOf, useWire, type Wire } from '../support/wire.ts';
 

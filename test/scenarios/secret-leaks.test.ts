@@ -6,8 +6,8 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
-import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
 import { authors } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
@@ -73,7 +73,7 @@ async function overhear(redis: RedisServer): Promise<string[]> {
   return heard;
 }
 
-async function serveMarked(simulator: Simulator<'submissions'>, redis: RedisServer): Promise<ServedGateway> {
+async function serveMarked(simulator: Simulator<'submissions'>, redis: RedisServer): Promise<GatewayProcess> {
   const password = await put('password', SECRETS.right);
   const { submissions } = simulator.deployments;
   const top = {
@@ -87,18 +87,22 @@ async function serveMarked(simulator: Simulator<'submissions'>, redis: RedisServ
       },
     ],
     redis: { url: redis.url, password: { file: await put('redis', SECRETS.redis) } },
-    credentials: { demo: { username: { value: 'demo-user' }, password: { file: password } } },
+    credentials: { upstream: { username: { value: 'demo-user' }, password: { file: password } } },
     audit: { directory: join(folder, 'audit'), keyFile: await put('audit.key', SECRETS.auditKey) },
   };
   const reports = `--report-on-signal --report-signal=SIGUSR2 --report-directory=${folder}`;
   const runner = ['env', `NODE_OPTIONS=${reports}`, `API_PASSWORD=${SECRETS.right}`];
-  const gateway = await serveGateway({ origin: submissions.origin, ca: simulator.ca }, top, runner);
+  const gateway = await startGatewayProcess(
+    { upstream: { origin: submissions.origin, ca: simulator.ca } },
+    top,
+    { runner },
+  );
   closing.push(() => gateway.close());
   return gateway;
 }
 
 /** Asks as clients do that carry secrets of their own; gives all of each answer. */
-async function answersOf({ origin }: ServedGateway): Promise<string[]> {
+async function answersOf({ origin }: GatewayProcess): Promise<string[]> {
   const basic = `Basic ${Buffer.from(`reporting:${SECRETS.apiKey}`).toString('base64')}`;
   const cookie = `session=${SECRETS.cookie}`;
   const asked: [string, Record<string, string>][] = [
@@ -117,7 +121,7 @@ async function answersOf({ origin }: ServedGateway): Promise<string[]> {
   );
 }
 
-async function pagesOf({ control }: ServedGateway): Promise<string[]> {
+async function pagesOf({ control }: GatewayProcess): Promise<string[]> {
   const headers = { authorization: `Bearer ${SECRETS.control}` };
   const paths = [
     '/',
@@ -152,7 +156,7 @@ test('secrets reach no log, answer, metric, page, audit record, report or Redis'
   await put('password', SECRETS.wrong);
   await until(async () => {
     seen.push(...(await answersOf(gateway)));
-    return gateway.logged.some(({ credential, level }) => credential === 'demo' && Number(level) >= 40);
+    return gateway.logged.some(({ credential, level }) => credential === 'upstream' && Number(level) >= 40);
   });
   simulator.set('submissions', {
     accounts: [{ username: 'demo-user', password: 'another', sites: ['demo'] }],

@@ -5,16 +5,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
+import { useClosing } from '../support/closing.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { metricOf } from '../support/metric.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { startRawUpstream } from '../support/raw-upstream.ts';
-import { type ServedGateway, serveGateway } from '../support/served-gateway.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
 
@@ -23,10 +24,7 @@ const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const SECRET = 'correct-horse-battery-staple';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const closing = useClosing();
 // Hooks run in this order: folders go when nothing writes there any more.
 const folder = useFolders();
 
@@ -40,9 +38,9 @@ async function served(
   origin: string,
   top: Record<string, unknown> = {},
   runner: readonly string[] = [],
-): Promise<ServedGateway> {
+): Promise<GatewayProcess> {
   const settings = { tls: { allowPlaintext: true } };
-  const gateway = await serveGateway({ origin, ca: '', settings }, top, runner);
+  const gateway = await startGatewayProcess({ upstream: { origin, settings } }, top, { runner });
   closing.push(() => gateway.close());
   return gateway;
 }

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { startGateway } from '../support/running-gateway.ts';
+import { startGateway } from '../support/gateway.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
 

@@ -6,7 +6,7 @@ import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { pinOf } from '../../src/transport/pins.ts';
-import { startGateway } from '../support/running-gateway.ts';
+import { startGateway } from '../support/gateway.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { authors, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { type AgentOptions, Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
-import type { RunningGateway } from './running-gateway.ts';
+import type { RunningGateway } from './gateway.ts';
 import { authors } from './simulated-pair.ts';
 
 /** How a client calls: from where, with what. */

@@ -8,9 +8,9 @@ import type { Observer } from '../../src/simulator/exchange.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
 import { startBreakingRelay } from './breaking-relay.ts';
+import { type GatewayProcess, startGatewayProcess } from './gateway-process.ts';
 import { watchHealth } from './health-watch.ts';
 import { startRedis } from './redis.ts';
-import { type ServedGateway, serveGateway } from './served-gateway.ts';
 import { until } from './until.ts';
 
 /** An upstream, and how it is used once that is learned. */
@@ -145,7 +145,7 @@ const accountOf = (round: number) => [
 ];
 
 /** How often a process took something over, by what the lines of its log say has changed. */
-const changesOf = ({ logged }: ServedGateway, what: string): number =>
+const changesOf = ({ logged }: GatewayProcess, what: string): number =>
   logged.filter(({ changed }) => Array.isArray(changed) && changed.includes(what)).length;
 
 /** How far the rounds are. */
@@ -167,7 +167,7 @@ class Load {
   readonly #clients: Promise<void>[] = [];
   #going = true;
 
-  constructor(gateways: readonly ServedGateway[], progress: Readonly<Progress>) {
+  constructor(gateways: readonly GatewayProcess[], progress: Readonly<Progress>) {
     this.#progress = progress;
     this.#pools = gateways.map(({ origin }) => new Pool(origin));
     for (const pool of this.#pools) {
@@ -257,9 +257,9 @@ async function openScene(
     password: file('password'),
     next: { password: file('next') },
   };
-  const served = { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca };
-  const top = { redis: { url: redis.url }, credentials: { demo: credential } };
-  const starting = Array.from({ length: PROCESSES }, () => serveGateway(served, top));
+  const served = { upstream: { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca } };
+  const top = { redis: { url: redis.url }, credentials: { upstream: credential } };
+  const starting = Array.from({ length: PROCESSES }, () => startGatewayProcess(served, top));
   closing.push(async () => {
     // One that does not start leaves the others running.
     const started = await Promise.allSettled(starting);
@@ -283,7 +283,7 @@ async function openScene(
   };
   closing.push(end);
 
-  const reload = async (gateway: ServedGateway): Promise<void> => {
+  const reload = async (gateway: GatewayProcess): Promise<void> => {
     const config = parse(await readFile(gateway.configFile, 'utf8'));
     // Another setting, so that the upstream is replaced.
     config.deployments[NAME].connections = 64 + progress.round;
@@ -311,7 +311,7 @@ async function openScene(
       const order = faults.map((fault) => ({ fault, at: random() })).sort((x, y) => x.at - y.at);
       lastFaultsAt = performance.now();
       await Promise.all(order.map(({ fault }) => fault()));
-      const isReloaded = (each: ServedGateway, at: number): boolean =>
+      const isReloaded = (each: GatewayProcess, at: number): boolean =>
         changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0);
       await until(() => reloaded.every(isReloaded), STEP_LIMIT_MS);
       await until(

@@ -1,7 +1,7 @@
 import { Secret } from '../../src/base/secret.ts';
 import { type Credential, type CredentialSet, readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import type { RunningGateway } from './running-gateway.ts';
+import type { RunningGateway } from './gateway.ts';
 
 /** What the sources of a credential of the simulator's user would hold, with the versions that the gateway sees. */
 export async function credentialSet(

@@ -1,11 +1,11 @@
-import { afterEach } from '@jest/globals';
 import { doctorInput } from '../../src/app/doctor-input.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
-import { setupFor, type TestDeployment, type TopLevel } from './running-gateway.ts';
+import { useClosing } from './closing.ts';
+import { setupFor, type TestDeployment, type TopLevel } from './gateway.ts';
 
 const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
 
@@ -26,11 +26,7 @@ export function withSites(...names: string[]): Record<string, unknown> {
 
 type SubmissionsSimulator = Simulator<'submissions' | 'abstracts'>;
 
-const open: { close(): Promise<void> }[] = [];
-
-afterEach(async () => {
-  for (const each of open.splice(0)) await each.close();
-});
+const closing = useClosing();
 
 /** A simulator for one test, which closes it at its end. */
 export async function startSubmissions(behaviour: BehaviourChange = {}): Promise<SubmissionsSimulator> {
@@ -38,7 +34,7 @@ export async function startSubmissions(behaviour: BehaviourChange = {}): Promise
   const simulator = await startSimulator({
     deployments: { ...deployments, submissions: { ...deployments.submissions, ...behaviour } },
   });
-  open.push(simulator);
+  closing.push(() => simulator.close());
   return simulator;
 }
 

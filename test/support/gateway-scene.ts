@@ -1,8 +1,9 @@
 import type { Readable } from 'node:stream';
-import { afterEach, expect } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { Pool } from 'undici';
+import { useClosing } from './closing.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from './gateway.ts';
 import { echoOf, type Logged, type RealServer } from './real-server.ts';
-import { type RunningGateway, startGateway, type TestDeployment } from './running-gateway.ts';
 
 export interface Ask {
   readonly method?: 'GET' | 'HEAD' | 'POST' | 'PUT';
@@ -35,10 +36,7 @@ export function useScenes(): (
   change?: Partial<TestDeployment>,
   relayTo?: (port: number) => Promise<{ readonly port: number; close(): Promise<void> }>,
 ) => Promise<GatewayScene> {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   return async (starting, change = {}, relayTo) => {
     const server = await starting;
     closing.push(() => server.close());

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { RunningGateway } from './running-gateway.ts';
+import type { RunningGateway } from './gateway.ts';
 
 export interface HealthSeen {
   readonly polls: number;

@@ -1,11 +1,11 @@
 import { writeFile } from 'node:fs/promises';
+import type { GatewayProcess } from './gateway-process.ts';
 import { repository } from './repository.ts';
-import type { ServedGateway } from './served-gateway.ts';
 import { until } from './until.ts';
 
 const LIMIT_MS = 120_000;
 
-/** The command for `serveGateway` that lets `measuredReload` see the turns of the event loop. */
+/** The command for `startGatewayProcess` that lets `measuredReload` see the turns of the event loop. */
 export const MONITORED = [
   'node',
   '--expose-gc',
@@ -23,7 +23,7 @@ export interface LongestTurn {
  * Reloads by SIGHUP; resolves when the configuration, in YAML, is in force, to the longest turn since the last one that
  * was told: with all that the reload before left to do.
  */
-export async function measuredReload(gateway: ServedGateway, config: string): Promise<LongestTurn> {
+export async function measuredReload(gateway: GatewayProcess, config: string): Promise<LongestTurn> {
   await writeFile(gateway.configFile, config);
   const seen = gateway.logged.length;
   process.kill(gateway.pid, 'SIGHUP');
@@ -35,7 +35,7 @@ export async function measuredReload(gateway: ServedGateway, config: string): Pr
 }
 
 /** The longest turn since the start, or since it was told last. */
-export async function longestTurn(gateway: ServedGateway): Promise<LongestTurn> {
+export async function longestTurn(gateway: GatewayProcess): Promise<LongestTurn> {
   const seen = gateway.logged.length;
   process.kill(gateway.pid, 'SIGUSR2');
   const told = () => gateway.logged.slice(seen).find(({ longestTurn }) => longestTurn !== undefined);

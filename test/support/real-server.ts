@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { chmod, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
-import type { TestDeployment } from './running-gateway.ts';
+import type { TestDeployment } from './gateway.ts';
 import { type Place, speaksTls, startServer } from './server-process.ts';
 
 /** The one account that the servers know. */

@@ -1,7 +1,8 @@
-import { afterEach, expect } from '@jest/globals';
+import { expect } from '@jest/globals';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { type RunningGateway, startGateway } from './running-gateway.ts';
+import { useClosing } from './closing.ts';
+import { type RunningGateway, startGateway } from './gateway.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 import { CLIENTS, type LoadSeen, type SteadyLoad, startLoad } from './steady-load.ts';
 import { until } from './until.ts';
@@ -29,17 +30,14 @@ export interface ReplicaScene {
 
 /** Sets scenes; what is opened, `closing` included, ends after the test, last things first. */
 export function useReplicas(): {
-  readonly closing: (() => Promise<unknown>)[];
+  readonly closing: (() => unknown)[];
   setScene(
     behaviour?: BehaviourChange,
     relay?: PairOptions['relay'],
     settings?: Record<string, unknown>,
   ): Promise<ReplicaScene>;
 } {
-  const closing: (() => Promise<unknown>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   const setScene = async (
     behaviour: BehaviourChange = {},
     relay: PairOptions['relay'] = false,

@@ -1,14 +1,14 @@
-import { afterEach } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
+import { useClosing } from './closing.ts';
+import { type RunningGateway, type StartOptions, startGateway } from './gateway.ts';
 import { startRelay } from './relay.ts';
-import { type RunningGateway, type StartOptions, startGateway } from './running-gateway.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
-export interface Pair {
+export interface Pair extends AsyncDisposable {
   readonly simulator: Simulator<'submissions' | 'abstracts'>;
   readonly gateway: RunningGateway;
   /** Asks the gateway as a plain client does. */
@@ -41,11 +41,7 @@ export interface PairOptions {
 export const authors =
   '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';
 
-const open: Pair[] = [];
-
-afterEach(async () => {
-  for (const pair of open.splice(0)) await pair.close();
-});
+const closing = useClosing();
 
 /** Starts both for one test, which stops them at its end. */
 export async function startPair(
@@ -53,11 +49,11 @@ export async function startPair(
   options: Omit<PairOptions, 'behaviour'> = {},
 ): Promise<Pair> {
   const pair = await openPair({ behaviour, ...options });
-  open.push(pair);
+  closing.push(pair.close);
   return pair;
 }
 
-/** Starts both; the caller closes them. */
+/** Starts both; the caller closes them, or declares them with `await using`. */
 export async function openPair(options: PairOptions = {}): Promise<Pair> {
   const {
     behaviour = {},
@@ -94,15 +90,17 @@ export async function openPair(options: PairOptions = {}): Promise<Pair> {
       ...(tracing !== undefined && { tracing }),
     },
   );
+  const close = async (): Promise<void> => {
+    await gateway.close();
+    await relay?.close();
+    await simulator.close();
+  };
   return {
     simulator,
     gateway,
     get: (target, init) => fetch(`${gateway.origin}${target}`, init),
-    close: async () => {
-      await gateway.close();
-      await relay?.close();
-      await simulator.close();
-    },
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { afterEach, expect } from '@jest/globals';
+import { expect } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RedisStream } from '../../src/audit/stream/redis-stream.ts';
@@ -13,6 +13,7 @@ import { StreamSink } from '../../src/audit/stream/stream-sink.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
+import { useClosing } from './closing.ts';
 import { type RedisServer, startRedis } from './redis.ts';
 import { redisOptions, single } from './redis-store.ts';
 import { until } from './until.ts';
@@ -47,10 +48,7 @@ export interface Collector {
 
 /** Sets scenes; what is opened ends after the test. */
 export function useStreams(): (settings?: readonly string[]) => Promise<StreamScene> {
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
   const folder = useFolders();
   return async (settings = []) => {

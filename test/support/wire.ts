@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
+import { type RunningGateway, startGateway } from './gateway.ts';
 import type { RawAnswer } from './raw-answer.ts';
 import { RawClient } from './raw-client.ts';
 import { startRawUpstream } from './raw-upstream.ts';
-import { type RunningGateway, startGateway } from './running-gateway.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
 /** A gateway in front of the simulator, and raw clients of it. */

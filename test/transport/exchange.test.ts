@@ -1,4 +1,4 @@
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { beforeAll, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
@@ -6,6 +6,7 @@ import { discardResponse } from '../../src/handshake/response-handler.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { Connections } from '../../src/transport/connections.ts';
 import { exchange } from '../../src/transport/exchange.ts';
+import { useClosing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type ScriptedConnections,
@@ -23,10 +24,7 @@ beforeAll(async () => {
   pair = await authority.server();
 });
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const closing = useClosing();
 
 /** What came of an exchange: the status lines of all its responses, the body, and the error if it failed. */
 interface Outcome {

@@ -1,5 +1,5 @@
 import { Socket } from 'node:net';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { type RawHeaders, rawHeader } from '../../src/base/raw-headers.ts';
@@ -10,6 +10,7 @@ import {
   ProxyAuthentication,
 } from '../../src/transport/proxy-authentication.ts';
 import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
+import { useClosing } from '../support/closing.ts';
 import { type RawUpstream, startRawUpstream } from '../support/raw-upstream.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
@@ -19,10 +20,7 @@ const named = { name: 'proxy', version: '1', changedAt: undefined };
 const credential = { ...named, username: proxyAccount.username, password: new Secret(proxyAccount.password) };
 const URI = 'upstream.example:443';
 
-const closing: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0)) await close();
-});
+const closing = useClosing();
 
 function tunnelThrough(
   proxy: string,

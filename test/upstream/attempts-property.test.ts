@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { credentialSet } from '../support/credential-set.ts';
-import { startGateway } from '../support/running-gateway.ts';
+import { startGateway } from '../support/gateway.ts';
 import { type ScriptedUpstream, startUpstream } from '../support/scripted-upstream.ts';
 
 /** What the upstream does with an authenticated request, or with one that asks for a challenge. */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { answer, readChallenges } from '../support/digest-client.ts';
-import { startGateway } from '../support/running-gateway.ts';
+import { startGateway } from '../support/gateway.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 
 interface Step {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Secret } from '../../../src/base/secret.ts';
-import { startGateway } from '../../support/running-gateway.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { reportCpu } from './report-cpu.ts';
 
 /** The gateway as `serve` runs it: Digest, metrics, everything; with an audit log if a durability is given. */

@@ -12,7 +12,7 @@ import { verify } from '../../../src/audit/reader/verify.ts';
 import { parseHead } from '../../../src/audit/seal.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, readLines, useFolders } from '../../support/audit-log.ts';
-import { serveGateway } from '../../support/served-gateway.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
 const folder = useFolders();
@@ -99,7 +99,7 @@ test('has a record for each response after ten kills of the gateway under load',
   const { simulator } = await startPair();
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: 'a' };
-  const seen = await killRepeatedly(10, () => serveGateway(upstream, { audit }));
+  const seen = await killRepeatedly(10, () => startGatewayProcess({ upstream }, { audit }));
   await expectWhole(directory, 'a', seen);
 });
 

@@ -32,7 +32,7 @@ import {
   segmentText,
   useFolders,
 } from '../../support/audit-log.ts';
-import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
 const run = promisify(execFile);
@@ -100,8 +100,8 @@ describe('somebody who can write to the folder and does not have the key', () =>
     const { simulator } = await startPair();
     const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
     const keyFile = join(scene.directory, '..', 'key');
-    const serve = (): Promise<ServedGateway> =>
-      serveGateway(upstream, { audit: { directory: scene.directory, keyFile, replica: REPLICA } });
+    const serve = (): Promise<GatewayProcess> =>
+      startGatewayProcess({ upstream }, { audit: { directory: scene.directory, keyFile, replica: REPLICA } });
     const first = await serve();
     expect((await fetch(`${first.origin}${authors}`)).status).toBe(200);
     await first.close();

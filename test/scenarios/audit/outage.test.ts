@@ -18,7 +18,7 @@ import { auditKeys } from '../../../src/audit/keys.ts';
 import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, openPair, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { injectFault } from '../../support/strace.ts';
 import { until } from '../../support/until.ts';
@@ -35,29 +35,29 @@ beforeAll(async () => {
 });
 afterAll(() => pair.close());
 
-async function serve(directory: string, change: Record<string, unknown>): Promise<ServedGateway> {
+async function serve(directory: string, change: Record<string, unknown>): Promise<GatewayProcess> {
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const upstream = { origin: pair.simulator.deployments.submissions.origin, ca: pair.simulator.ca };
-  return serveGateway(upstream, { audit: { directory, keyFile, replica: REPLICA, ...change } });
+  return startGatewayProcess({ upstream }, { audit: { directory, keyFile, replica: REPLICA, ...change } });
 }
 
-const ask = async (gateway: ServedGateway, id: string): Promise<{ status: number; text: string }> => {
+const ask = async (gateway: GatewayProcess, id: string): Promise<{ status: number; text: string }> => {
   const response = await fetch(`${gateway.origin}${authors}`, { headers: { 'x-request-id': id } });
   return { status: response.status, text: await response.text() };
 };
 
-async function refuses(gateway: ServedGateway): Promise<boolean> {
+async function refuses(gateway: GatewayProcess): Promise<boolean> {
   return (await ask(gateway, 'probe')).status === 503;
 }
 
-async function isUnready({ control }: ServedGateway): Promise<boolean> {
+async function isUnready({ control }: GatewayProcess): Promise<boolean> {
   const ready = await fetch(`${control}/readyz`);
   return ready.status === 503 && ((await ready.json()) as { status: string }).status === 'unready';
 }
 
 /** Starts a fault; resolves to a function that ends it. */
-type Fault = (gateway: ServedGateway, directory: string) => Promise<() => Promise<unknown>>;
+type Fault = (gateway: GatewayProcess, directory: string) => Promise<() => Promise<unknown>>;
 
 const limited: Fault = async ({ pid }, directory) => {
   const { size } = await stat(join(directory, SEGMENT));
@@ -83,8 +83,8 @@ test.each(faults)(
   'refuses requests during %s (durability %s), and resumes by itself',
   async (_title, durability, begin, reason) => {
     const directory = await folder();
-    const gateway = await serve(directory, { durability });
-    try {
+    {
+      await using gateway = await serve(directory, { durability });
       expect((await ask(gateway, 'before')).status).toBe(200);
       const end = await begin(gateway, directory);
       const began = performance.now();
@@ -100,8 +100,6 @@ test.each(faults)(
       await end();
       await until(async () => !(await refuses(gateway)), 10_000);
       expect((await ask(gateway, 'after')).status).toBe(200);
-    } finally {
-      await gateway.close();
     }
     const records = await recordsIn(directory);
     const of = (id: string) => records.filter(({ kind, requestId }) => kind === 'access' && requestId === id);
@@ -116,8 +114,8 @@ test.each(faults)(
 
 test('serves all requests with onFailure: serve, and counts the missing records', async () => {
   const directory = await folder();
-  const gateway = await serve(directory, { onFailure: 'serve' });
-  try {
+  {
+    await using gateway = await serve(directory, { onFailure: 'serve' });
     const end = await limited(gateway, directory);
     for (const id of ['a', 'b']) expect((await ask(gateway, id)).status).toBe(200);
     await until(async () => (await gateway.metric('digest_gateway_audit_failures_total')) > 0);
@@ -126,8 +124,6 @@ test('serves all requests with onFailure: serve, and counts the missing records'
     });
     await end();
     await until(() => gateway.logged.some(({ msg }) => msg === 'audit log writable again'));
-  } finally {
-    await gateway.close();
   }
   // Records that could not be written in time were written afterwards.
   const ids = (await recordsIn(directory))
@@ -145,7 +141,7 @@ test('makes the record durable before the response leaves, with durability fsync
   const calls = 'trace=write,writev,sendto,sendmsg,fdatasync,fsync';
   const runner = ['strace', '-D', '-f', '-q', '-y', '-s', '1000', '-e', calls, '-o', trace];
   const audit = { directory, keyFile, replica: REPLICA, durability: 'fsync' };
-  const gateway = await serveGateway(upstream, { audit }, runner);
+  const gateway = await startGatewayProcess({ upstream }, { audit }, { runner });
   expect((await ask(gateway, 'traced')).status).toBe(200);
   await gateway.close();
   const lines = (await readFile(trace, 'utf8')).split('\n');
@@ -162,7 +158,7 @@ test('makes the record durable before the response leaves, with durability fsync
   await rm(directory, { recursive: true });
 });
 
-async function refusalOf(gateway: ServedGateway, bytes: string): Promise<[number, string]> {
+async function refusalOf(gateway: GatewayProcess, bytes: string): Promise<[number, string]> {
   const client = await connect(Number(new URL(gateway.origin).port));
   await client.send(bytes);
   const response = await client.answer(bytes.startsWith('CONNECT') ? 'CONNECT' : 'GET');
@@ -172,28 +168,23 @@ async function refusalOf(gateway: ServedGateway, bytes: string): Promise<[number
 
 test('answers 503 also to malformed requests', async () => {
   const directory = await folder();
-  const gateway = await serve(directory, {});
-  try {
-    const refused: [string, number, string][] = [
-      ['nonsense\r\n\r\n', 400, 'bad-request'],
-      ['GET / RTSP/1.1\r\nHost: x\r\n\r\n', 400, 'bad-request'],
-      [`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(20_000)}\r\n\r\n`, 431, 'headers-too-large'],
-      ['POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 400, 'bad-request'],
-      ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405, 'connect-unsupported'],
-    ];
-    expect((await ask(gateway, 'before')).status).toBe(200);
-    for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
-    // Not even a new file may grow, so the log stays unwritable until the limit is lifted.
-    await run('prlimit', ['--pid', String(gateway.pid), '--fsize=1:unlimited']);
-    await until(() => refuses(gateway));
-    for (const [bytes] of refused)
-      expect(await refusalOf(gateway, bytes)).toEqual([503, 'audit-unavailable']);
-    await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
-    await until(async () => !(await refuses(gateway)));
-    for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
-  } finally {
-    await gateway.close();
-  }
+  await using gateway = await serve(directory, {});
+  const refused: [string, number, string][] = [
+    ['nonsense\r\n\r\n', 400, 'bad-request'],
+    ['GET / RTSP/1.1\r\nHost: x\r\n\r\n', 400, 'bad-request'],
+    [`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(20_000)}\r\n\r\n`, 431, 'headers-too-large'],
+    ['POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 400, 'bad-request'],
+    ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405, 'connect-unsupported'],
+  ];
+  expect((await ask(gateway, 'before')).status).toBe(200);
+  for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
+  // Not even a new file may grow, so the log stays unwritable until the limit is lifted.
+  await run('prlimit', ['--pid', String(gateway.pid), '--fsize=1:unlimited']);
+  await until(() => refuses(gateway));
+  for (const [bytes] of refused) expect(await refusalOf(gateway, bytes)).toEqual([503, 'audit-unavailable']);
+  await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
+  await until(async () => !(await refuses(gateway)));
+  for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
 });
 
 async function resumed(pair: Pair): Promise<boolean> {

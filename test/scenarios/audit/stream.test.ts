@@ -1,13 +1,14 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
 import { gateway } from '../../cli/gateway-process.ts';
 import { REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
+import { useClosing } from '../../support/closing.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
 import type { RedisServer } from '../../support/redis.ts';
 import { moveSlot, startRedisCluster } from '../../support/redis-cluster.ts';
 import { startRedisSentinel } from '../../support/redis-sentinel.ts';
-import { serveGateway } from '../../support/served-gateway.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 import {
   expectOutagesAndTheirEnds,
@@ -241,18 +242,24 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
   const scene = await setScene();
   const { simulator } = await startPair();
   const keyFile = join(scene.directory, 'key');
-  const served = await serveGateway(
-    { origin: simulator.deployments.submissions.origin, ca: simulator.ca },
-    {
-      redis: { url: scene.redis.url, keyPrefix: 'test' },
-      audit: { directory: join(scene.directory, 'log'), keyFile, replica: REPLICA, stream: { redis: true } },
-    },
-  );
-  const failures = () => served.metric('digest_gateway_audit_failures_total', { sink: 'redis' });
-  const ask = async () => (await fetch(`${served.origin}${authors}`)).status;
-  const isHere = async () =>
-    (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-stream","ok":true');
-  try {
+  const { origin } = simulator.deployments.submissions;
+  {
+    await using served = await startGatewayProcess(
+      { upstream: { origin, ca: simulator.ca } },
+      {
+        redis: { url: scene.redis.url, keyPrefix: 'test' },
+        audit: {
+          directory: join(scene.directory, 'log'),
+          keyFile,
+          replica: REPLICA,
+          stream: { redis: true },
+        },
+      },
+    );
+    const failures = () => served.metric('digest_gateway_audit_failures_total', { sink: 'redis' });
+    const ask = async () => (await fetch(`${served.origin}${authors}`)).status;
+    const isHere = async () =>
+      (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-stream","ok":true');
     await until(isHere);
     expect(await failures()).toBe(0);
     await scene.redis.kill();
@@ -262,8 +269,6 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
     expect(await ask()).toBe(200);
     await scene.redis.restart();
     await until(isHere);
-  } finally {
-    await served.close();
   }
   const sent = await sentTo(scene.redis);
   expect(sent).toEqual(upTo(sent.length));
@@ -349,10 +354,7 @@ async function pendingOf(redis: RedisServer): Promise<string> {
 
 describe('the stream', () => {
   const KEY = 'test:v2:{audit}:records';
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
 
   /** Numbers of the records in the order of a collector. */

@@ -5,13 +5,13 @@ import { startApache } from '../../support/apache.ts';
 import { startArrivals } from '../../support/arrivals.ts';
 import { type Break, type BreakingRelay, startBreakingRelay } from '../../support/breaking-relay.ts';
 import { credentialSet } from '../../support/credential-set.ts';
+import type { RunningGateway } from '../../support/gateway.ts';
 import { useScenes } from '../../support/gateway-scene.ts';
 import { watchHealth } from '../../support/health-watch.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
 import { useReplicas } from '../../support/replica-scene.ts';
-import type { RunningGateway } from '../../support/running-gateway.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 

@@ -1,13 +1,15 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { startArrivals } from '../../support/arrivals.ts';
+import { useClosing } from '../../support/closing.ts';
 import { credentialSet } from '../../support/credential-set.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
-import { startGateway } from '../../support/running-gateway.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
+const closing = useClosing();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
@@ -141,32 +143,28 @@ test('serves with next at the start if the upstream accepts that one', async () 
 
 test('has an attempt left for next at the start in spite of a shared nonce', async () => {
   const redis = await startRedis();
-  const closing: { close(): Promise<void> }[] = [redis];
-  try {
-    const { simulator } = await startPair();
-    const { origin } = simulator.deployments.submissions;
-    const start = async (credentials: Record<string, unknown>) => {
-      const upstream = { [NAME]: { origin, ca: simulator.ca } };
-      const gateway = await startGateway(
-        upstream,
-        { credentials },
-        { redis: redisOptions(single(redis.port)) },
-      );
-      closing.unshift(gateway);
-      return gateway;
-    };
-    const earlier = await start({});
-    expect((await fetch(`${earlier.origin}${authors}`)).status).toBe(200);
-    simulator.set(NAME, { accounts: [{ username: 'demo-user', password: NEW, sites: ['demo'] }] });
-    const password = { value: OLD };
-    const next = { password: { value: NEW } };
-    const later = await start({ [NAME]: { username: { value: 'demo-user' }, password, next } });
-    expect(await later.metric('digest_gateway_nonce_age_seconds')).toBeGreaterThan(0);
-    expect((await fetch(`${later.origin}${authors}`)).status).toBe(200);
-    expect(simulator.counts(NAME).refused['wrong-response']).toBe(1);
-  } finally {
-    for (const each of closing) await each.close();
-  }
+  closing.push(() => redis.close());
+  const { simulator } = await startPair();
+  const { origin } = simulator.deployments.submissions;
+  const start = async (credentials: Record<string, unknown>) => {
+    const upstream = { [NAME]: { origin, ca: simulator.ca } };
+    const gateway = await startGateway(
+      upstream,
+      { credentials },
+      { redis: redisOptions(single(redis.port)) },
+    );
+    closing.push(() => gateway.close());
+    return gateway;
+  };
+  const earlier = await start({});
+  expect((await fetch(`${earlier.origin}${authors}`)).status).toBe(200);
+  simulator.set(NAME, { accounts: [{ username: 'demo-user', password: NEW, sites: ['demo'] }] });
+  const password = { value: OLD };
+  const next = { password: { value: NEW } };
+  const later = await start({ [NAME]: { username: { value: 'demo-user' }, password, next } });
+  expect(await later.metric('digest_gateway_nonce_age_seconds')).toBeGreaterThan(0);
+  expect((await fetch(`${later.origin}${authors}`)).status).toBe(200);
+  expect(simulator.counts(NAME).refused['wrong-response']).toBe(1);
 });
 
 test('learns nothing about nonces from another password at the upstream', async () => {

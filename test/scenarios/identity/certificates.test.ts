@@ -6,13 +6,13 @@ import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { call, requestsOf } from '../../support/caller.ts';
+import { setupFor } from '../../support/gateway.ts';
 import {
   createTestAuthority,
   type TestAuthority,
   type TlsFiles,
   writeTlsFiles,
 } from '../../support/issued-certificates.ts';
-import { setupFor } from '../../support/running-gateway.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';

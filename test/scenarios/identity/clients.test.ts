@@ -4,7 +4,7 @@ import { Agent } from 'node:http';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { basic, type Call, call, requestsOf } from '../../support/caller.ts';
-import { setupFor } from '../../support/running-gateway.ts';
+import { setupFor } from '../../support/gateway.ts';
 import { authors, openPair } from '../../support/simulated-pair.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -115,13 +115,12 @@ describe('a client is identified by its address', () => {
   });
 
   test('also where anonymous clients are served', async () => {
-    const pair = await openPair({ top: { clients } });
+    await using pair = await openPair({ top: { clients } });
     for (const from of ['127.0.5.7', '127.0.6.1', '127.0.6.2']) {
       expect((await call(pair.gateway, { from })).status).toBe(200);
     }
     const counts = ['narrow', 'anonymous', ''].map((client) => requestsOf(pair.gateway, client));
     expect(await Promise.all(counts)).toEqual([1, 2, 0]);
-    await pair.close();
   });
 });
 

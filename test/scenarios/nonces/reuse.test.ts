@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { setupFor } from '../../support/running-gateway.ts';
+import { setupFor } from '../../support/gateway.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 

@@ -1,16 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { afterEach, expect, test } from '@jest/globals';
+import { expect, test } from '@jest/globals';
+import { useClosing } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
-import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
+import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 
 const CROWD = 2;
 
-const closing: (() => Promise<void>)[] = [];
-
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const closing = useClosing();
 
 interface Held {
   readonly nc: number;

@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { type Look, openBrowser, openPage } from '../../support/browser.ts';
-import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
+import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { openPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';

@@ -4,8 +4,8 @@ import { type Explanation, explain } from '../../../src/cli/explanation.ts';
 import { ANONYMOUS } from '../../../src/policy/client.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { startSimulator } from '../../../src/simulator/simulator.ts';
+import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
 import type { RawAnswer } from '../../support/raw-answer.ts';
-import { type RunningGateway, setupFor, startGateway } from '../../support/running-gateway.ts';
 import { startPair } from '../../support/simulated-pair.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
 

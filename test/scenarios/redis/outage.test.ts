@@ -6,11 +6,12 @@ import { scripts } from '../../../src/challenges/store/redis-scripts.ts';
 import type { ChallengeStore } from '../../../src/challenges/store/store.ts';
 import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
+import { useClosing } from '../../support/closing.ts';
+import type { RunningGateway } from '../../support/gateway.ts';
 import { inTime } from '../../support/in-time.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { seesRedis, useReplicas } from '../../support/replica-scene.ts';
-import type { RunningGateway } from '../../support/running-gateway.ts';
 import { authors } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
@@ -363,10 +364,7 @@ describe('a Redis that is absent at the start', () => {
 
 describe('an emptied Redis', () => {
   const replicas = useReplicas();
-  const closing: (() => Promise<unknown>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
 
   const isExclusive = async (gateway: RunningGateway): Promise<boolean> =>
     (await gateway.metric('digest_gateway_nonce_policy', { policy: 'exclusive' })) === 1;

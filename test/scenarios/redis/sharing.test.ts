@@ -1,11 +1,12 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import { useClosing } from '../../support/closing.ts';
+import { type RunningGateway, startGateway } from '../../support/gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
 import { nonceOf, seesRedis, useReplicas } from '../../support/replica-scene.ts';
-import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
-import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
 import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
 import { startLoad } from '../../support/steady-load.ts';
 import { until } from '../../support/until.ts';
@@ -124,11 +125,7 @@ describe('replicas', () => {
 
 describe('nonces that are bound to an address', () => {
   const ATTEMPTS = 'digest_gateway_upstream_attempts_total';
-  const closing: (() => Promise<void>)[] = [];
-
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
 
   /** Two replicas in front of an upstream that binds nonces to addresses; each leaves from its own. */
   async function twoAddresses() {
@@ -189,7 +186,7 @@ describe('nonces that are bound to an address', () => {
 describe('a nonce with a count', () => {
   let redis: RedisServer;
   let pair: Pair;
-  const served: ServedGateway[] = [];
+  const served: GatewayProcess[] = [];
   beforeEach(async () => {
     [redis, pair] = await Promise.all([
       startRedis(),
@@ -203,10 +200,13 @@ describe('a nonce with a count', () => {
   });
 
   /** A gateway in a process of its own, on the same Redis. */
-  async function serve(): Promise<ServedGateway> {
+  async function serve(): Promise<GatewayProcess> {
     const { simulator } = pair;
     const { origin } = simulator.deployments.submissions;
-    const gateway = await serveGateway({ origin, ca: simulator.ca }, { redis: { url: redis.url } });
+    const gateway = await startGatewayProcess(
+      { upstream: { origin, ca: simulator.ca } },
+      { redis: { url: redis.url } },
+    );
     served.push(gateway);
     await until(async () => (await gateway.metric('digest_gateway_store_up')) === 1);
     return gateway;

@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { Secret } from '../../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
+import { useClosing } from '../../support/closing.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { seesRedis } from '../../support/replica-scene.ts';
@@ -74,10 +75,7 @@ const LONG_MS = 60_000;
 const keysOf = (...digits: string[]) =>
   storeKeys(new Secret(digits.map((digit) => digit.repeat(64)).join('\n')));
 
-const closing: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const closing = useClosing();
 
 async function openRedis(prefix?: string): Promise<{ redis: RedisServer; intruder: Intruder }> {
   const redis = await startRedis();

@@ -6,19 +6,17 @@ import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect, type TLSSocket } from 'node:tls';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../../src/audit/audit.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { useClosing } from '../../support/closing.ts';
+import { setupFor, type TestDeployment, type TopLevel } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { setupFor, type TestDeployment, type TopLevel } from '../../support/running-gateway.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
-const closing: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
-});
+const closing = useClosing();
 // Hooks run in this order: folders go when nothing writes there any more.
 const folders = useFolders();
 

@@ -1,11 +1,12 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
+import { useClosing } from '../../support/closing.ts';
 import { credentialSet } from '../../support/credential-set.ts';
-import { setupFor } from '../../support/running-gateway.ts';
-import { type ServedGateway, serveGateway } from '../../support/served-gateway.ts';
+import { setupFor } from '../../support/gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import {
   authors,
   openPair,
@@ -199,10 +200,7 @@ describe('a reload and credentials:', () => {
 });
 
 describe('a failure', () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
 
   async function setScene(): Promise<Pair> {
     const pair = await openPair({ behaviour: { testPaths: true } });
@@ -259,23 +257,19 @@ describe('a failure', () => {
 describe('overlapping:', () => {
   const ROUNDS_AT_MOST = 20;
 
-  const closing: (() => Promise<unknown>)[] = [];
+  const closing = useClosing();
 
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-
-  const lines = ({ logged }: ServedGateway, msg: string): Record<string, unknown>[] =>
+  const lines = ({ logged }: GatewayProcess, msg: string): Record<string, unknown>[] =>
     logged.filter((line) => line['msg'] === msg);
 
-  const reloads = (gateway: ServedGateway) => lines(gateway, 'configuration reloaded');
+  const reloads = (gateway: GatewayProcess) => lines(gateway, 'configuration reloaded');
 
   /** How often a reload changed the deployment. */
-  const changes = (gateway: ServedGateway): number =>
+  const changes = (gateway: GatewayProcess): number =>
     reloads(gateway).filter(({ changed }) => (changed as string[]).includes('deployments.upstream')).length;
 
   /** Reads the configuration again. */
-  async function hangUp(gateway: ServedGateway, connections?: number): Promise<void> {
+  async function hangUp(gateway: GatewayProcess, connections?: number): Promise<void> {
     if (connections !== undefined) {
       const config = parse(await readFile(gateway.configFile, 'utf8'));
       config.deployments.upstream.connections = connections;
@@ -287,22 +281,22 @@ describe('overlapping:', () => {
   test('a reload right after the start is made', async () => {
     const { simulator } = await startPair();
     const { origin } = simulator.deployments.submissions;
-    const gateway = await serveGateway({ origin, ca: simulator.ca });
+    const gateway = await startGatewayProcess({ upstream: { origin, ca: simulator.ca } });
     closing.push(() => gateway.close());
     await hangUp(gateway);
     await until(() => reloads(gateway).length === 1);
   });
 
   /** A gateway whose password is in this file. */
-  async function serve(): Promise<{ gateway: ServedGateway; file: string }> {
+  async function serve(): Promise<{ gateway: GatewayProcess; file: string }> {
     const { simulator } = await startPair();
     const folder = await mkdtemp(join(tmpdir(), 'secrets-'));
     closing.push(() => rm(folder, { recursive: true }));
     const file = join(folder, 'password');
     await writeFile(file, 'password-0', { mode: 0o600 });
-    const gateway = await serveGateway(
-      { origin: simulator.deployments.submissions.origin, ca: simulator.ca },
-      { credentials: { demo: { username: { value: 'demo-user' }, password: { file } } } },
+    const gateway = await startGatewayProcess(
+      { upstream: { origin: simulator.deployments.submissions.origin, ca: simulator.ca } },
+      { credentials: { upstream: { username: { value: 'demo-user' }, password: { file } } } },
     );
     closing.push(() => gateway.close());
     return { gateway, file };

@@ -1,11 +1,12 @@
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { Secret } from '../../../src/base/secret.ts';
 import { type ApacheOptions, apacheUsers, startApache } from '../../support/apache.ts';
 import { startArrivals } from '../../support/arrivals.ts';
 import { makeClientCertificate } from '../../support/client-certificate.ts';
+import { useClosing } from '../../support/closing.ts';
 import { credentialSet } from '../../support/credential-set.ts';
 import { expectCrowdsServed, type GatewayScene, useScenes } from '../../support/gateway-scene.ts';
 import { account, echoOf, type Logged, type RealServer } from '../../support/real-server.ts';
@@ -67,10 +68,7 @@ describe('plain clients', () => {
 });
 
 describe('the proof in rspauth', () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
 
   /** Somebody between gateway and Apache, who passes everything on but for what `change` does to the proof. */
   async function startBetween(

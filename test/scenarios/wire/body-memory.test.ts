@@ -8,10 +8,10 @@ import { Client } from 'undici';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { startSimulator } from '../../../src/simulator/simulator.ts';
 import { BodyMemory, BodyShare } from '../../../src/transport/request-body.ts';
+import { startGateway } from '../../support/gateway.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
 import type { RawClient } from '../../support/raw-client.ts';
-import { startGateway } from '../../support/running-gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { serveGateway } from '../../support/served-gateway.ts';
 import { type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
@@ -138,7 +138,7 @@ describe('a body of a gibibyte', () => {
     });
     const { origin } = simulator.deployments.upstream;
     const settings = { body: { max: '2GiB' } };
-    const gateway = await serveGateway({ origin, ca: simulator.ca, settings });
+    const gateway = await startGatewayProcess({ upstream: { origin, ca: simulator.ca, settings } });
     const client = new Client(gateway.origin);
     const close = async () => {
       await client.close();

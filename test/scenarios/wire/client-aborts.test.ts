@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { beforeEach, describe, expect, test } from '@jest/globals';
-import { startGateway } from '../../support/running-gateway.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { codeOf, useClients, useRunning } from '../../support/wire.ts';

@@ -3,8 +3,8 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
 import { startSimulator } from '../../../src/simulator/simulator.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { startRawUpstream } from '../../support/raw-upstream.ts';
-import { serveGateway } from '../../support/served-gateway.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -18,26 +18,17 @@ const scene = useRunning(async () => {
   });
   const flood = await startRawUpstream(() => INTERIM.repeat(60_000));
   const { origin } = simulator.deployments.upstream;
-  const gateway = await serveGateway(
-    { origin, ca: simulator.ca },
+  const gateway = await startGatewayProcess(
+    {
+      upstream: { origin, ca: simulator.ca, settings: { timeouts: { idle: '15s' } } },
+      flood: {
+        origin: flood.origin,
+        settings: { match: { host: 'flood.internal' }, tls: { allowPlaintext: true } },
+      },
+    },
     {
       // The clients share one process, which is busy: it may write long after it has connected.
       listen: { port: 0, limits: { connectionsPerAddress: 3_000, headersTimeout: '60s' } },
-      deployments: {
-        upstream: {
-          baseUrl: origin,
-          match: { pathPrefix: '/' },
-          credential: 'demo',
-          tls: { caFile: 'ca.pem' },
-          timeouts: { idle: '15s' },
-        },
-        flood: {
-          baseUrl: flood.origin,
-          match: { host: 'flood.internal' },
-          credential: 'demo',
-          tls: { allowPlaintext: true },
-        },
-      },
     },
   );
   const close = async () => {

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { METHODS } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
+import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-answer.ts';
-import { startGateway } from '../../support/running-gateway.ts';
 import { codeOf, echoOf, useClients, useWire } from '../../support/wire.ts';
 
 const wire = useWire();

@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { beforeEach, describe, expect, test } from '@jest/globals';
+import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { valuesOf } from '../../support/raw-answer.ts';
 import type { RawClient } from '../../support/raw-client.ts';
-import { startGateway } from '../../support/running-gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients, useRunning, useWire } from '../../support/wire.ts';

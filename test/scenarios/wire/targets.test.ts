@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { startSimulator } from '../../../src/simulator/simulator.ts';
-import { startGateway } from '../../support/running-gateway.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
 const run = promisify(execFile);

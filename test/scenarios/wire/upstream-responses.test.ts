@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { useClosing } from '../../support/closing.ts';
+import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
-import { type RunningGateway, startGateway } from '../../support/running-gateway.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { codeOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
@@ -16,10 +17,7 @@ describe('the gateway', () => {
   const CHALLENGE =
     'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="x", nonce="n", qop="auth"\r\n';
 
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
 
   /** A gateway before an upstream whose connections follow the script. */

@@ -107,30 +107,7 @@ export async function setupFor(
 ): Promise<AppSetup> {
   const folder = await mkdtemp(join(tmpdir(), 'setup-'));
   try {
-    const { credentials = {}, ...others } = top;
-    const file = join(folder, 'test.yaml');
-    const config = {
-      listen: { port: 0 },
-      control: { port: 0 },
-      anonymous: true,
-      credentials: {
-        ...mapValues(deployments, ({ username = 'demo-user', password = 'demo-api-key' }) => ({
-          username: { value: username },
-          password: { value: password },
-        })),
-        ...credentials,
-      },
-      deployments: Object.fromEntries(
-        await Promise.all(
-          Object.entries(deployments).map(async ([name, each]) => [
-            name,
-            await sectionOf(name, each, folder),
-          ]),
-        ),
-      ),
-      ...others,
-    };
-    await writeFile(file, stringify(config));
+    const file = await writeConfig(folder, deployments, top);
     const uid = process.geteuid?.();
     return await readSetup(file, { environment: {}, ...(uid !== undefined && { uid }) }, versions);
   } finally {
@@ -138,7 +115,38 @@ export async function setupFor(
   }
 }
 
-/** The section of a deployment; what it names is written to the folder. */
+/**
+ * Writes a configuration with these deployments, on free ports, and the files that it names to the folder; resolves to
+ * its path. Each deployment has a credential of its name, and serves every path, unless its settings say otherwise.
+ */
+export async function writeConfig(
+  folder: string,
+  deployments: Record<string, TestDeployment>,
+  { credentials = {}, ...others }: TopLevel = {},
+): Promise<string> {
+  const sections = Object.entries(deployments).map(
+    async ([name, each]) => [name, await sectionOf(name, each, folder)] as const,
+  );
+  const config = {
+    listen: { port: 0 },
+    control: { port: 0 },
+    anonymous: true,
+    credentials: {
+      ...mapValues(deployments, ({ username = 'demo-user', password = 'demo-api-key' }) => ({
+        username: { value: username },
+        password: { value: password },
+      })),
+      ...credentials,
+    },
+    deployments: Object.fromEntries(await Promise.all(sections)),
+    ...others,
+  };
+  const file = join(folder, 'gateway.yaml');
+  await writeFile(file, stringify(config));
+  return file;
+}
+
+/** The section of a deployment; the files that it names are written to the folder. */
 async function sectionOf(
   name: string,
   { origin, ca, clientCertificate, proxyCa, settings = {} }: TestDeployment,
