@@ -315,7 +315,7 @@ async function openScene(
         changesOf(each, `deployments.${NAME}`) > (before[at] ?? 0);
       await until(() => reloaded.every(isReloaded), STEP_LIMIT_MS);
       await until(
-        () => gateways.every((gateway) => changesOf(gateway, 'credentials.demo') >= round),
+        () => gateways.every((gateway) => changesOf(gateway, `credentials.${NAME}`) >= round),
         STEP_LIMIT_MS,
       );
       lastTakenOverAt = performance.now();
