@@ -319,12 +319,12 @@ export class App {
     const { clock, log, tracing } = this.#deps;
     const metrics = this.#metrics;
     const pools = new NoncePools(this.#store);
-    const { onPolicyStep, onCrossProcess, onRotation, onStanding } = new UpstreamEvents({
+    const { onPolicyStep, onCrossProcess, onRotation, onHealth } = new UpstreamEvents({
       audit: this.#audit,
       log,
       metrics,
     });
-    const events = { onPolicyStep, onCrossProcess, onRotation, onStanding };
+    const events = { onPolicyStep, onCrossProcess, onRotation, onHealth };
     const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...events });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
     return { selectors, clock, metrics, bodyMemory };

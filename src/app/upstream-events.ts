@@ -51,7 +51,7 @@ export class UpstreamEvents {
   };
 
   /** Called when the upstream refuses a credential version, or accepts it again. */
-  readonly onStanding = ({ refused, ...which }: CredentialNews): void => {
+  readonly onHealth = ({ refused, ...which }: CredentialNews): void => {
     this.#sinks.audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
   };
 }

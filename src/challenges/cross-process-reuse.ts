@@ -45,12 +45,12 @@ export class CrossProcessReuse {
   }
 
   /** Takes over the finding of another process. */
-  told(works: boolean): void {
+  adopt(works: boolean): void {
     if (works === this.#works) return;
     this.#works = works;
     this.#refused = 0;
     if (works) this.#trials.stop();
-    else this.#trials.told(this.#now());
+    else this.#trials.adopted(this.#now());
   }
 
   /** True once in a while, although it does not work: a nonce of another process is to be tried. */

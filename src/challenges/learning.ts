@@ -151,20 +151,20 @@ export class Learning {
     const { realm, algorithm, policy, lifetimeMs } = learned;
     this.#upstream ??= { realm, algorithm };
     if (!isSame(this.#upstream, learned)) return;
-    this.#policy.told(policy);
+    this.#policy.adopt(policy);
     this.#counted = learned.counted;
-    this.#crossProcess.told(learned.portable);
-    this.lifetime.told(lifetimeMs);
+    this.#crossProcess.adopt(learned.portable);
+    this.lifetime.adopt(lifetimeMs);
   }
 
   /** Takes over what was learned with another credential, for a pool that has learned nothing. */
   inherit(former: Learning): void {
     if (this.#upstream !== undefined || former.#upstream === undefined) return;
     this.#upstream = former.#upstream;
-    this.#policy.told(former.policy);
+    this.#policy.adopt(former.policy);
     this.#counted = former.#counted;
-    this.#crossProcess.told(former.portable);
-    this.lifetime.told(former.lifetime.ms);
+    this.#crossProcess.adopt(former.portable);
+    this.lifetime.adopt(former.lifetime.ms);
   }
 
   /**

@@ -117,14 +117,14 @@ export class Lifetime {
   }
 
   /** Takes over the lifetime that another process learned, unless an older nonce was accepted here. */
-  told(ms: number | undefined): void {
+  adopt(ms: number | undefined): void {
     if (ms === this.#ms) return;
     const isLife = ms === undefined || (ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS);
     if (!isLife || (ms !== undefined && ms <= this.#oldestAccepted)) return;
     this.#ms = ms;
     this.#confirmed = true;
     if (ms === undefined) this.#trials.stop();
-    else this.#trials.told(this.#now());
+    else this.#trials.adopted(this.#now());
   }
 
   /** Forgets everything: the challenge shows that it is another upstream. */

@@ -91,7 +91,7 @@ export class Nonce implements HeldChallenge {
     return this.#accepted <= this.#mostUnderWay;
   }
 
-  /** True if a count was refused although a higher one was accepted, whichever was told first. */
+  /** True if a count was refused although a higher one was accepted, whichever response came first. */
   get isOutOfOrderRefused(): boolean {
     return !this.shareable && this.#lowestRefused < this.#highestAccepted;
   }

@@ -9,7 +9,7 @@ const SPREAD = 0.1;
 /** Share of a life after which a renewal without a newer nonce counts as failed. */
 const NEXT_TRY = 0.1;
 
-export interface RenewalParts {
+export interface RenewalDeps {
   readonly lifetime: Lifetime;
   readonly clock: Clock;
   /** From 0 to 1. */
@@ -22,16 +22,16 @@ export interface RenewalParts {
 
 /** Replaces the nonce in use before the upstream refuses it, so that no request has to wait for that. */
 export class Renewal {
-  readonly #parts: RenewalParts;
+  readonly #deps: RenewalDeps;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(parts: RenewalParts) {
-    this.#parts = parts;
+  constructor(deps: RenewalDeps) {
+    this.#deps = deps;
   }
 
   /** This nonce is in use from now on. Without a known lifetime there is nothing to plan. */
   plan(nonce: Nonce): void {
-    const { lifetime, clock, random } = this.#parts;
+    const { lifetime, clock, random } = this.#deps;
     this.cancel();
     const life = lifetime.of(nonce);
     if (life === undefined) return;
@@ -50,7 +50,7 @@ export class Renewal {
   }
 
   async #renew(nonce: Nonce): Promise<void> {
-    const { lifetime, clock, lead, renew } = this.#parts;
+    const { lifetime, clock, lead, renew } = this.#deps;
     const life = lifetime.of(nonce);
     if (life === undefined || clock.now() - nonce.obtainedAt > life) return;
     this.#at(nonce, life * NEXT_TRY);

@@ -67,17 +67,17 @@ export class ReusePolicy {
     return this.#policy;
   }
 
-  /** In milliseconds: how long one process has to itself what it tries. */
+  /** The time that a trial belongs to one process, in milliseconds. */
   get trialMs(): number {
     return this.#trials.delayMs;
   }
 
   /** Takes over the policy that another process learned, or this one before its start. */
-  told(policy: NoncePolicy): void {
+  adopt(policy: NoncePolicy): void {
     if (this.#options.policy !== 'auto' || policy === this.#policy) return;
     this.#set(policy);
     if (policy === 'shared') this.#trials.stop();
-    else this.#trials.told(this.#options.now());
+    else this.#trials.adopted(this.#options.now());
   }
 
   /** Forgets everything: the challenge shows that it is another upstream. */

@@ -13,7 +13,7 @@ export class TrialSchedule {
     this.#longestMs = longestMs;
   }
 
-  /** How long a trial that has begun keeps further ones away, in milliseconds. */
+  /** Pause after the begin of a trial, in milliseconds. */
   get delayMs(): number {
     return this.#delayMs;
   }
@@ -22,18 +22,18 @@ export class TrialSchedule {
     return now >= this.#at;
   }
 
-  /** Something was learned. A lesson soon after another one waits longer, as after a trial that failed. */
+  /** Something was learned here. The trial of a lesson that comes soon after another one is later, as after a failed trial. */
   learned(now: number): void {
     const isSoon = now - this.#learnedAt < this.#longestMs;
     this.#wait(now, isSoon ? 2 * this.#delayMs : FIRST_MS);
   }
 
   /** Another process learned something. */
-  told(now: number): void {
+  adopted(now: number): void {
     this.#at = Math.min(this.#at, now + this.#delayMs);
   }
 
-  /** A trial begins. One that finds nothing out is made again later. */
+  /** A trial begins. Without a result it is made again later. */
   begin(now: number): void {
     this.#at = now + this.#delayMs;
   }
@@ -43,7 +43,7 @@ export class TrialSchedule {
     this.#wait(now, 2 * this.#delayMs);
   }
 
-  /** There is nothing to try. */
+  /** Nothing is left to try. */
   stop(): void {
     this.#at = Number.POSITIVE_INFINITY;
   }

@@ -57,7 +57,7 @@ export interface VersionDeps {
   /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
   readonly onCrossProcess: (deployment: string, works: boolean) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
-  readonly onStanding: (news: CredentialNews) => void;
+  readonly onHealth: (news: CredentialNews) => void;
 }
 
 /** Settings and connections of one upstream. */
@@ -119,7 +119,7 @@ export class CredentialVersion implements DigestListener {
   readonly #attachments: Attachment[] = [];
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
-  #refusalTold = false;
+  #refusalReported = false;
   /** True while a nonce is being renewed. */
   #renewing = false;
 
@@ -259,7 +259,7 @@ export class CredentialVersion implements DigestListener {
   }
 
   onAccepted(status: number): void {
-    if (this.#refusalTold) this.#tell(false);
+    if (this.#refusalReported) this.#tell(false);
     this.#owner.accepted(this, status);
   }
 
@@ -317,8 +317,8 @@ export class CredentialVersion implements DigestListener {
   }
 
   #tell(refused: boolean): void {
-    this.#refusalTold = refused;
-    this.#deps.onStanding({
+    this.#refusalReported = refused;
+    this.#deps.onHealth({
       deployment: this.#deployment,
       credential: this.#credential.name,
       version: this.version,

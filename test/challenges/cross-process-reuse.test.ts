@@ -41,8 +41,8 @@ test('it is tried with one nonce a minute later, and each time after twice as lo
 test('a nonce of another process that is accepted ends it, here and by word of others', () => {
   const { reuse } = bound();
   expect([reuse.accepted(), reuse.works, reuse.accepted()]).toEqual([true, true, false]);
-  reuse.told(false);
+  reuse.adopt(false);
   expect(reuse.works).toBe(false);
-  reuse.told(true);
+  reuse.adopt(true);
   expect(reuse.works).toBe(true);
 });

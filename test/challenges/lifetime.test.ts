@@ -105,7 +105,7 @@ describe('a life that was learned', () => {
   test('is forgotten, made longer or shorter as others find', () => {
     const { lifetime } = scene();
     const lives = [2_000, 5_000, undefined, 400].map((ms) => {
-      lifetime.told(ms);
+      lifetime.adopt(ms);
       return lifetime.ms;
     });
     expect(lives).toEqual([2_000, 5_000, undefined, undefined]);

@@ -19,7 +19,7 @@ function scene(lead = true) {
   const origin = { cnonce: 'c', obtainedAt: Date.now(), hintMs: undefined };
   const nonce = new Nonce(aged('n'), { username: 'u', password: new Secret('p') }, origin);
   const lifetime = new Lifetime(() => Date.now());
-  lifetime.told(LIFE_MS);
+  lifetime.adopt(LIFE_MS);
   const renewed: number[] = [];
   const renewal = new Renewal({
     lifetime,

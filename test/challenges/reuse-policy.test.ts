@@ -143,20 +143,20 @@ describe('a step is taken back', () => {
   test('when another process found that it works', () => {
     const { learned, steps } = learning();
     learned.overtaken();
-    learned.told('shared');
+    learned.adopt('shared');
     expect([learned.policy, steps.length]).toEqual(['shared', 1]);
   });
 });
 
 test('a policy that another process learned is tried, too', () => {
   const scene = learning();
-  scene.learned.told('single-use');
+  scene.learned.adopt('single-use');
   expect([scene.learned.policy, tries(scene, MINUTE_MS)]).toEqual(['single-use', true]);
 });
 
 test('another upstream begins with shared', () => {
   const { learned } = learning();
-  learned.told('single-use');
+  learned.adopt('single-use');
   learned.forget();
   expect(learned.policy).toBe('shared');
 });
@@ -165,6 +165,6 @@ test('a policy that is set stays, and nothing is tried', () => {
   const scene = learning('shared');
   for (let count = 0; count < 9; count += 1) scene.learned.refused(firstReuse);
   scene.learned.overtaken();
-  scene.learned.told('exclusive');
+  scene.learned.adopt('exclusive');
   expect([scene.learned.policy, scene.steps, tries(scene, 60 * MINUTE_MS)]).toEqual(['shared', [], false]);
 });

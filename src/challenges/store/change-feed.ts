@@ -4,7 +4,7 @@ import type { SignatureFault, ValueSigner } from './value-signer.ts';
 const LONGEST_MESSAGE = 4096;
 /** How long a message counts, in milliseconds. */
 const MESSAGE_LIFE_MS = 60_000;
-/** Between two times that one key is told, in milliseconds: each costs calls to the store. */
+/** Pause between two announcements of one key, in milliseconds: each costs calls to the store. */
 const PAUSE_MS = 50;
 
 export interface ChangeFeedOptions {
@@ -21,8 +21,8 @@ export interface ChangeFeedOptions {
 /** Announces changes to other processes, and hears theirs. Messages of strangers cost a bounded amount of work. */
 export class ChangeFeed {
   readonly #options: ChangeFeedOptions;
-  /** Keys that were told lately; true: once more when the pause is over. */
-  readonly #told = new Map<string, boolean>();
+  /** Keys that were announced lately; true: announced once more when the pause is over. */
+  readonly #announced = new Map<string, boolean>();
   #closed = false;
 
   constructor(options: ChangeFeedOptions) {
@@ -61,14 +61,14 @@ export class ChangeFeed {
 
   /** At once, and then not again before the pause is over. */
   #tell(key: string): void {
-    if (this.#told.has(key)) {
-      this.#told.set(key, true);
+    if (this.#announced.has(key)) {
+      this.#announced.set(key, true);
       return;
     }
-    this.#told.set(key, false);
+    this.#announced.set(key, false);
     setTimeout(() => {
-      const again = this.#told.get(key);
-      this.#told.delete(key);
+      const again = this.#announced.get(key);
+      this.#announced.delete(key);
       if (again === true && !this.#closed) this.#tell(key);
     }, PAUSE_MS).unref();
     this.#options.onChange(key);

@@ -331,8 +331,8 @@ function readProcess(text: string): string | undefined {
 }
 
 /**
- * Milliseconds from here. What is told and what is heard is older by the time that it took: rather a little
- * more than it is than less.
+ * Measures milliseconds from now on. The ages that are sent and received include the time of the call, so that they are
+ * rather too high than too low.
  */
 function stopwatch(): () => number {
   const start = performance.now();
