@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ParameterLimit, Rule } from '../policy/client.ts';
 import { isMethod } from './operations.ts';
-import { PARAMETER_NAME, record, SECTION, text, whole } from './value-schemas.ts';
+import { PARAMETER_NAMES, record, SECTION, text, whole } from './value-schemas.ts';
 
 const EVERYTHING = '*';
 
@@ -27,7 +27,7 @@ const rule = () =>
   );
 
 const parameters = () =>
-  record(limit(), PARAMETER_NAME).transform((limits) =>
+  record(limit(), PARAMETER_NAMES).transform((limits) =>
     Object.entries(limits).map(
       ([name, { max, values }]): ParameterLimit => ({ name, max, values: values && new Set(values) }),
     ),

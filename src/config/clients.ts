@@ -84,7 +84,7 @@ const identify = () =>
         'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
     });
 
-/** Schema of a client. Rules between clients are in `client-rules.ts`. */
+/** Schema of a client. `client-issues.ts` checks clients against each other. */
 export const clientSchema = () =>
   z.strictObject(
     {

@@ -17,7 +17,7 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const SITE_NAME = {
+const SITE_NAMES = {
   allowed: /^[\p{L}\p{N}][^\p{Cc}]{0,127}$/u,
   message: 'is not a name that can be used here: no control characters, 128 at most, a letter or digit first',
 };
@@ -158,7 +158,7 @@ const keys = (folder: string) =>
           { credential: text('the name of a credential').describe('The credential of the site.') },
           { error: SECTION },
         ),
-        SITE_NAME,
+        SITE_NAMES,
       )
         .exactOptional()
         .describe('The sites of the deployment, by name. Every request must then name exactly one of them.'),

@@ -16,8 +16,8 @@ export interface ListenTls {
   readonly expires: number;
 }
 
-export interface ReadListenTls {
-  /** Undefined without TLS, or if there are issues. */
+export interface ListenTlsResult {
+  /** Undefined without a section, or if there are issues. */
   readonly tls: ListenTls | undefined;
   readonly issues: readonly Issue[];
   /** Issues that do not prevent the use of the files. */
@@ -33,10 +33,14 @@ export function listenTlsFiles(section: Listen['tls']): string[] {
 }
 
 /**
- * Reads certificate, key and client authority of the data plane, and checks that they belong together.
- * `uid` is the user of this process; without one, owners of files are not checked.
+ * Reads certificate, key and client authority of the data plane, and checks that certificate and key belong
+ * together. `uid` is the user of this process; without one, owners of files are not checked. Never rejects:
+ * what is wrong with a file is an issue.
  */
-export async function readListenTls(section: Listen['tls'], uid: number | undefined): Promise<ReadListenTls> {
+export async function readListenTls(
+  section: Listen['tls'],
+  uid: number | undefined,
+): Promise<ListenTlsResult> {
   if (section === undefined) return { tls: undefined, issues: [], warnings: [] };
   const { certFile, keyFile, clientCaFile } = section;
   const issues: Issue[] = [];
@@ -54,9 +58,9 @@ export async function readListenTls(section: Listen['tls'], uid: number | undefi
   if (cert === undefined || key === undefined || issues.length > 0) {
     return { tls: undefined, issues, warnings: [] };
   }
-  const wrong = misfit(cert.text, cert.value, key.text, key.value);
-  if (wrong !== undefined) {
-    return { tls: undefined, issues: [{ path: placeOf('keyFile'), message: wrong }], warnings: [] };
+  const mismatch = pairIssue(cert.text, cert.value, key.text, key.value);
+  if (mismatch !== undefined) {
+    return { tls: undefined, issues: [{ path: pathOf('keyFile'), message: mismatch }], warnings: [] };
   }
   const [{ validToDate }] = cert.value;
   const tls = {
@@ -66,10 +70,10 @@ export async function readListenTls(section: Listen['tls'], uid: number | undefi
     minVersion: section.minVersion,
     expires: validToDate.getTime() / 1000,
   };
-  return { tls, issues, warnings: expiry(validToDate) };
+  return { tls, issues, warnings: expiryWarnings(validToDate) };
 }
 
-/** True if a connection that `before` allows might be refused under `after`. */
+/** True if `after` may refuse a connection that `before` allows: an older version of TLS, or a client's authority. */
 export function trustsLess(before: ListenTls, after: ListenTls): boolean {
   if (before.minVersion < after.minVersion) return true;
   const kept = new Set(fingerprintsIn(after.clientCa));
@@ -106,12 +110,12 @@ async function readPart<T>(
     if (value !== undefined) return { text, value };
     throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
   } catch (error) {
-    issues.push({ path: placeOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
+    issues.push({ path: pathOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
     return undefined;
   }
 }
 
-function placeOf(key: FileKey): string[] {
+function pathOf(key: FileKey): string[] {
   return ['listen', 'tls', key];
 }
 
@@ -123,7 +127,7 @@ function privateKeyIn(text: string): KeyObject | undefined {
   }
 }
 
-function misfit(
+function pairIssue(
   cert: string,
   [leaf]: readonly [X509Certificate, ...X509Certificate[]],
   key: string,
@@ -141,7 +145,7 @@ function misfit(
   }
 }
 
-function expiry(validTo: Date): Issue[] {
+function expiryWarnings(validTo: Date): Issue[] {
   if (validTo.getTime() > Date.now()) return [];
-  return [{ path: placeOf('certFile'), message: `expired at ${validTo.toISOString()}: replace it` }];
+  return [{ path: pathOf('certFile'), message: `expired at ${validTo.toISOString()}: replace it` }];
 }

@@ -7,7 +7,7 @@ import type { LoadResult } from './load-worker.ts';
 import type { Config } from './schema.ts';
 import { fromPieces } from './transfer.ts';
 
-/** Beside this file, in a checkout and in the package. */
+/** The worker has the extension of this file: .ts in a checkout, .js in the package. */
 const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
 
 /** A configuration that a worker thread has read. */

@@ -8,21 +8,18 @@ import { type Config, configSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
-/** A configuration with the source positions of its parts. */
-export interface LocatedConfig extends CheckedTree {
-  config: Config;
-}
-
-/** The tree of a valid configuration. */
-export interface CheckedTree {
-  /** Consists of mappings, lists, texts, numbers, booleans and null. */
-  tree: unknown;
+/** A valid configuration with the source positions of its parts. */
+export interface LocatedConfig {
+  readonly config: Config;
+  /** The configuration as it is written: mappings, lists, texts, numbers, booleans and null. */
+  readonly tree: unknown;
+  /** Adds the place in the file to an issue that was found later, such as with a file that `config` names. */
   locate(issue: Issue): LocatedIssue;
 }
 
 /**
- * Parses a configuration.
- * @throws ConfigError with every issue: syntax, values, and rules between them
+ * Parses a configuration. `file`: its name for messages; relative file names in it start at its folder.
+ * @throws ConfigError with every issue: syntax, values, and values that do not fit each other
  */
 export function parseConfig(text: string, file: string): Config {
   return parseLocated(text, file).config;
@@ -36,13 +33,16 @@ export async function loadConfig(file: string): Promise<Config> {
   return (await loadLocated(file)).config;
 }
 
-/** Does the same as `loadConfig`, and keeps the source positions for further issues. */
+/**
+ * Does the same as `loadConfig`, and keeps the source positions for further issues.
+ * @throws ConfigError with every issue, or if the file cannot be read
+ */
 export async function loadLocated(file: string): Promise<LocatedConfig> {
   return parseLocated(await readText(file), file);
 }
 
 /**
- * Reads a YAML file with another schema.
+ * Reads a YAML file with another schema, such as that of the simulator.
  * @throws ConfigError with every issue, or if the file cannot be read
  */
 export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
@@ -51,14 +51,16 @@ export async function loadSettings<T extends z.ZodType>(file: string, schema: T)
 
 function parseLocated(text: string, file: string): LocatedConfig {
   const source = readYaml(text, file);
-  const config = parse(source, configSchema(dirname(file)));
-  return { config, tree: source.value ?? {}, locate: source.locate };
+  // An empty file is a configuration without keys.
+  const tree = source.value === null ? {} : source.value;
+  const config = parse({ ...source, value: tree }, configSchema(dirname(file)));
+  return { config, tree, locate: source.locate };
 }
 
 function parse<T extends z.ZodType>({ value, syntaxIssues, locate }: YamlSource, schema: T): z.output<T> {
   // Without a value every key would be reported as missing.
   if (value === undefined && syntaxIssues.length > 0) throw new ConfigError(syntaxIssues);
-  const result = schema.safeParse(value ?? {});
+  const result = schema.safeParse(value);
   const found = schemaIssues(schema, value, result.error?.issues ?? []);
   if (result.success && syntaxIssues.length === 0) return result.data;
   throw new ConfigError([...syntaxIssues, ...found.map(locate)]);

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { PARAMETER_KINDS } from '../policy/parameter.ts';
 import { isAmbiguous } from '../policy/path.ts';
 import type { Accepted, CrossIssue } from './cross-check.ts';
-import { ENTRY_NAME, oneOf, PARAMETER_NAME, record, SECTION, text } from './value-schemas.ts';
+import { ENTRY_NAMES, oneOf, PARAMETER_NAMES, record, SECTION, text } from './value-schemas.ts';
 
 const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
@@ -23,7 +23,7 @@ export const operationsSchema = () =>
           'The method. GET covers HEAD, too.',
         ),
         path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
-        parameters: record(oneOf(FORMS), PARAMETER_NAME)
+        parameters: record(oneOf(FORMS), PARAMETER_NAMES)
           .prefault({})
           .describe(
             'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
@@ -31,7 +31,7 @@ export const operationsSchema = () =>
       },
       { error: SECTION },
     ),
-    ENTRY_NAME,
+    ENTRY_NAMES,
   );
 
 function isTemplate(path: string): boolean {

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readGuardedFile } from '../base/guarded-file.ts';
 
-/** Size limit in bytes; the bundle of a distribution has about 250 kB. */
+/** The largest file that is read, in bytes; the bundle of a distribution has about 250 kB. */
 const LARGEST = 4 * 2 ** 20;
 
 /** Conditions for reading a PEM file. */

@@ -7,7 +7,16 @@ import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
 import { sectionIssues } from './section-issues.ts';
-import { duration, durationOrZero, ENTRY_NAME, flag, oneOf, record, SECTION, text } from './value-schemas.ts';
+import {
+  duration,
+  durationOrZero,
+  ENTRY_NAMES,
+  flag,
+  oneOf,
+  record,
+  SECTION,
+  text,
+} from './value-schemas.ts';
 
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
@@ -90,14 +99,14 @@ export const sectionsSchema = (folder: string) =>
       sealed: sealedSchema(folder)
         .exactOptional()
         .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
-      credentials: record(credentialSchema(folder), ENTRY_NAME)
+      credentials: record(credentialSchema(folder), ENTRY_NAMES)
         .prefault({})
         .describe(
           'User names and passwords for upstream services and forward proxies, by a name of your choice.',
         ),
       deployments: record(
         deploymentSchema(folder),
-        ENTRY_NAME,
+        ENTRY_NAMES,
         'a mapping of at least one name to its upstream service',
       ).describe(
         'The upstream services, by a name of your choice. A request goes to the deployment whose host or path prefix it matches.',

@@ -6,13 +6,14 @@ import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
 
 /*
- * The kinds of value in the configuration. The `error` of a plain kind ends the sentence "must be …"; a
+ * Schemas of single values. The `error` of a schema completes the sentence "must be …"; the message of a
  * custom issue is a whole sentence. Neither quotes a value that may be a secret.
  */
 
-/** Valid names of credentials, deployments and entries of the sealed file. */
+/** Matches names of credentials, deployments and operations, ids of clients, and names of sealed entries. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
+/** The `error` of a section. */
 export const SECTION = 'a mapping of keys to values';
 
 export const flag = (): z.ZodBoolean => z.boolean({ error: 'true or false' });
@@ -40,6 +41,7 @@ export function text(
   return z.string({ error: expected }).refine(fits, { error: `must be ${expected}` });
 }
 
+/** A duration from 1 ms to the longest that a timer can measure; the output is in milliseconds. */
 export const duration = (): z.ZodType<number> =>
   quantity('duration', 'a duration, such as 500ms, 30s or 5m', (written) => {
     const milliseconds = parseDuration(written);
@@ -49,7 +51,7 @@ export const duration = (): z.ZodType<number> =>
     return milliseconds;
   });
 
-/** A duration that may be zero. */
+/** A duration for a timer that may be zero; the output is in milliseconds. */
 export const durationOrZero = (): z.ZodType<number> =>
   quantity('duration', 'a duration, such as 0s, 500ms or 5s', (written) => {
     const milliseconds = parseDuration(written);
@@ -57,7 +59,7 @@ export const durationOrZero = (): z.ZodType<number> =>
     throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
   });
 
-/** A duration without the limit of timers: days and years. */
+/** A duration of any length, such as years; the output is in milliseconds. */
 export const period = (): z.ZodType<number> =>
   quantity('duration', 'a period, such as 12h, 1d or 365d', (written) => {
     const milliseconds = parseDuration(written);
@@ -65,6 +67,7 @@ export const period = (): z.ZodType<number> =>
     return milliseconds;
   });
 
+/** A size; the output is in bytes. */
 export const size = (): z.ZodType<number> =>
   quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
 
@@ -153,19 +156,19 @@ interface NameRule {
   readonly message: string;
 }
 
-const ANY_NAME: NameRule = {
+const ANY_NAMES: NameRule = {
   allowed: /(?:)/,
   message: 'is not a name that can be used here: choose another',
 };
 
 /** Names of query parameters that a rule can compare without decoding them. */
-export const PARAMETER_NAME: NameRule = {
+export const PARAMETER_NAMES: NameRule = {
   allowed: /^[\w\-.~]+$/,
   message: 'is not a name that can be checked: letters, digits, "-", "_", "." and "~" only',
 };
 
 /** Names of credentials, deployments and operations. */
-export const ENTRY_NAME: NameRule = {
+export const ENTRY_NAMES: NameRule = {
   allowed: NAME,
   message:
     'is not a name that can be used here: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
@@ -174,7 +177,7 @@ export const ENTRY_NAME: NameRule = {
 /** A record without prototype, so that a lookup of a client's text such as "constructor" finds nothing. */
 export function record<T extends z.ZodType>(
   value: T,
-  { allowed, message } = ANY_NAME,
+  { allowed, message } = ANY_NAMES,
   expected: string = SECTION,
 ) {
   const entries = z

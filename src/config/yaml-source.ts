@@ -13,8 +13,7 @@ import {
   parseDocument,
   type YAMLMap,
 } from 'yaml';
-import type { Issue, LocatedIssue, Path } from './issues.ts';
-import { formatPath } from './issues.ts';
+import { formatPath, type Issue, type LocatedIssue, type Path } from './issues.ts';
 
 /** A parsed YAML text with the source positions of its keys and values. */
 export interface YamlSource {
@@ -61,7 +60,7 @@ export function readYaml(text: string, file: string): YamlSource {
     lineCounter: lines,
     prettyErrors: false,
     stringKeys: true,
-    // The parser compares each pair of keys; `survey` visits each key once.
+    // The parser compares each pair of keys; `scanNodes` visits each key once.
     uniqueKeys: false,
   });
 
@@ -70,11 +69,9 @@ export function readYaml(text: string, file: string): YamlSource {
     return { file, line: Math.max(line, 1), column: Math.max(col, 1), path: formatPath(path), message };
   };
 
-  const problems = [...document.errors, ...document.warnings];
-  const syntaxIssues = problems.map((problem) =>
-    located(problem.pos[0], [], SYNTAX[problem.code] ?? OTHER_SYNTAX),
-  );
-  const { repeatedKeys, danglingAliases, targets } = survey(document);
+  const parserErrors = [...document.errors, ...document.warnings];
+  const syntaxIssues = parserErrors.map(({ pos, code }) => located(pos[0], [], SYNTAX[code] ?? OTHER_SYNTAX));
+  const { repeatedKeys, danglingAliases, targets } = scanNodes(document);
   for (const offset of danglingAliases) {
     syntaxIssues.push(
       located(offset, [], 'the alias has no anchor before it: put text that starts with * in quotes'),
@@ -95,18 +92,18 @@ export function readYaml(text: string, file: string): YamlSource {
     syntaxIssues.push(located(offset, [], 'the key comes twice in this mapping: keep one of them'));
   }
 
-  const places = new Places(document, targets);
+  const positions = new Positions(document, targets);
   return {
     value,
     syntaxIssues,
     locate: ({ path, key, message }) => {
-      const offset = key === undefined ? places.offsetOf(path, 'value') : places.offsetOf(key, 'key');
+      const offset = key === undefined ? positions.offsetOf(path, 'value') : positions.offsetOf(key, 'key');
       return located(offset, path, message);
     },
   };
 }
 
-interface Survey {
+interface NodeScan {
   /** Offsets of duplicate keys. */
   readonly repeatedKeys: readonly number[];
   /** Offsets of aliases without an earlier anchor. */
@@ -116,10 +113,10 @@ interface Survey {
 }
 
 /** Visits each node once, in the order of the text: an alias refers to the latest anchor of its name. */
-function survey(document: Document): Survey {
+function scanNodes(document: Document): NodeScan {
   const anchors = new Map<string, Node>();
   const found = { repeatedKeys: [] as number[], danglingAliases: [] as number[], targets: new Map() };
-  const look = (node: unknown): void => {
+  const visit = (node: unknown): void => {
     if (isAlias(node)) {
       const target = anchors.get(node.source);
       if (target === undefined) found.danglingAliases.push(startOf(node));
@@ -127,54 +124,54 @@ function survey(document: Document): Survey {
       return;
     }
     if ((isScalar(node) || isCollection(node)) && node.anchor !== undefined) anchors.set(node.anchor, node);
-    if (isSeq(node)) for (const item of node.items) look(item);
-    if (isMap(node)) lookAtPairs(node.items);
+    if (isSeq(node)) for (const item of node.items) visit(item);
+    if (isMap(node)) visitPairs(node.items);
   };
-  const lookAtPairs = (pairs: readonly Pair[]): void => {
+  const visitPairs = (pairs: readonly Pair[]): void => {
     const keys = new Set<unknown>();
     for (const { key, value } of pairs) {
       const name = isScalar(key) ? key.value : key;
       if (keys.has(name)) found.repeatedKeys.push(startOf(key));
       keys.add(name);
-      look(key);
-      look(value);
+      visit(key);
+      visit(value);
     }
   };
-  look(document.contents);
+  visit(document.contents);
   return found;
 }
 
 /** A value of the document with its key; list items and the root have none. */
-interface Place {
+interface Entry {
   readonly key: unknown;
   readonly value: unknown;
 }
 
 /** Source positions of keys and values. Each mapping on a path is indexed once. */
-class Places {
-  readonly #root: Place;
-  readonly #targets: Survey['targets'];
+class Positions {
+  readonly #root: Entry;
+  readonly #targets: NodeScan['targets'];
   readonly #indexes = new Map<unknown, ReadonlyMap<string, Pair>>();
 
-  constructor(document: Document, targets: Survey['targets']) {
+  constructor(document: Document, targets: NodeScan['targets']) {
     this.#root = { key: undefined, value: document.contents };
     this.#targets = targets;
   }
 
   offsetOf(path: Path, target: 'key' | 'value'): number {
-    let place = this.#root;
+    let entry = this.#root;
     for (const segment of path) {
-      const next = this.#stepInto(place.value, segment);
+      const next = this.#stepInto(entry.value, segment);
       if (next === undefined) {
-        return startOf(isNode(place.key) ? place.key : place.value);
+        return startOf(isNode(entry.key) ? entry.key : entry.value);
       }
-      place = next;
+      entry = next;
     }
-    const atKey = isNode(place.key) && (target === 'key' || isEmpty(place.value));
-    return startOf(atKey ? place.key : place.value);
+    const atKey = isNode(entry.key) && (target === 'key' || isEmpty(entry.value));
+    return startOf(atKey ? entry.key : entry.value);
   }
 
-  #stepInto(value: unknown, segment: string | number): Place | undefined {
+  #stepInto(value: unknown, segment: string | number): Entry | undefined {
     const parent = isAlias(value) ? this.#targets.get(value) : value;
     if (isMap(parent)) return this.#indexOf(parent).get(String(segment));
     if (isSeq(parent) && typeof segment === 'number' && segment < parent.items.length) {

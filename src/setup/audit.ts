@@ -15,7 +15,7 @@ export interface AuditSetup {
   readonly issues: readonly Issue[];
 }
 
-/** Makes the options of the audit log from its section; `issues` are the issues with it. */
+/** Makes the options of the audit log from its section, and checks that its folder can be used. */
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
   if (section === undefined) return { options: undefined, issues: [] };
   const { keyFile, replica = replicaName(), ...options } = section;
@@ -36,7 +36,7 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
 }
 
 /**
- * Reads and checks a key file.
+ * Reads the key of the seals.
  * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
@@ -49,7 +49,7 @@ export async function readAuditKey(file: string, reader: SourceReader): Promise<
   return secret;
 }
 
-/** Returns the host name as a valid folder name. */
+/** The host name in the characters of a folder name, for a section without `replica`. */
 function replicaName(): string {
   const name = hostname()
     .replace(/[^\w.-]/g, '-')

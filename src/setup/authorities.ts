@@ -4,7 +4,7 @@ import type { Issue, Path } from '../config/issues.ts';
 import { certificatesIn, readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 
-/** The configured certificate authorities, and issues with their files. */
+/** The certificate authorities of upstream services, proxies and Redis. */
 export interface Authorities {
   /** PEM by name of the deployment, for deployments with `tls.caFile`. */
   byDeployment: ReadonlyMap<string, string>;

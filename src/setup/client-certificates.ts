@@ -17,8 +17,8 @@ export interface ClientCertificates {
 }
 
 /**
- * Reads the client certificates for upstream services. `uid` is the user of this process; without one,
- * owners of files are not checked.
+ * Reads the client certificates for upstream services; each must belong to its private key. `uid` is the user
+ * of this process; without one, owners of files are not checked.
  */
 export async function readClientCertificates(
   { deployments }: Pick<Config, 'deployments'>,
@@ -40,7 +40,7 @@ export async function readClientCertificates(
       const certificate = await readClientCertificate(tls, reader, uid);
       if (certificate !== undefined) byDeployment.set(name, certificate);
     } catch (error) {
-      if (!(error instanceof Unusable)) throw error;
+      if (!(error instanceof CertificateIssue)) throw error;
       issues.push(issueOf([...path, error.key], error.cause ?? error));
     }
   }
@@ -50,7 +50,7 @@ export async function readClientCertificates(
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
 
 /** An issue with the value of a key; the cause, if any, gives the reason. */
-class Unusable extends Error {
+class CertificateIssue extends Error {
   readonly key: TlsKey;
 
   constructor(key: TlsKey, message: string, cause?: unknown) {
@@ -70,7 +70,7 @@ async function readClientCertificate(
   // Guarded like the file of a password.
   const key = openKey(keyFile.file, await readSecret('keyFile', keyFile, reader), passphrase);
   if (!leaf.checkPrivateKey(key)) {
-    throw new Unusable(
+    throw new CertificateIssue(
       'keyFile',
       `${keyFile.file} is not the key of the first certificate in ${certFile}: name the two that belong together`,
     );
@@ -83,12 +83,12 @@ async function readChain(
   uid: number | undefined,
 ): Promise<{ chain: string; leaf: X509Certificate }> {
   const chain = await readPem(file, { uid, readableByOthers: true }).catch((error: unknown) => {
-    throw new Unusable('certFile', 'cannot be read', error);
+    throw new CertificateIssue('certFile', 'cannot be read', error);
   });
   try {
     return { chain, leaf: new X509Certificate(chain) };
   } catch {
-    throw new Unusable('certFile', `${file} holds no certificate: name a file with one in PEM form`);
+    throw new CertificateIssue('certFile', `${file} holds no certificate: name a file with one in PEM form`);
   }
 }
 
@@ -96,11 +96,11 @@ async function readSecret(key: TlsKey, source: SecretSource, reader: SourceReade
   try {
     return (await reader.read(source)).secret;
   } catch (error) {
-    throw new Unusable(key, 'cannot be read', error);
+    throw new CertificateIssue(key, 'cannot be read', error);
   }
 }
 
-/** Replaces errors of OpenSSL, whose messages are not passed on. */
+/** OpenSSL's messages are replaced: they say neither which file is meant nor what to do. */
 function openKey(file: string, pem: Secret, passphrase: Secret | undefined): KeyObject {
   try {
     return createPrivateKey({
@@ -108,7 +108,7 @@ function openKey(file: string, pem: Secret, passphrase: Secret | undefined): Key
       ...(passphrase !== undefined && { passphrase: passphrase.reveal() }),
     });
   } catch {
-    throw new Unusable('keyFile', `${file} ${whyNoKey(pem, passphrase !== undefined)}`);
+    throw new CertificateIssue('keyFile', `${file} ${whyNoKey(pem, passphrase !== undefined)}`);
   }
 }
 

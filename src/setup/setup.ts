@@ -14,11 +14,12 @@ import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';
 import { readRedis } from './redis.ts';
 
-/** A configuration with all secrets and files that it names, read and checked. */
+/** A configuration with the content of every secret and file that it names. */
 export interface AppSetup {
   readonly config: Config;
+  /** By name of the credential. */
   readonly credentials: ReadonlyMap<string, CredentialSet>;
-  /** PEM by name of the deployment. */
+  /** PEM of the authorities of upstream services, by name of the deployment. */
   readonly authorities: ReadonlyMap<string, string>;
   /** By name of the deployment. */
   readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
@@ -35,8 +36,8 @@ export interface AppSetup {
 }
 
 /**
- * Reads a configuration and every secret and certificate that it names. `versions`: the process's versions,
- * if it reads more than one setup.
+ * Reads a configuration and every secret and file that it names. `versions`: a process that reads its setup
+ * again hands in the same ones, so that an unchanged credential keeps its version.
  * @throws ConfigError with every issue, each at its place in the file
  */
 export async function readSetup(
@@ -45,10 +46,14 @@ export async function readSetup(
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
   const { config, locate } = await loadLocated(file);
-  return readNamed({ config, locate: async (issues) => issues.map(locate) }, context, versions);
+  return readContents({ config, locate: async (issues) => issues.map(locate) }, context, versions);
 }
 
-/** Does the same as `readSetup` without blocking the event loop, for a process that serves. */
+/**
+ * Does the same as `readSetup` in a process that serves: a worker thread reads the configuration, and long
+ * loops pause for requests.
+ * @throws ConfigError with every issue, each at its place in the file
+ */
 export async function readSetupInBackground(
   file: string,
   context: ProcessContext,
@@ -56,13 +61,13 @@ export async function readSetupInBackground(
 ): Promise<AppSetup> {
   const located = await loadInBackground(file);
   try {
-    return await readNamed(located, context, versions);
+    return await readContents(located, context, versions);
   } finally {
     await located.close();
   }
 }
 
-async function readNamed(
+async function readContents(
   { config, locate }: Pick<BackgroundConfig, 'config' | 'locate'>,
   context: ProcessContext,
   versions: CredentialVersions,
@@ -108,14 +113,13 @@ async function readNamed(
   };
 }
 
+/** Turns a CredentialError into a result, so that its issues are reported with those of the other files. */
 function orCredentialError(error: unknown): CredentialError {
-  if (error instanceof CredentialError) {
-    return error;
-  }
+  if (error instanceof CredentialError) return error;
   throw error;
 }
 
-/** Warns of single pins, because a change of the upstream's key would then end all service. */
+/** Warns of a single pin: a change of the upstream's key then ends all service. */
 function singlePins({ deployments }: Config): Issue[] {
   return Object.entries(deployments)
     .filter(([, { tls }]) => tls.pinSha256?.length === 1)

@@ -74,7 +74,7 @@ const piece = fc.oneof(
 );
 const yamlish = fc.array(piece, { maxLength: 60 }).map((pieces) => pieces.join(''));
 
-test('any text is a configuration or a ConfigError whose issues are in the text, in order', () => {
+test('turns any text into a configuration or a ConfigError whose issues have places in the text, in order', () => {
   fc.assert(
     fc.property(yamlish, (text) => {
       try {
@@ -95,7 +95,7 @@ test('any text is a configuration or a ConfigError whose issues are in the text,
   );
 });
 
-test('a right configuration with one piece changed is a configuration or a ConfigError', () => {
+test('turns a changed configuration into a configuration or a ConfigError', () => {
   const right = `${CREDENTIALS}\n${DEPLOYMENTS}\nlisten: { port: 0 }\n`;
   fc.assert(
     fc.property(fc.nat(right.length), fc.nat(12), piece, (start, length, inserted) => {

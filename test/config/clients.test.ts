@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, issueLines } from './issue-lines.ts';
+import { type Case, expectIssues } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -258,10 +258,10 @@ const listen: Case[] = [
 
 describe('clients', () => {
   test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen])('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expectIssues(text, lines);
   });
 
-  test('a hash or fingerprint is a list in lower case, however it is written', () => {
+  test('hashes and fingerprints become lists in lower case', () => {
     const certificate = `certificate: { fingerprint256: "${'AB:'.repeat(31)}AB" }`;
     const text = withClients([one(`{ apiKeySha256: ${HASH.toUpperCase()}, ${certificate} }`)], TLS);
     expect(parseConfig(text, 'c.yaml').clients[0]?.identify).toEqual({

@@ -1,13 +1,13 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, issueLines, served } from './issue-lines.ts';
+import { type Case, expectIssues, served } from './issue-lines.ts';
 import { DEPLOYMENTS } from './texts.ts';
 
 const withCredential = (content: string, more = '') =>
   `credentials:\n  a: { username: { env: U }, ${content} }\n${DEPLOYMENTS}${more}`;
 const withSealed = (content: string) => withCredential('password: { sealed: a }', `\nsealed: ${content}`);
 
-test('every source of a credential is taken as it is written', () => {
+test('keeps every source of a credential', () => {
   const { credentials, sealed } = parseConfig(
     served(
       withCredential(
@@ -93,8 +93,8 @@ const issues: Case[] = [
   ),
 ];
 
-describe('what is said of a credential, or of the sealed file, is refused', () => {
-  test.each(issues)('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+describe('credentials and the sealed file', () => {
+  test.each(issues)('reports %s', (_title, text, lines) => {
+    expectIssues(text, lines);
   });
 });

@@ -1,5 +1,5 @@
-import { describe, expect, test } from '@jest/globals';
-import { type Case, issueLines } from './issue-lines.ts';
+import { describe, test } from '@jest/globals';
+import { type Case, expectIssues } from './issue-lines.ts';
 import { withDeployment, withMore } from './texts.ts';
 
 const PIN = `"${'A'.repeat(43)}="`;
@@ -116,6 +116,6 @@ const tls: Case[] = [
 
 describe('egress and tls of a deployment', () => {
   test.each([...egress, ...tls])('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expectIssues(text, lines);
   });
 });

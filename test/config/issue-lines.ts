@@ -1,8 +1,9 @@
+import { expect } from '@jest/globals';
 import { parseDocument } from 'yaml';
 import { ConfigError } from '../../src/config/issues.ts';
 import { parseConfig } from '../../src/config/load.ts';
 
-/** What a user reads of an invalid configuration called c.yaml, line by line; none when it is right. */
+/** The lines that a user reads about a configuration called c.yaml; none if it is valid. */
 export function issueLines(text: string): string[] {
   try {
     parseConfig(served(text), 'c.yaml');
@@ -15,13 +16,15 @@ export function issueLines(text: string): string[] {
   }
 }
 
+/** Expects exactly these lines, each without the name of the file. */
+export function expectIssues(text: string, lines: readonly string[]): void {
+  expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+}
+
 /** A text, and the lines that it must give. */
 export type Case = [title: string, text: string, lines: string[]];
 
-/**
- * A text that describes deployments and does not say for whom is about something else: then everyone is
- * served. What cannot be read stays as it is.
- */
+/** Sets `anonymous: true` in a text that has deployments and no clients, so that it has no issue of that. */
 export function served(text: string): string {
   const document = parseDocument(text, { uniqueKeys: false });
   const silent =

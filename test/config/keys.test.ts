@@ -1,5 +1,5 @@
-import { describe, expect, test } from '@jest/globals';
-import { type Case, issueLines } from './issue-lines.ts';
+import { describe, test } from '@jest/globals';
+import { type Case, expectIssues } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -126,20 +126,20 @@ const later: Case[] = [
   ['workers', `${RIGHT}\nworkers: 1`, ['3:1 workers: is not available in this version: leave it out']],
 ];
 
-describe('a key that does not exist', () => {
-  test.each(unknown)('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+describe('keys', () => {
+  test.each(unknown)('reports one that does not exist %s', (_title, text, lines) => {
+    expectIssues(text, lines);
   });
 });
 
 describe('credentials', () => {
-  test.each(secret)('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+  test.each(secret)('reports %s without quoting it', (_title, text, lines) => {
+    expectIssues(text, lines);
   });
 });
 
-describe('a key of a later version', () => {
-  test.each(later)('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+describe('keys', () => {
+  test.each(later)('reports one of a later version: %s', (_title, text, lines) => {
+    expectIssues(text, lines);
   });
 });

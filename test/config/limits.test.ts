@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { type Case, issueLines, served } from './issue-lines.ts';
+import { type Case, expectIssues, served } from './issue-lines.ts';
 import { CLIENTS, withMore } from './texts.ts';
 
 const limitsIn = (section: string) =>
@@ -18,12 +18,12 @@ describe('limits', () => {
     expect(limitsIn(section)).toEqual(expected);
   });
 
-  test('of a client are the same', () => {
+  test('of a client have the same form', () => {
     const text = `${withMore()}\n${CLIENTS.replace('id: c', 'id: c, limits: { rate: 50/s }')}`;
     expect(parseConfig(text, 'c.yaml').clients[0]?.limits).toEqual({ rate: { perSecond: 50, burst: 50 } });
   });
 
-  test('are none unless said', () => {
+  test('are absent by default', () => {
     expect(parseConfig(served(withMore()), 'c.yaml').deployments['d']?.limits).toBeUndefined();
   });
 });
@@ -56,8 +56,8 @@ const issues: Case[] = [
   ],
 ];
 
-describe('limits are refused', () => {
-  test.each(issues)('%s', (_title, section, lines) => {
-    expect(issueLines(withMore(`limits: ${section}`))).toEqual(lines.map((line) => `c.yaml:${line}`));
+describe('limits', () => {
+  test.each(issues)('reports a section %s', (_title, section, lines) => {
+    expectIssues(withMore(`limits: ${section}`), lines);
   });
 });

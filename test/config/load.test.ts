@@ -33,7 +33,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-describe('a configuration that is right', () => {
+describe('a valid configuration', () => {
   test('has every default', () => {
     const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
@@ -69,7 +69,7 @@ describe('a configuration that is right', () => {
     });
   });
 
-  test('is taken as it is written', () => {
+  test('keeps what is written', () => {
     const text = [
       'listen: { address: "::1", port: 0 }',
       `control: { address: 0.0.0.0, port: 9, tokenSha256: ${'AB'.repeat(32)} }`,
@@ -192,7 +192,7 @@ describe('a configuration that is right', () => {
     expect(deployments['d']?.body).toEqual({ max: 2_097_152, replayUpTo: 2_097_152 });
   });
 
-  test('finds nothing under a name that only the prototype of objects has', () => {
+  test('has no entries of the prototype of objects', () => {
     const text = withMore().replace('credential: a', 'siteParameter: s\n    sites: { x: { credential: a } }');
     const config = parseConfig(served(text), 'c.yaml');
     const [deployment] = Object.values(config.deployments);
@@ -227,7 +227,7 @@ describe('the files of config/', () => {
     all.filter((name) => name.endsWith('.yaml') && name !== 'simulator.yaml').sort(),
   );
 
-  test('are right', async () => {
+  test('are valid', async () => {
     expect(await names).toEqual(expect.arrayContaining(['example.yaml', 'minimal.yaml']));
     for (const name of await names) {
       const config = await loadConfig(join('config', name));
@@ -235,7 +235,7 @@ describe('the files of config/', () => {
     }
   });
 
-  test('simulator.yaml is right', async () => {
+  test('simulator.yaml is valid', async () => {
     const { deployments } = await loadSettings('config/simulator.yaml', simulatorSettings);
     expect(Object.keys(deployments)).toEqual(['submissions', 'abstracts']);
   });
@@ -258,7 +258,7 @@ describe('the files of config/', () => {
 });
 
 describe('a file', () => {
-  test('is read, and names in it start at its folder', async () => {
+  test('resolves file names against its folder', async () => {
     const file = join(folder, 'right.yaml');
     await writeFile(file, served(withMore('tls: { caFile: sub/../ca.pem }')));
     expect((await loadConfig(file)).deployments['d']?.tls.caFile).toBe(resolve(folder, 'ca.pem'));

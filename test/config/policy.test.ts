@@ -1,5 +1,5 @@
-import { describe, expect, test } from '@jest/globals';
-import { type Case, issueLines } from './issue-lines.ts';
+import { describe, test } from '@jest/globals';
+import { type Case, expectIssues } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const withSites = (...lines: string[]) =>
@@ -198,6 +198,6 @@ const clients: Case[] = [
 
 describe('operations, sites and clients', () => {
   test.each([...operations, ...sites, ...clients])('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expectIssues(text, lines);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type Case, issueLines } from './issue-lines.ts';
+import { type Case, expectIssues, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
@@ -225,10 +225,10 @@ const limits: Case[] = [
 
 describe('values', () => {
   test.each([...listeners, ...deployments, ...limits])('%s', (_title, text, lines) => {
-    expect(issueLines(text)).toEqual(lines.map((line) => `c.yaml:${line}`));
+    expectIssues(text, lines);
   });
 
-  test('a value that is an alias is told where the alias stands', () => {
+  test('locates a value that is an alias at the alias', () => {
     const text = withMore('timeouts: { connect: &t 0s, idle: *t }');
     expect(issueLines(text)).toEqual([
       'c.yaml:7:29 deployments.d.timeouts.connect: 0s is out of range: write a duration from 1ms to 24d',
@@ -236,7 +236,7 @@ describe('values', () => {
     ]);
   });
 
-  test('a value inside what an alias repeats is told where it is written', () => {
+  test('locates a value inside of what an alias repeats where it is written', () => {
     const text = `${RIGHT}\nlisten: &l { port: x }\ncontrol: *l`;
     expect(issueLines(text)).toEqual([
       'c.yaml:3:20 listen.port: must be a whole number from 0 to 65535',

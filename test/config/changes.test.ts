@@ -1,0 +1,21 @@
+import { expect, test } from '@jest/globals';
+import { runAtOnce } from '../../src/base/steps.ts';
+import { changesBetween } from '../../src/config/changes.ts';
+import { parseConfig } from '../../src/config/load.ts';
+import { served } from './issue-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
+
+test('lists changed sections and entries by name, never by value', () => {
+  const before = parseConfig(served(`${CREDENTIALS}\n${DEPLOYMENTS}`), 'c.yaml');
+  const after = parseConfig(
+    'anonymous: true\ncredentials: { a: { username: { env: U }, password: { value: hunter2 } } }\n' +
+      'deployments: { e: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }',
+    'c.yaml',
+  );
+  expect(runAtOnce(changesBetween(before, before))).toEqual([]);
+  expect(runAtOnce(changesBetween(before, after)).sort()).toEqual([
+    'credentials.a',
+    'deployments.d',
+    'deployments.e',
+  ]);
+});
