@@ -1,3 +1,5 @@
+import type { RawHeaders } from './raw-headers.ts';
+
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
  * 9209 §2.3 for `Proxy-Status`. This is the only place that maps errors to statuses.
@@ -266,7 +268,7 @@ export interface ErrorKind {
   /** The remedy, for docs/errors.md. */
   readonly remedy: string;
   /** Headers of the response, flat: name, value … */
-  readonly headers?: readonly string[];
+  readonly headers?: RawHeaders;
 }
 
 export type ErrorCode = keyof typeof table;

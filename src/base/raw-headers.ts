@@ -4,15 +4,28 @@
  */
 export type RawHeaders = readonly string[];
 
-/** Returns the first value of the field of this name (lower case); undefined if there is none. */
-export function rawHeader(headers: RawHeaders, name: string): string | undefined {
-  for (let at = 0; at < headers.length; at += 2) {
-    if (headers[at]?.toLowerCase() === name) return headers[at + 1];
+/** Returns the values of a field, one for each line. `name` is in lower case, here and below. */
+export function fieldValues(headers: RawHeaders, name: string): string[] {
+  const found: string[] = [];
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    if (isNamed(headers[at] ?? '', name)) found.push(headers[at + 1] ?? '');
+  }
+  return found;
+}
+
+/** Returns the first value of a field; undefined: there is none. */
+export function fieldValue(headers: RawHeaders, name: string): string | undefined {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    if (isNamed(headers[at] ?? '', name)) return headers[at + 1];
   }
   return undefined;
 }
 
-/** Returns the fields without those of this name (lower case). */
-export function withoutRawHeader(headers: RawHeaders, name: string): string[] {
-  return headers.filter((_, at) => headers[at - (at % 2)]?.toLowerCase() !== name);
+/** Returns the fields without those of this name. */
+export function withoutField(headers: RawHeaders, name: string): string[] {
+  return headers.filter((_, at) => !isNamed(headers[at - (at % 2)] ?? '', name));
+}
+
+function isNamed(field: string, name: string): boolean {
+  return field.length === name.length && field.toLowerCase() === name;
 }

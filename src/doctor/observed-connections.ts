@@ -1,6 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { rawHeader } from '../base/raw-headers.ts';
+import { fieldValue } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { ExchangeRequest, Message } from '../handshake/exchange.ts';
 import { discardResponse, type ResponseHandler } from '../handshake/response-handler.ts';
@@ -70,7 +70,7 @@ export class ObservedConnections {
     const noteDate = (date: string | undefined): void => this.#noteDate(date);
     const handler: ResponseHandler = {
       ...discardResponse,
-      head: (_status, _reason, headers) => noteDate(rawHeader(headers, 'date')),
+      head: (_status, _reason, headers) => noteDate(fieldValue(headers, 'date')),
     };
     const result = await this.#connections.exchange({ ...message, cancellation, onHead }, handler);
     if (result.kind === 'lost') throw result.error;

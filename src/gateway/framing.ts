@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '../base/errors.ts';
-import { fieldValues } from './headers.ts';
+import { fieldValues } from '../base/raw-headers.ts';
 
 /** Host and port of RFC 3986 §3.2.2 and §3.2.3; an IPv6 address is in brackets. */
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;

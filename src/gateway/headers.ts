@@ -1,3 +1,4 @@
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
@@ -71,11 +72,10 @@ const NOT_WITHOUT_CONTENT: ReadonlySet<string> = new Set([...NOT_INBOUND, 'conte
 const VIA = '1.1 digest-gateway';
 
 /**
- * Returns the headers of the upstream request: the client's without those for the gateway, plus Via. Flat
- * lists: name, value, name, value …
+ * Returns the headers of the upstream request: the client's without those for the gateway, plus Via.
  * @param keepTrace true to forward the client's trace headers
  */
-export function outboundHeaders(raw: readonly string[], httpVersion: string, keepTrace = false): string[] {
+export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
   const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
   headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
   return headers;
@@ -87,7 +87,7 @@ export function outboundHeaders(raw: readonly string[], httpVersion: string, kee
  * @param trailers true if the response can carry trailers, so that Trailer is kept
  */
 export function inboundHeaders(
-  raw: readonly string[],
+  raw: RawHeaders,
   status: number,
   requestId: string,
   trailers: boolean,
@@ -99,12 +99,12 @@ export function inboundHeaders(
 }
 
 /** Returns the headers of an interim response (1xx) for the client. */
-export function interimHeaders(raw: readonly string[]): string[] {
+export function interimHeaders(raw: RawHeaders): string[] {
   return without(raw, NOT_WITHOUT_CONTENT);
 }
 
 /** Returns the trailers for the client. */
-export function inboundTrailers(raw: readonly string[]): [string, string][] {
+export function inboundTrailers(raw: RawHeaders): [string, string][] {
   const kept = without(raw, NOT_INBOUND);
   const pairs: [string, string][] = [];
   for (let index = 0; index + 1 < kept.length; index += 2) {
@@ -114,7 +114,7 @@ export function inboundTrailers(raw: readonly string[]): [string, string][] {
 }
 
 /** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */
-function without(raw: readonly string[], unwanted: ReadonlySet<string>, folded = false): string[] {
+function without(raw: RawHeaders, unwanted: ReadonlySet<string>, folded = false): string[] {
   const listed = connectionListed(raw);
   const kept: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
@@ -132,7 +132,7 @@ function isUnwantedFolded(name: string, unwanted: ReadonlySet<string>): boolean 
 }
 
 /** Names that the sender's Connection header declares hop-by-hop; undefined if there are none. */
-function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefined {
+function connectionListed(raw: RawHeaders): ReadonlySet<string> | undefined {
   let listed: Set<string> | undefined;
   for (const value of fieldValues(raw, 'connection')) {
     const text = value.toLowerCase();
@@ -146,14 +146,4 @@ function connectionListed(raw: readonly string[]): ReadonlySet<string> | undefin
     }
   }
   return listed;
-}
-
-/** Returns the values of a header, one for each line; `name` is in lower case. */
-export function fieldValues(raw: readonly string[], name: string): string[] {
-  const found: string[] = [];
-  for (let index = 0; index + 1 < raw.length; index += 2) {
-    const key = raw[index] ?? '';
-    if (key.length === name.length && key.toLowerCase() === name) found.push(raw[index + 1] ?? '');
-  }
-  return found;
 }

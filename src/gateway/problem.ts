@@ -1,11 +1,12 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { GatewayError } from '../base/errors.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import { lingerOn } from './linger.ts';
 
 interface Problem {
   readonly status: number;
-  readonly headers: readonly string[];
+  readonly headers: RawHeaders;
   readonly body: string;
 }
 
@@ -18,7 +19,7 @@ export function sendProblem(
   error: GatewayError,
   requestId: string,
   close: boolean,
-  fields: readonly string[] = [],
+  fields: RawHeaders = [],
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
   // Without an explicit reason, Node would use one of an upstream head that could not be passed on.

@@ -4,10 +4,11 @@ import type { Waiter } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { ClientExchange } from './client-exchange.ts';
-import { fieldValues, inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
+import { inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
 /** Body bytes that are buffered while the record is being written; then the upstream is paused. */
@@ -33,7 +34,7 @@ interface Held extends Head {
   readonly chunks: Buffer[];
   size: number;
   /** Undefined until the response ends. */
-  trailers: readonly string[] | undefined;
+  trailers: RawHeaders | undefined;
 }
 
 /**
@@ -48,7 +49,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   readonly #plane: DataPlane;
   #resume: (() => void) | undefined;
   /** Interim responses that wait for the record. */
-  #early: [number, readonly string[]][] | undefined;
+  #early: [number, RawHeaders][] | undefined;
   #held: Held | undefined;
   /** The head of a response of which no byte has been sent. */
   #head: Head | undefined;
@@ -79,7 +80,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     this.#record.challenged();
   }
 
-  information(status: number, headers: readonly string[]): void {
+  information(status: number, headers: RawHeaders): void {
     // HTTP/1.0 has no interim responses (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send
     // any.
     if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
@@ -92,7 +93,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     }
   }
 
-  #inform(status: number, fields: readonly string[]): void {
+  #inform(status: number, fields: RawHeaders): void {
     try {
       this.#res.writeInformation(status, fields);
     } catch (error) {
@@ -100,7 +101,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     }
   }
 
-  head(status: number, reason: string, headers: readonly string[]): void {
+  head(status: number, reason: string, headers: RawHeaders): void {
     checkCoding(headers);
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
     const fields = inboundHeaders(headers, status, this.#record.requestId, trailers);
@@ -174,7 +175,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
    */
   #begin(head: Head): void {
     this.#head = head;
-    if (fieldValues(head.headers, 'content-length').length === 0)
+    if (fieldValue(head.headers, 'content-length') === undefined)
       setImmediate(ResponseWriter.#sendHead, this);
   }
 
@@ -228,12 +229,12 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     this.#resume = resume;
   }
 
-  end(trailers: readonly string[]): void {
+  end(trailers: RawHeaders): void {
     if (this.#held === undefined) this.#finish(trailers);
     else this.#held.trailers = trailers;
   }
 
-  #finish(trailers: readonly string[]): void {
+  #finish(trailers: RawHeaders): void {
     if (this.#dropped) return;
     this.#writeHead();
     try {
@@ -265,7 +266,7 @@ export function auditUnavailable(): GatewayError {
  * Node removes the chunked coding. The client would not be told of any other coding, and would misread the
  * body.
  */
-function checkCoding(headers: readonly string[]): void {
+function checkCoding(headers: RawHeaders): void {
   if (fieldValues(headers, 'transfer-encoding').every((coding) => coding.toLowerCase() === 'chunked')) return;
   throw new GatewayError(
     'upstream-protocol',
@@ -273,7 +274,7 @@ function checkCoding(headers: readonly string[]): void {
   );
 }
 
-function isChunked(status: number, method: string | undefined, headers: readonly string[]): boolean {
+function isChunked(status: number, method: string | undefined, headers: RawHeaders): boolean {
   if (method === 'HEAD' || status === 204 || status === 304) return false;
-  return !headers.some((item, index) => index % 2 === 0 && item.toLowerCase() === 'content-length');
+  return fieldValue(headers, 'content-length') === undefined;
 }

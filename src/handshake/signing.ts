@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { withoutRawHeader } from '../base/raw-headers.ts';
+import { withoutField } from '../base/raw-headers.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { hash } from '../digest/algorithms.ts';
 import { outOfBodyMemory } from './errors.ts';
@@ -33,7 +33,7 @@ export function signed(
 
 /** Returns a request without effects that makes the upstream ask for authentication. */
 export function challengeRequest({ target, headers }: UpstreamRequest): Message {
-  return { method: 'HEAD', target, headers: withoutRawHeader(headers, 'content-length'), body: null };
+  return { method: 'HEAD', target, headers: withoutField(headers, 'content-length'), body: null };
 }
 
 function payload(body: RequestBody): Message['body'] {

@@ -1,4 +1,5 @@
 import { type ErrorKind, GatewayError } from '../base/errors.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BEAT_MS, LimitSync } from './limit-sync.ts';
@@ -22,10 +23,10 @@ export interface LimitsDeps {
 
 /** A request beyond a limit, with the headers that say when to send it again. */
 export class RateLimited extends GatewayError {
-  readonly #headers: readonly string[];
+  readonly #headers: RawHeaders;
 
   /** `seconds`: when a request may pass again, at least 1. `fields`: RateLimit and RateLimit-Policy, flat. */
-  constructor(detail: string, seconds: number, fields: readonly string[]) {
+  constructor(detail: string, seconds: number, fields: RawHeaders) {
     super('rate-limited', `${detail} Send the request again after ${seconds} s.`);
     this.#headers = ['retry-after', String(seconds), ...fields];
   }

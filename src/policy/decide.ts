@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
 import {
   ANONYMOUS,
@@ -23,8 +24,8 @@ export interface Request {
   readonly method: string;
   /** Path and query, byte for byte. */
   readonly target: string;
-  /** As the client sent them. Flat list: name, value, name, value … */
-  readonly headers: readonly string[];
+  /** As the client sent them. */
+  readonly headers: RawHeaders;
 }
 
 /** Permission to send a request. */
@@ -147,7 +148,7 @@ function withMethod(client: Client, rules: readonly Rule[], method: string): rea
 function withoutSecondTarget(
   { unlistedOperations }: DeploymentRules,
   rules: readonly Rule[],
-  headers: readonly string[],
+  headers: RawHeaders,
   query: string | undefined,
 ): readonly Rule[] {
   const denied = unlistedOperations === 'deny';

@@ -1,3 +1,5 @@
+import type { RawHeaders } from '../base/raw-headers.ts';
+
 /** Headers that some servers and frameworks use as method or target instead of the request line. */
 const OVERRIDES: ReadonlySet<string> = new Set([
   '-method',
@@ -27,7 +29,7 @@ export interface SecondTarget {
 }
 
 /** @param headers flat list: name, value, name, value … */
-export function secondTarget(headers: readonly string[]): SecondTarget {
+export function secondTarget(headers: RawHeaders): SecondTarget {
   let override = false;
   let form = false;
   for (let index = 0; index + 1 < headers.length; index += 2) {

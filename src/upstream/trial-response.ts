@@ -1,3 +1,4 @@
+import type { RawHeaders } from '../base/raw-headers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 
 /** Statuses from this one on are failures. */
@@ -39,11 +40,11 @@ export class TrialResponse implements ResponseHandler {
     this.#handler.challenged();
   }
 
-  information(status: number, headers: readonly string[]): void {
+  information(status: number, headers: RawHeaders): void {
     this.#handler.information(status, headers);
   }
 
-  head(status: number, reason: string, headers: readonly string[]): void {
+  head(status: number, reason: string, headers: RawHeaders): void {
     this.#status = status;
     if (!this.#withheld) this.#handler.head(status, reason, headers);
   }
@@ -56,7 +57,7 @@ export class TrialResponse implements ResponseHandler {
     if (!this.#withheld) this.#handler.onDrain(resume);
   }
 
-  end(trailers: readonly string[]): void {
+  end(trailers: RawHeaders): void {
     if (!this.#withheld) this.#handler.end(trailers);
   }
 }

@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { type RawHeaders, rawHeader } from '../../src/base/raw-headers.ts';
+import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   type Connect,
@@ -226,7 +226,7 @@ async function answerTo(account: Pick<ProxyAccount, 'credential' | 'basicAllowed
     return { status, authenticate: challenges, authenticationInfo: [], socket: new Socket() };
   };
   (await authentication.open(connect)).destroy();
-  return rawHeader(sent, 'proxy-authorization');
+  return fieldValue(sent, 'proxy-authorization');
 }
 
 test('a hash of the password answers Digest of its realm, and nothing else', async () => {
