@@ -64,6 +64,6 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
 }
 
 /** Collects the values of an option that can be repeated. */
-export function gatherFiles(value: string, before: readonly string[]): string[] {
+export function collectFiles(value: string, before: readonly string[]): string[] {
   return [...before, value];
 }

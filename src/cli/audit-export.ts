@@ -5,7 +5,7 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
+import { collectFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
@@ -32,7 +32,7 @@ export function registerExport(audit: Command): void {
       '--follow',
       'read the stream in Redis instead and keep printing new records; resumes where it stopped',
     )
-    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
+    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--output <file>', 'write to a new file instead of stdout; with --follow, append to the file')
     .option(
       '--group <name>',

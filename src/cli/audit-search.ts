@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Query, StatusRange } from '../audit/reader/query.ts';
 import { type Found, search } from '../audit/reader/search.ts';
-import { gatherFiles, openAuditConfig } from './audit-config.ts';
+import { collectFiles, openAuditConfig } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { instantAfter, instantAt } from './instant.ts';
@@ -21,7 +21,7 @@ export function registerSearch(audit: Command): void {
     .command('search')
     .description('find the requests in the audit log that match all given options')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
+    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--client <id>', 'requests of this client')
     .option('--deployment <name>', 'requests to this deployment')
     .option('--site <name>', 'requests for this site')

@@ -5,7 +5,7 @@ import { type Verified, verify } from '../audit/reader/verify.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { replicasIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { gatherFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
+import { collectFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
 import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
@@ -26,8 +26,8 @@ export function registerAudit(program: Command): void {
     .command('verify')
     .description('check whether anything in the audit log was changed, removed or inserted')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'an earlier key of the log; can be repeated', gatherFiles, [])
-    .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', gatherHead, [])
+    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
   registerSearch(audit);
@@ -101,7 +101,7 @@ function asJson(directory: string, result: Verified): string {
   return JSON.stringify({ ok, directory, ...result, heads: result.heads.map(formatHead) });
 }
 
-function gatherHead(value: string, before: readonly Head[]): Head[] {
+function collectHead(value: string, before: readonly Head[]): Head[] {
   const head = parseHead(value);
   if (head === undefined) throw new InvalidArgumentError('a head is REPLICA:NUMBER:SEAL, as the log has it');
   return [...before, head];

@@ -17,11 +17,11 @@ export function registerClient(program: Command): void {
     .command('add')
     .description('create an API key; print it once, with the configuration lines for its client')
     .argument('<name>', 'the id of the client in configuration, metrics and logs', clientId)
-    .option('--address <network>', 'a network from which the client calls; can be repeated', another, [])
+    .option('--address <network>', 'a network from which the client calls; can be repeated', addNetwork, [])
     .option('--json', 'print JSON')
     .action((id: string, { address, json = false }: { address: string[]; json?: boolean }) => {
       const added = addClient(id, address);
-      process.stdout.write(json ? `${JSON.stringify(added)}\n` : described(added));
+      process.stdout.write(json ? `${JSON.stringify(added)}\n` : addedText(added));
     });
 }
 
@@ -40,7 +40,7 @@ function addClient(id: string, addresses: readonly string[]): AddedClient {
   return { apiKey, client: { id, identify } };
 }
 
-function described({ apiKey, client }: AddedClient): string {
+function addedText({ apiKey, client }: AddedClient): string {
   return [
     `The API key of ${client.id}. It is shown once and stored nowhere:`,
     '',
@@ -60,7 +60,7 @@ function clientId(written: string): string {
   );
 }
 
-function another(written: string, before: string[]): string[] {
+function addNetwork(written: string, before: string[]): string[] {
   try {
     return [...before, Network.parse(written).toString()];
   } catch (error) {

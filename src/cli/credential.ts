@@ -57,7 +57,7 @@ async function sealOne(name: string, { config: file, newIdentity = false }: Seal
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
   const value = await readSecretInput(`Secret for ${name}: `);
-  await inPlainWords(located, async () => {
+  await withReadableErrors(located, async () => {
     if (newIdentity)
       print(`${await makeIdentity(section, new Date())}: a new identity; keep a copy in a safe place`);
     const { version } = await change(section, name, setTo(value, new Date()));
@@ -69,7 +69,7 @@ async function rotateOne(name: string, { config: file, promote: now = false }: R
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
   const step = now ? promote : setNext(await readSecretInput(`Next secret for ${name}: `), new Date());
-  await inPlainWords(located, async () => {
+  await withReadableErrors(located, async () => {
     const { version, next } = await change(section, name, step);
     const state = next === undefined ? 'is in use now' : `is in use, version ${next.version} waits`;
     print(`${section.file}: ${name}, version ${version} ${state}`);
@@ -85,7 +85,7 @@ function sealedSection({ config }: LocatedConfig, file: string): SealedSection {
   throw new CommandError(2, `${file} names no sealed file: give file and identity under sealed`);
 }
 
-async function inPlainWords({ locate }: LocatedConfig, work: () => Promise<void>): Promise<void> {
+async function withReadableErrors({ locate }: LocatedConfig, work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (error) {

@@ -8,7 +8,7 @@ import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
 
 /** A request to explain. */
-export interface Question {
+export interface ExplainedRequest {
   readonly client: Client;
   readonly method: string;
   readonly target: string;
@@ -46,7 +46,7 @@ interface Refused {
 }
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
-export function explain(config: Config, { client, method, target, host }: Question): Explanation {
+export function explain(config: Config, { client, method, target, host }: ExplainedRequest): Explanation {
   const routes = new Routes(
     Object.entries(config.deployments).map(([name, settings]) => ({
       deployment: { name, settings },
@@ -55,21 +55,25 @@ export function explain(config: Config, { client, method, target, host }: Questi
   );
   let deployment = '';
   try {
-    const asked = parseTarget(target, host);
-    const { name, settings } = routes.find(asked);
+    const parsed = parseTarget(target, host);
+    const { name, settings } = routes.find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
-    const { rule, parameters, ...grant } = decide(rules, client, { method, target: asked.path, headers: [] });
+    const { rule, parameters, ...grant } = decide(rules, client, {
+      method,
+      target: parsed.path,
+      headers: [],
+    });
     return {
       allowed: true,
       client: client.id,
       deployment,
-      rule: client === ANONYMOUS ? 'anonymous' : placeOf(config, client, client.allow.indexOf(rule)),
+      rule: client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule)),
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
       sends: `${method} ${settings.baseUrl}${grant.target}`,
-      siteAdded: grant.target !== withoutPrefix(asked.path, rules.stripPrefix),
+      siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       parameters: Object.fromEntries(parameters),
     };
   } catch (error) {
@@ -79,7 +83,7 @@ export function explain(config: Config, { client, method, target, host }: Questi
   }
 }
 
-function placeOf({ clients }: Config, { id }: Client, rule: number): string {
+function rulePath({ clients }: Config, { id }: Client, rule: number): string {
   return `clients[${clients.findIndex((client) => client.id === id)}].allow[${rule}]`;
 }
 
