@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { reportError } from '../base/report-error.ts';
 import { formatIssue } from '../config/issues.ts';
-import { readListenTls } from '../config/listen-tls.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
+import { readListenTls } from '../setup/listen-tls.ts';
 import { type AppSetup, readSetup, readSetupInBackground } from '../setup/setup.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { processContext } from './process-context.ts';

@@ -173,11 +173,12 @@ function* nameIssues(
   { kind, known, owner }: Named,
 ): Generator<CrossIssue> {
   if (names === undefined || names === '*' || known === undefined) return;
-  for (const [index, name] of [...names].entries()) {
+  for (const name of names) {
     if (Object.hasOwn(known, name)) continue;
     const list = keyList(known);
     yield {
-      path: [...path, index],
+      path,
+      item: name,
       message:
         list === ''
           ? `names ${kind}, and ${owner} describes none: write "*"`

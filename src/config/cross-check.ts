@@ -20,6 +20,8 @@ export type Accepted<T> = T extends Atom
 export interface CrossIssue extends Omit<Issue, 'key'> {
   /** Starts the message with `is missing` or `is empty`, whichever the value at `path` is. */
   readonly lacking?: boolean;
+  /** Locates the issue at this item of the list at `path`, which may have become a set. */
+  readonly item?: string;
 }
 
 /**
@@ -34,8 +36,8 @@ export function crossChecked<S extends z.ZodObject>(
     (value, context) => {
       const refused = context.issues.filter(isRefusal).map(({ path = [] }) => path as Path);
       const accepted = acceptedParts(schema, value, refused) as Accepted<z.output<S>>;
-      for (const { path, message, lacking = false } of check(accepted)) {
-        context.addIssue({ code: 'custom', path: [...path], message, params: { lacking } });
+      for (const { path, message, ...params } of check(accepted)) {
+        context.addIssue({ code: 'custom', path: [...path], message, params });
       }
     },
     { when: ({ issues }) => !issues.some((issue) => isRefusal(issue) && (issue.path ?? []).length === 0) },

@@ -20,19 +20,27 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
       }
       case 'invalid_key':
         return issue.issues.map(({ message }) => ({ path, key: path, message }));
-      case 'custom': {
-        const { message, params: { lacking, atKey } = {} } = issue;
-        if (atKey === true) return [{ path, key: path, message }];
-        return [{ path, message: lacking === true ? `${whatIsLacking(tree, path)}, ${message}` : message }];
-      }
+      case 'custom':
+        return [customIssue(tree, path, issue)];
       default:
         return [{ path, message: sentence(valueAt(tree, path), issue.message) }];
     }
   });
 }
 
-function whatIsLacking(tree: unknown, path: Path): string {
-  return valueAt(tree, path) === undefined ? 'is missing' : 'is empty';
+function customIssue(
+  tree: unknown,
+  path: Path,
+  { message, params: { lacking, item, atKey } = {} }: z.core.$ZodIssueCustom,
+): Issue {
+  const value = valueAt(tree, path);
+  if (atKey === true) return { path, key: path, message };
+  if (lacking === true) {
+    return { path, message: `${value === undefined ? 'is missing' : 'is empty'}, ${message}` };
+  }
+  return item !== undefined && Array.isArray(value)
+    ? { path: [...path, value.indexOf(item)], message }
+    : { path, message };
 }
 
 function valueAt(tree: unknown, path: Path): unknown {

@@ -12,10 +12,10 @@ import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
-import { type ListenTls, trustsLess } from '../config/listen-tls.ts';
 import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
+import { type ListenTls, trustsLess } from './listen-tls.ts';
 
 /** Longest interval of Node's check for late request heads, in milliseconds. */
 const LATE_CHECK_MS = 1_000;

@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
+import { certificatesIn, readPem } from '../base/pem.ts';
 import { slices } from '../base/steps.ts';
 import type { Issue, Path } from '../config/issues.ts';
-import { certificatesIn, readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 
 /** The certificate authorities of upstream services, proxies and Redis. */

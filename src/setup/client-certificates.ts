@@ -1,8 +1,8 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import { readPem } from '../base/pem.ts';
 import { Secret } from '../base/secret.ts';
 import { slices } from '../base/steps.ts';
 import type { Issue } from '../config/issues.ts';
-import { readPem } from '../config/pem.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';

@@ -1,17 +1,18 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
-import { type ListenTls, readListenTls } from '../config/listen-tls.ts';
 import { loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
 import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';
+import { readListenTls } from './listen-tls.ts';
 import { readRedis } from './redis.ts';
 
 /** A configuration with the content of every secret and file that it names. */

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { readListenTls } from '../../src/config/listen-tls.ts';
+import { readListenTls } from '../../src/setup/listen-tls.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway } from './gateway-process.ts';

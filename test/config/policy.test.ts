@@ -133,6 +133,11 @@ const clients: Case[] = [
     ['12:37 clients[0].allow[0].sites[1]: names a site that does not exist: the deployment d has x, y'],
   ],
   [
+    'a site that does not exist behind one that is named twice',
+    withRule('sites: [x, x, z]'),
+    ['12:40 clients[0].allow[0].sites[2]: names a site that does not exist: the deployment d has x, y'],
+  ],
+  [
     'an operation that does not exist',
     withRule('operations: [p]'),
     [

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto';
-import { readGuardedFile } from '../base/guarded-file.ts';
+import { readGuardedFile } from './guarded-file.ts';
 
 /** The largest file that is read, in bytes; the bundle of a distribution has about 250 kB. */
 const LARGEST = 4 * 2 ** 20;

@@ -1,20 +1,10 @@
 import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { isNativeError } from 'node:util/types';
-import type { Issue } from './issues.ts';
-import type { Listen } from './listen.ts';
-import { certificatesIn, type PemGuard, readPem } from './pem.ts';
-
-/** TLS settings of the data plane; texts are PEM. */
-export interface ListenTls {
-  readonly cert: string;
-  readonly key: string;
-  /** Authorities of client certificates; undefined: clients are not asked for a certificate. */
-  readonly clientCa: string | undefined;
-  readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
-  /** Expiry of the certificate, in seconds of Unix time. */
-  readonly expires: number;
-}
+import { certificatesIn, type PemGuard, readPem } from '../base/pem.ts';
+import type { Issue } from '../config/issues.ts';
+import type { Listen } from '../config/listen.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
 
 export interface ListenTlsResult {
   /** Undefined without a section, or if there are issues. */
@@ -71,17 +61,6 @@ export async function readListenTls(
     expires: validToDate.getTime() / 1000,
   };
   return { tls, issues, warnings: expiryWarnings(validToDate) };
-}
-
-/** True if `after` may refuse a connection that `before` allows: an older version of TLS, or a client's authority. */
-export function trustsLess(before: ListenTls, after: ListenTls): boolean {
-  if (before.minVersion < after.minVersion) return true;
-  const kept = new Set(fingerprintsIn(after.clientCa));
-  return fingerprintsIn(before.clientCa).some((fingerprint) => !kept.has(fingerprint));
-}
-
-function fingerprintsIn(pem: string | undefined): string[] {
-  return (certificatesIn(pem ?? '') ?? []).map(({ fingerprint256 }) => fingerprint256);
 }
 
 interface Part<T> {
