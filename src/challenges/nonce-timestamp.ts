@@ -4,9 +4,9 @@ const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
 const FARTHEST_MS = 24 * 60 * 60_000;
 
 /**
- * When a nonce says that it expires, in milliseconds from `issuedAt` (Unix time in ms): the latest time that
- * it carries, in the open or in base64, if that lies ahead. undefined: it says nothing. A hint only, since
- * what a nonce is made of is the server's own affair (RFC 7616 §3.3).
+ * Returns the expiry that a nonce carries, in milliseconds from `issuedAt` (Unix time in ms): the latest time in it, in
+ * the open or in base64, if that lies ahead; undefined: none. It is only a hint, since the form of a nonce is the
+ * server's own affair (RFC 7616 §3.3).
  */
 export function expiryHint(nonce: string, issuedAt: number): number | undefined {
   const text = `${nonce} ${Buffer.from(nonce, 'base64').toString('latin1')}`;

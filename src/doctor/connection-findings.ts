@@ -1,5 +1,5 @@
+import { errorCode } from '../base/error-code.ts';
 import { asGatewayError } from '../base/errors.ts';
-import { errorCode } from '../transport/error-code.ts';
 import { PinMissing } from '../transport/pins.ts';
 import { ProxyError } from '../transport/proxy-errors.ts';
 import { tlsFault } from '../transport/tls-errors.ts';

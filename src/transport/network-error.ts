@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import { errors } from 'undici';
+import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
-import { errorCode } from './error-code.ts';
 import { whyNoTls } from './tls-errors.ts';
 
 /** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */

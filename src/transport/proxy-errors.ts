@@ -1,6 +1,6 @@
+import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 import { addressMissing } from './egress.ts';
-import { errorCode } from './error-code.ts';
 import { whyNoTls } from './tls-errors.ts';
 
 /** An error of the proxy, not of the upstream. */
