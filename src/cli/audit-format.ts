@@ -1,11 +1,12 @@
 import type { Found } from '../audit/reader/search.ts';
+import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';
 
 interface Column {
   readonly name: string;
   readonly of: (found: Found) => string | number | undefined;
-  /** Width in the table; columns without one are not in the table. */
+  /** Least width in the table; columns without one are not in the table. */
   readonly width?: number;
 }
 
@@ -33,37 +34,48 @@ const COLUMNS: readonly Column[] = [
   { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
 ];
 
-/** Formats requests as lines with their line ends; the header is printed even if there are none. */
-export async function* formatted(found: AsyncIterable<Found>, format: Format): AsyncGenerator<string, void> {
-  const { header, line } = WRITERS[format];
-  if (header !== undefined) yield header;
-  for await (const each of found) yield line(each);
-}
-
-interface Writer {
-  readonly header: string | undefined;
-  readonly line: (found: Found) => string;
-}
-
 const SHOWN = COLUMNS.filter(({ width }) => width !== undefined);
+/** Number of requests in one part of the table; columns are aligned within a part. */
+const PART = 200;
 
-const WRITERS: Readonly<Record<Format, Writer>> = {
-  json: {
-    header: undefined,
-    line: ({ access, outcome }) => `${JSON.stringify({ ...access, outcome })}\n`,
-  },
-  csv: {
-    header: csvLine(COLUMNS.map(({ name }) => name)),
-    line: (found) => csvLine(COLUMNS.map(({ of }) => of(found))),
-  },
-  table: {
-    header: `${[...SHOWN.map(({ name, width = 0 }) => name.toUpperCase().padEnd(width)), 'REQUEST'].join('  ')}\n`,
-    line: (found) => {
-      const cells = SHOWN.map(({ of, width = 0 }) => printable(String(of(found) ?? '-')).padEnd(width));
-      return `${[...cells, printable(targetOf(found.access))].join('  ')}\n`;
-    },
-  },
-};
+/**
+ * Formats requests as text with line ends, in pieces of one line or more; the header is printed even if there
+ * are no requests.
+ */
+export async function* formatted(found: AsyncIterable<Found>, format: Format): AsyncGenerator<string, void> {
+  if (format === 'table') {
+    yield* tableParts(found);
+    return;
+  }
+  if (format === 'csv') yield csvLine(COLUMNS.map(({ name }) => name));
+  for await (const each of found) {
+    yield format === 'csv' ? csvLine(COLUMNS.map(({ of }) => of(each))) : jsonLine(each);
+  }
+}
+
+async function* tableParts(found: AsyncIterable<Found>): AsyncGenerator<string, void> {
+  let rows = [[...SHOWN.map(({ name }) => name.toUpperCase()), 'REQUEST']];
+  for await (const each of found) {
+    const cells = SHOWN.map(({ of }) => String(of(each) ?? '-'));
+    rows.push([...cells, targetOf(each.access)].map(printable));
+    if (rows.length < PART) continue;
+    yield tableText(rows);
+    rows = [];
+  }
+  yield tableText(rows);
+}
+
+function tableText(rows: readonly (readonly string[])[]): string {
+  const lines = alignColumns(
+    rows,
+    SHOWN.map(({ width = 0 }) => width),
+  );
+  return lines.map((line) => `${line}\n`).join('');
+}
+
+function jsonLine({ access, outcome }: Found): string {
+  return `${JSON.stringify({ ...access, outcome })}\n`;
+}
 
 /** Formats path and parameters for display. */
 export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'parameters'>): string {

@@ -1,12 +1,12 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Query, StatusRange } from '../audit/reader/query.ts';
-import { type Found, search } from '../audit/reader/search.ts';
+import { search } from '../audit/reader/search.ts';
 import { collectFiles, openAuditConfig } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
-import { showProgress } from './progress.ts';
+import { ReadProgress } from './progress.ts';
 
 interface SearchArguments extends Query {
   readonly config: string;
@@ -42,7 +42,7 @@ export function registerSearch(audit: Command): void {
 
 async function runSearch({ config, key, json, csv, ...query }: SearchArguments): Promise<void> {
   const { directory, keys, parameters } = await openAuditConfig(config, key);
-  const progress = showProgress();
+  using progress = new ReadProgress();
   const gc = bufferGc();
   let cut = 0;
   const found = search({
@@ -54,12 +54,12 @@ async function runSearch({ config, key, json, csv, ...query }: SearchArguments):
       progress.add(count);
     },
     onUnreadable: (message) => {
-      progress.end();
+      progress.hide();
       process.stderr.write(`${message}\n`);
       process.exitCode = 1;
     },
     onNote: (message) => {
-      progress.end();
+      progress.hide();
       process.stderr.write(`${message}\n`);
     },
     onCut: () => {
@@ -67,8 +67,7 @@ async function runSearch({ config, key, json, csv, ...query }: SearchArguments):
     },
   });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
-  await print(formatted(endProgress(found, progress.end), format));
-  progress.end();
+  await print(withoutProgress(formatted(found, format), progress));
   if (query.id === undefined) return;
   if (parameters.length === 0) {
     process.stderr.write('audit.parameters is empty: no identifier is recorded, so none can be found\n');
@@ -80,12 +79,16 @@ async function runSearch({ config, key, json, csv, ...query }: SearchArguments):
   }
 }
 
-/** Removes the progress bar before the first request is printed. */
-async function* endProgress(found: AsyncIterable<Found>, end: () => void): AsyncGenerator<Found, void> {
-  for await (const each of found) {
-    end();
-    yield each;
+/** Removes the progress from the terminal before each piece is printed, and at the end. */
+async function* withoutProgress(
+  pieces: AsyncIterable<string>,
+  progress: ReadProgress,
+): AsyncGenerator<string, void> {
+  for await (const piece of pieces) {
+    progress.hide();
+    yield piece;
   }
+  progress.hide();
 }
 
 function statusRange(value: string): StatusRange {

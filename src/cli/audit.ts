@@ -10,7 +10,7 @@ import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { bufferGc } from './buffer-gc.ts';
-import { showProgress } from './progress.ts';
+import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -38,13 +38,14 @@ export function registerAudit(program: Command): void {
 async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
   const { directory, keys, stream } = await openAuditConfig(file, key);
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory, keys) : [])];
-  const progress = showProgress();
+  using progress = new ReadProgress();
   const gc = bufferGc();
   const onBytes = (count: number): void => {
     gc.add(count);
     progress.add(count);
   };
-  const result = await verify({ directory, keys, heads, onBytes }).finally(progress.end);
+  const result = await verify({ directory, keys, heads, onBytes });
+  progress.hide();
   const empty = result.segments === 0;
   const lines = json === true ? [asJson(directory, result)] : report(directory, result);
   process.stdout.write(`${lines.join('\n')}\n`);

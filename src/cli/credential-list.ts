@@ -5,6 +5,7 @@ import { type CredentialSources, type PartSources, proofSources, sourcesOf } fro
 import { describeSource, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { processContext } from './process-context.ts';
+import { alignColumns } from './table.ts';
 
 interface Row {
   readonly name: string;
@@ -31,7 +32,7 @@ export async function listCredentials({
   json?: boolean;
 }): Promise<void> {
   const rows = await readRows(file);
-  const text = json ? JSON.stringify(rows, undefined, 2) : table(rows, Date.now()).join('\n');
+  const text = json ? JSON.stringify(rows, undefined, 2) : listLines(rows, Date.now()).join('\n');
   process.stdout.write(`${text}\n`);
 }
 
@@ -71,22 +72,12 @@ function nextOf({ next, ...current }: CredentialSources): PartSources {
   return next?.password !== undefined || next?.ha1 !== undefined ? next : current;
 }
 
-function table(rows: readonly Row[], now: number): string[] {
+function listLines(rows: readonly Row[], now: number): string[] {
   const lines = rows.map(({ name, state, from, version, changedAt }) => {
     const age = changedAt === undefined ? '-' : ageText(now - changedAt.getTime());
     return [name, state, version, age, from.join(', ')];
   });
-  const all = [['NAME', 'STATE', 'VERSION', 'AGE', 'FROM'], ...lines];
-  const widths = all.reduce(
-    (widest, line) => line.map((cell, at) => Math.max(cell.length, widest[at] ?? 0)),
-    [0],
-  );
-  return all.map((line) =>
-    line
-      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
-      .join('  ')
-      .trimEnd(),
-  );
+  return alignColumns([['NAME', 'STATE', 'VERSION', 'AGE', 'FROM'], ...lines]);
 }
 
 /** Formats an age in the largest unit that fits, rounded down. */

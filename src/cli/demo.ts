@@ -13,7 +13,8 @@ import { type DemoTraffic, startTraffic } from './demo-traffic.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { processContext } from './process-context.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
-import { describe } from './simulate.ts';
+import { addressRows } from './simulate.ts';
+import { alignColumns } from './table.ts';
 
 /** One request for each operation in the specification. */
 const REQUESTS = [
@@ -46,9 +47,13 @@ async function demo(freePorts: boolean): Promise<void> {
     const { listen, control } = await app.start();
     let traffic: DemoTraffic | undefined;
     try {
-      print(...describe(simulator), `gateway    ${'clients'.padEnd(12)} ${urlOf(listen)}`);
-      print(`gateway    ${'control'.padEnd(12)} ${urlOf(control)}  (console, /livez, /readyz, /metrics)`);
-      print(`audit log  ${'until the end'.padEnd(12)} ${join(audit.directory, audit.replica)}`);
+      const rows = [
+        ...addressRows(simulator),
+        ['gateway', 'clients', urlOf(listen)],
+        ['gateway', 'control', `${urlOf(control)}  (console, /livez, /readyz, /metrics)`],
+        ['audit log', 'until the end', join(audit.directory, audit.replica)],
+      ];
+      print(...alignColumns(rows));
       for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
       const ended = shutdownSignal();
       traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, urlOf(listen))));

@@ -3,9 +3,9 @@ import type { Command } from 'commander';
 import { doctorInput } from '../app/doctor-input.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
-import { reportLines } from '../doctor/table.ts';
 import { readSetup } from '../setup/setup.ts';
 import { CommandError } from './command-error.ts';
+import { reportLines } from './doctor-report.ts';
 import { processContext } from './process-context.ts';
 
 interface Options {

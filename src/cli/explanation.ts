@@ -6,6 +6,7 @@ import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
+import { alignColumns } from './table.ts';
 
 /** A request to explain. */
 export interface ExplainedRequest {
@@ -89,29 +90,31 @@ function rulePath({ clients }: Config, { id }: Client, rule: number): string {
 
 /** Formats the explanation as text lines. */
 export function explanationLines(explanation: Explanation): string[] {
-  const { client, deployment } = explanation;
-  const who = [
+  const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
+  return alignColumns(rows.filter(([, value]) => value !== ''));
+}
+
+type Row = readonly [name: string, value: string];
+
+function grantRows(granted: Granted): Row[] {
+  const { client, deployment, rule, operation, site, credential, sends, siteAdded, parameters } = granted;
+  return [
+    ['allowed', `by ${rule}`],
     ['client', client],
     ['deployment', deployment],
-  ] as const;
-  if (!explanation.allowed) {
-    const { status, code, detail } = explanation;
-    return aligned([['refused', `${status} ${code}`], ['because', detail], ...who]);
-  }
-  const { rule, operation, site, credential, sends, siteAdded, parameters } = explanation;
-  return aligned([
-    ['allowed', `by ${rule}`],
-    ...who,
     ['operation', operation || 'none that is listed'],
     ['site', `${site}${siteAdded ? ' (added)' : ''}`],
     ['credential', credential],
     ['sends', sends],
-    ...Object.entries(parameters).map(([name, value]) => [name, `= ${JSON.stringify(value)}`] as const),
-  ]);
+    ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
+  ];
 }
 
-function aligned(pairs: readonly (readonly [string, string])[]): string[] {
-  const told = pairs.filter(([, value]) => value !== '');
-  const width = Math.max(...told.map(([name]) => name.length));
-  return told.map(([name, value]) => `${name.padEnd(width)}  ${value}`);
+function refusalRows({ client, deployment, status, code, detail }: Refused): Row[] {
+  return [
+    ['refused', `${status} ${code}`],
+    ['because', detail],
+    ['client', client],
+    ['deployment', deployment],
+  ];
 }

@@ -3,6 +3,7 @@ import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
+import { alignColumns } from './table.ts';
 
 /** `simulate [--config FILE]`: runs the upstream simulator alone. */
 export function registerSimulate(program: Command): void {
@@ -17,16 +18,20 @@ export function registerSimulate(program: Command): void {
       const simulator = await startSimulator(
         config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),
       );
-      process.stdout.write(`${describe(simulator).join('\n')}\n`);
+      process.stdout.write(`${alignColumns(addressRows(simulator)).join('\n')}\n`);
       await shutdownSignal();
       await simulator.close();
     });
 }
 
-/** Formats the addresses of the simulator, one on each line. */
-export function describe({ deployments, sidePort }: Simulator): string[] {
+/** Returns the addresses of the simulator: program, port, URL. */
+export function addressRows({ deployments, sidePort }: Simulator): [string, string, string][] {
   return [
-    ...Object.entries(deployments).map(([name, { origin }]) => `simulator  ${name.padEnd(12)} ${origin}`),
-    `simulator  ${'side port'.padEnd(12)} http://127.0.0.1:${sidePort}  (GET /counts, GET /ca.pem)`,
+    ...Object.entries(deployments).map(([name, { origin }]): [string, string, string] => [
+      'simulator',
+      name,
+      origin,
+    ]),
+    ['simulator', 'side port', `http://127.0.0.1:${sidePort}  (GET /counts, GET /ca.pem)`],
   ];
 }

@@ -65,7 +65,7 @@ test('colours are for who asks for them', async () => {
   const file = await configFile();
   const args = ['doctor', '--config', file, '--deployment', 'd'];
   const coloured = await gateway(args, { ...environment, FORCE_COLOR: '1' });
-  expect(coloured.stdout).toContain('  \u001b[32mok  \u001b[39m  egress ');
+  expect(coloured.stdout).toContain('  \u001b[32mok\u001b[39m    egress ');
   const plain = await gateway(args, { ...environment, NO_COLOR: '1' });
   expect(plain.stdout).not.toContain('\u001b');
 });

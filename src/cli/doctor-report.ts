@@ -1,17 +1,27 @@
-import type { Report } from './doctor.ts';
-import type { Finding, Mark } from './finding.ts';
+import type { Report } from '../doctor/doctor.ts';
+import type { Finding, Mark } from '../doctor/finding.ts';
+import { alignColumns } from './table.ts';
+
+/** Width of the longest mark, so that columns start at the same place in every report. */
+const MARK_WIDTH = 4;
 
 /** Colours a text, or returns it unchanged. */
 export type Paint = (mark: Mark, text: string) => string;
 
-/** Formats the report as text: a table for each deployment, with the advice under each problem. */
+/** Formats the report as text lines: the findings of each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {
   const { deployments, redis, audit } = report;
   const others = [redis, audit].filter((finding) => finding !== null);
   const all = [...deployments.flatMap(({ findings }) => findings), ...others];
-  const width = Math.max(0, ...all.map((finding) => nameOf(finding).length));
-  const lines = (findings: readonly Finding[]): string[] =>
-    findings.flatMap((finding) => findingLines(finding, width, paint));
+  // One table, so that the columns of all deployments are aligned.
+  const table = alignColumns(
+    all.map((finding) => cellsOf(finding, paint)),
+    [MARK_WIDTH],
+  );
+  const lines = (findings: readonly Finding[]): string[] => {
+    const height = findings.reduce((sum, { advice }) => sum + (advice === undefined ? 1 : 2), 0);
+    return table.splice(0, height).map((line) => `  ${line}`);
+  };
   return [
     ...deployments.flatMap(({ name, origin, probe, findings }) => [
       `${name}  ${origin}  ${probe}`,
@@ -23,11 +33,11 @@ export function reportLines(report: Report, paint: Paint): string[] {
   ];
 }
 
-function findingLines(finding: Finding, width: number, paint: Paint): string[] {
+function cellsOf(finding: Finding, paint: Paint): string[] {
   const { mark, saw, problem, advice } = finding;
   const called = problem === undefined ? '' : `  [${problem}]`;
-  const line = `  ${paint(mark, mark.padEnd(4))}  ${nameOf(finding).padEnd(width)}  ${saw}${called}`;
-  return advice === undefined ? [line] : [line, `  ${' '.repeat(4)}  ${' '.repeat(width)}  → ${advice}`];
+  const below = advice === undefined ? '' : `\n→ ${advice}`;
+  return [paint(mark, mark), nameOf(finding), `${saw}${called}${below}`];
 }
 
 function nameOf({ check, subject }: Finding): string {

@@ -1,8 +1,9 @@
+import { stripVTControlCharacters, styleText } from 'node:util';
 import { expect, test } from '@jest/globals';
+import { reportLines } from '../../src/cli/doctor-report.ts';
 import type { Report } from '../../src/doctor/doctor.ts';
 import { about, fine, wrong } from '../../src/doctor/finding.ts';
 import { problems } from '../../src/doctor/problems.ts';
-import { reportLines } from '../../src/doctor/table.ts';
 
 const report: Report = {
   mark: 'fail',
@@ -50,9 +51,11 @@ abstracts  https://abstracts.example.org  HEAD /
 });
 
 test('the mark and the sum are what is coloured, and columns stay where they are', () => {
-  const coloured = reportLines(report, (mark, text) => `<${mark}>${text}</>`);
-  expect(coloured[1]).toBe('  <ok>ok  </>  egress                from 203.0.113.7');
-  expect(coloured.at(-1)).toBe('<fail>2 failures, 1 warning.</>');
+  const green = (text: string): string => styleText('green', text, { validateStream: false });
+  const coloured = reportLines(report, (_mark, text) => green(text));
+  expect(coloured[1]).toBe(`  ${green('ok')}    egress                from 203.0.113.7`);
+  expect(coloured.at(-1)).toBe(green('2 failures, 1 warning.'));
+  expect(coloured.map(stripVTControlCharacters)).toEqual(reportLines(report, plain));
 });
 
 test('without anything wrong it says so', () => {
