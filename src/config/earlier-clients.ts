@@ -102,7 +102,15 @@ function coversNetworks(wide: ClientConditions['networks'], narrow: ClientCondit
 }
 
 function* factsIn(value: unknown, path: Path, index: number): Generator<string> {
-  if (typeof value === 'object' && value !== null) {
+  const isList = Array.isArray(value);
+  if (value === undefined || (isList && value.includes(undefined))) {
+    yield JSON.stringify([...path, 'refused', index]);
+  } else if (isList) {
+    // One of the items has to hold, so that only an equal list asks for the same.
+    yield JSON.stringify([...path, value.toSorted()]);
+  } else if (typeof value === 'object' && value !== null) {
     for (const [key, inner] of Object.entries(value)) yield* factsIn(inner, [...path, key], index);
-  } else yield JSON.stringify(value === undefined ? [...path, 'refused', index] : [...path, value]);
+  } else {
+    yield JSON.stringify([...path, value]);
+  }
 }

@@ -217,6 +217,28 @@ const order: Case[] = [
     [],
   ],
   [
+    'one of two certificates, after one of them',
+    withClients(
+      [
+        one(`{ certificate: { fingerprint256: ${HASH} } }`, 'one'),
+        one(`{ certificate: { fingerprint256: [${HASH}, ${OTHER}] } }`),
+      ],
+      TLS,
+    ),
+    [],
+  ],
+  [
+    'the same certificates in another order',
+    withClients(
+      [
+        one(`{ certificate: { fingerprint256: [${OTHER}, ${HASH}] } }`, 'wide'),
+        one(`{ certificate: { fingerprint256: [${HASH}, ${OTHER}], san: "dns:a" } }`),
+      ],
+      TLS,
+    ),
+    [`5:5 clients[1]: ${never('wide')}`],
+  ],
+  [
     'another of the same kind',
     withClients(
       [one(`{ jwt: { ${JWT}, subject: x } }`, 'x'), one(`{ jwt: { ${JWT}, subject: y } }`)],
