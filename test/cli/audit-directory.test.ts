@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 let folder: string;
 beforeEach(async () => {

@@ -7,8 +7,8 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../support/audit-log.ts';
+import { gateway, PROGRAM } from '../support/program.ts';
 import { until } from '../support/until.ts';
-import { gateway, PROGRAM } from './gateway-process.ts';
 
 const folder = useFolders();
 const children: ChildProcess[] = [];

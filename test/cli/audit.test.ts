@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const folder = useFolders();
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { readListenTls } from '../../src/setup/listen-tls.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const authority = await createTestAuthority();
 const [pair, other, expired] = await Promise.all([

@@ -7,7 +7,7 @@ import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const environment = { U: 'me', P: 'hunter2', REDIS_PASSWORD: 'hunter3' };
 

@@ -7,7 +7,7 @@ import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/issue-lines.ts';
 import { withMore } from '../config/texts.ts';
 import { makeClientCertificate } from '../support/client-certificate.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const environment = { U: 'me', P: 'hunter2', K: 'hunter3' };
 const FILES = 'certFile: cert.pem, keyFile: key.pem';

@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const KEY = /dgk_[\da-f]{40}/g;
 

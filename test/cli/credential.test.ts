@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { type Ended, gateway } from './gateway-process.ts';
+import { type Ended, gateway } from '../support/program.ts';
 
 let folder: string;
 let file: string;

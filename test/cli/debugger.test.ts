@@ -1,9 +1,27 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readdir, readFile, readlink } from 'node:fs/promises';
 import { expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { listeningSockets } from '../support/listening-sockets.ts';
 import { until } from '../support/until.ts';
+
+const LISTEN = '0A';
+
+/** The addresses and ports that a process listens on with TCP, as the kernel writes them. Linux only. */
+async function listeningSockets(pid: number): Promise<string[]> {
+  const own = new Set<string>();
+  for (const fd of await readdir(`/proc/${pid}/fd`)) {
+    own.add(await readlink(`/proc/${pid}/fd/${fd}`).catch(() => 'closed meanwhile'));
+  }
+  const tables = await Promise.all(
+    ['tcp', 'tcp6'].map((name) => readFile(`/proc/${pid}/net/${name}`, 'utf8')),
+  );
+  const rows = tables.flatMap((table) => table.trim().split('\n').slice(1));
+  return rows.flatMap((row) => {
+    const [, local = '', , state, , , , , , inode] = row.trim().split(/\s+/);
+    return state === LISTEN && own.has(`socket:[${inode}]`) ? [local] : [];
+  });
+}
 
 test.each([
   ['as an installed program', []],

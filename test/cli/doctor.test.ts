@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { startSubmissions, withSites } from '../support/doctored.ts';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 let folder: string;
 beforeEach(async () => {

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test } from '@jest/globals';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const manifest = JSON.parse(await readFile('package.json', 'utf8')) as {
   version: string;

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { gateway } from './gateway-process.ts';
+import { gateway } from '../support/program.ts';
 
 const AUTHORS = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
 

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { ConfigError } from '../../src/config/issues.ts';
 import { readSetup } from '../../src/setup/setup.ts';
-import { gateway } from '../cli/gateway-process.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { gateway } from '../support/program.ts';
 
 const uid = process.geteuid?.() ?? 0;
 

@@ -1,15 +1,14 @@
-import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { parse, stringify } from 'yaml';
+import { parse } from 'yaml';
 import { loadConfig, loadSettings } from '../../src/config/load.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
 import { runCommand } from '../support/command.ts';
-import { firstLine } from '../support/first-line.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
 import { startRedis } from '../support/redis.ts';
 import { repository } from '../support/repository.ts';
 import { until } from '../support/until.ts';
@@ -127,22 +126,22 @@ test('and together they serve: the same files, on loopback and free ports', asyn
   for (const [name, deployment] of Object.entries<Record<string, unknown>>(written.deployments)) {
     Object.assign(deployment, { baseUrl: upstream.deployments[name]?.origin, tls: { caFile } });
   }
-  await writeFile(join(folder, 'gateway.yaml'), stringify(written));
-  const program = join(repository, 'src/cli/digest-gateway.js');
-  const child = spawn(process.execPath, [program, 'serve', '--config', join(folder, 'gateway.yaml')], {
-    env: services.gateway.environment,
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
+  const { environment } = services.gateway;
+  // Its environment has no PATH that leads to this Node.js.
+  const gateway = await startGatewayProcess(
+    {},
+    { anonymous: false, ...written },
+    { environment, runner: [process.execPath] },
+  );
   try {
-    const { listen, control: checked } = JSON.parse(
-      await firstLine(child, (line) => line.includes('"control"')),
-    );
     const [, asked = ''] = /(\/api\/\S+?)"/.exec(await read('docker-compose.yml')) ?? [];
-    const answer = await fetch(`${listen}${asked}`);
+    const answer = await fetch(`${gateway.origin}${asked}`);
     expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('A-1001')]);
-    await until(async () => (await (await fetch(`${checked}/readyz?verbose`)).text()).endsWith('\nready\n'));
+    await until(async () =>
+      (await (await fetch(`${gateway.control}/readyz?verbose`)).text()).endsWith('\nready\n'),
+    );
   } finally {
-    child.kill('SIGKILL');
+    await gateway.kill();
     await redis.close();
     await upstream.close();
     await rm(folder, { recursive: true });

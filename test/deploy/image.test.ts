@@ -5,9 +5,75 @@ import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { type Instruction, readDockerfile, type Stage } from '../support/dockerfile.ts';
-import { firstLine } from '../support/first-line.ts';
 import { repository } from '../support/repository.ts';
+
+/** The first line that passes, of those that a process prints from now on. Rejects when it ends without one. */
+async function firstLine(
+  child: ChildProcess,
+  passes: (line: string) => boolean,
+  of: 'stdout' | 'stderr' = 'stderr',
+): Promise<string> {
+  let printed = '';
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  child[of]?.setEncoding('utf8').on('data', (piece: string) => {
+    printed += piece;
+    const line = printed.split('\n').slice(0, -1).find(passes);
+    if (line !== undefined) resolve(line);
+  });
+  child.once('exit', () => reject(new Error(`It ended:\n${printed}`)));
+  return promise;
+}
+
+/** One instruction, as `COPY --from=build /a ./b`. */
+interface Instruction {
+  readonly name: string;
+  /** `from`, `chown` and the like. */
+  readonly flags: Readonly<Record<string, string>>;
+  /** What follows the flags; the JSON form already read. */
+  readonly words: readonly string[];
+  readonly text: string;
+}
+
+/** What stands between one FROM and the next. */
+interface Stage {
+  readonly name: string;
+  readonly base: string;
+  readonly instructions: readonly Instruction[];
+}
+
+/** Reads a Dockerfile without heredocs and escapes; ARGs before the first FROM are filled in where FROM names them. */
+function readDockerfile(text: string): Stage[] {
+  const lines = text.replace(/^\s*#.*\n/gm, '').replace(/\\\n\s*/g, ' ');
+  const stages: (Stage & { instructions: Instruction[] })[] = [];
+  const values = new Map<string, string>();
+  for (const instruction of lines.split('\n').filter(Boolean).map(readInstruction)) {
+    const stage = stages.at(-1);
+    if (instruction.name === 'FROM') {
+      const [base = '', , name = ''] = instruction.words;
+      stages.push({
+        name,
+        base: base.replace(/\$\{(\w+)\}/, (_, key) => values.get(key) ?? ''),
+        instructions: [],
+      });
+    } else if (stage !== undefined) {
+      stage.instructions.push(instruction);
+    } else {
+      const [key = '', value = ''] = instruction.text.split('=');
+      values.set(key, value);
+    }
+  }
+  return stages;
+}
+
+function readInstruction(line: string): Instruction {
+  const [, name = '', rest = ''] = /^(\S+)\s+(.*)$/.exec(line) ?? [];
+  const flags = Object.fromEntries(
+    Array.from(rest.matchAll(/(?<=^|\s)--([a-z-]+)=(\S+)/g), ([, key = '', value = '']) => [key, value]),
+  );
+  const text = rest.replace(/(?<=^|\s)--[a-z-]+=\S+\s*/g, (flag) => (name === 'RUN' ? flag : ''));
+  const words: string[] = text.startsWith('[') ? JSON.parse(text) : text.split(/\s+/);
+  return { name, flags, words, text };
+}
 
 /** Who runs nothing else, where root may choose. */
 const NOBODY = process.geteuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
@@ -189,7 +255,9 @@ async function copy(source: string, words: readonly string[], target: string): P
 async function run(command: string, cwd: string): Promise<void> {
   // The system's own Node.js may be too old for the build.
   const path = [dirname(process.execPath), process.env['PATH']].join(delimiter);
-  const child = spawn('sh', ['-c', command], { cwd, env: { ...process.env, PATH: path }, stdio: 'pipe' });
+  // What npm has in its cache it need not fetch.
+  const env = { ...process.env, PATH: path, npm_config_prefer_offline: 'true' };
+  const child = spawn('sh', ['-c', command], { cwd, env, stdio: 'pipe' });
   const printed = Promise.all([text(child.stdout), text(child.stderr)]);
   const [status] = await once(child, 'exit');
   if (status !== 0) throw new Error(`RUN ${command} ended with ${status}:\n${(await printed).join('\n')}`);

@@ -14,12 +14,12 @@ import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { metricOf } from '../support/metric.ts';
+import { PROGRAM } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { startRawUpstream } from '../support/raw-upstream.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
 
-const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const SECRET = 'correct-horse-battery-staple';

@@ -4,11 +4,9 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { type TestDeployment, type TopLevel, writeConfig } from './gateway.ts';
 import { metricOf } from './metric.ts';
-
-export const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
+import { compileCache, PROGRAM } from './program.ts';
 
 /** `digest-gateway serve` in a process of its own. Disposal ends the process, then removes its folder. */
 export interface GatewayProcess extends AsyncDisposable {
@@ -40,7 +38,7 @@ export interface GatewayProcess extends AsyncDisposable {
 export interface ProcessOptions {
   /** A command that executes the program, in the process that it is given. */
   readonly runner?: readonly string[];
-  /** Instead of the environment of the tests. */
+  /** Replaces the environment of the tests. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -56,7 +54,8 @@ export async function startGatewayProcess(
   const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
   const configFile = await writeConfig(folder, deployments, top);
   const [command = PROGRAM, ...args] = [...runner, PROGRAM, 'serve', '--config', configFile];
-  const child = spawn(command, args, { env: environment, stdio: ['ignore', 'ignore', 'pipe'] });
+  const env = environment && { ...compileCache, ...environment };
+  const child = spawn(command, args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = once(child, 'close').then(([status]) => (status as number | null) ?? undefined);
   const printed: string[] = [];
   const logged: Record<string, unknown>[] = [];

@@ -4,7 +4,6 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
@@ -14,11 +13,11 @@ import { Secret } from '../../src/base/secret.ts';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
 import { useClosing } from './closing.ts';
+import { PROGRAM } from './program.ts';
 import { type RedisServer, startRedis } from './redis.ts';
 import { redisOptions, single } from './redis-store.ts';
 import { until } from './until.ts';
 
-const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 const KEYS = auditKeys(new Secret(AUDIT_KEY));
 const SINK_LOG = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
 

@@ -21,7 +21,6 @@ import { recordLine } from '../../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
 import { headerLine } from '../../../src/audit/segments/segment.ts';
 import { Secret } from '../../../src/base/secret.ts';
-import { gateway } from '../../cli/gateway-process.ts';
 import {
   AUDIT_KEY,
   auditOptions,
@@ -33,6 +32,7 @@ import {
   useFolders,
 } from '../../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
+import { gateway } from '../../support/program.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
 const run = promisify(execFile);

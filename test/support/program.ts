@@ -5,9 +5,9 @@ import { fileURLToPath } from 'node:url';
 
 export const PROGRAM = fileURLToPath(new URL('../../src/cli/digest-gateway.js', import.meta.url));
 
-/** Of the test run; without it, each process compiles every module. */
 const { NODE_COMPILE_CACHE } = process.env;
-const compileCache = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
+/** The variable that lets processes share compiled modules, for those with an environment of their own. */
+export const compileCache = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
 
 export interface Ended {
   status: number | null;
