@@ -12,6 +12,7 @@ export default {
   maxWorkers: 2,
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
+  globalSetup: '<rootDir>/test/support/jest/certificates.js',
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
   // The build's output holds a second copy of package names and modules.

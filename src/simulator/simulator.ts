@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
-import { createCertificates } from './certificates.ts';
+import { type Certificates, createCertificates } from './certificates.ts';
 import type { Counts } from './counts.ts';
 import { Deployment } from './deployment.ts';
 import type { Observer } from './exchange.ts';
@@ -37,6 +37,8 @@ export interface SimulatorDeps {
   readonly now?: () => number;
   /** Undefined: requests are not observed. */
   readonly observer?: Observer;
+  /** Undefined: an authority and certificates of its own, which are also for `serverNames`. */
+  readonly certificates?: Certificates | undefined;
 }
 
 /**
@@ -45,10 +47,10 @@ export interface SimulatorDeps {
  */
 export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
-  { now = Date.now, observer }: SimulatorDeps = {},
+  { now = Date.now, observer, certificates: given }: SimulatorDeps = {},
 ): Promise<Simulator<Name>> {
   const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
-  const certificates = await createCertificates(serverNames);
+  const certificates = given ?? (await createCertificates(serverNames));
   // The gateway refuses an authority that others can write, as umask 002 would make it.
   if (caFile !== undefined) await writeFile(caFile, certificates.ca, { mode: 0o644 });
   const deployments = new Map(

@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
-import { startSimulator } from '../../src/simulator/simulator.ts';
 import { useClosing } from '../support/closing.ts';
 import { type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, openPair, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
+import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
 const start = useLimitedProcesses();

@@ -1,8 +1,9 @@
 import { afterEach } from '@jest/globals';
 import { type Dispatcher, Pool } from 'undici';
 import { type DeploymentSettings, defaultSettings } from '../../src/simulator/settings.ts';
-import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import type { Simulator } from '../../src/simulator/simulator.ts';
 import { type AnswerParts, answer, type Challenge, readChallenges } from '../support/digest-client.ts';
+import { startSimulator } from '../support/simulator.ts';
 
 export const user = { username: 'demo-user', password: 'demo-api-key' };
 export const authorsPath = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';

@@ -6,11 +6,11 @@ import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
 import type { Observer } from '../../src/simulator/exchange.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { startSimulator } from '../../src/simulator/simulator.ts';
 import { startBreakingRelay } from './breaking-relay.ts';
 import { type GatewayProcess, startGatewayProcess } from './gateway-process.ts';
 import { watchHealth } from './health-watch.ts';
 import { startRedis } from './redis.ts';
+import { startSimulator } from './simulator.ts';
 import { until } from './until.ts';
 
 /** An upstream, and how it is used once that is learned. */

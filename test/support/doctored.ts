@@ -3,9 +3,10 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import type { Simulator } from '../../src/simulator/simulator.ts';
 import { useClosing } from './closing.ts';
 import { setupFor, type TestDeployment, type TopLevel } from './gateway.ts';
+import { startSimulator } from './simulator.ts';
 
 const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
 

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { TestDeployment } from './gateway.ts';
 import { type Place, speaksTls, startServer } from './server-process.ts';
+import { testCertificates } from './simulator.ts';
 
 /** The one account that the servers know. */
 export const account = { username: 'demo-user', password: 'demo-api-key', realm: 'Tests of digest-gateway' };
@@ -48,9 +49,9 @@ export interface ServerKind {
 /** A log line that `parseLog` reads, in the words that both servers know. */
 export const logFormat = '%s\\t%m\\t%{Authorization}i';
 
-/** Starts a server on a free port, with a certificate of an authority of its own. */
+/** Starts a server on a free port, with the certificates of the run. */
 export async function startRealServer(kind: ServerKind): Promise<RealServer> {
-  const { ca, server: certificates } = await createCertificates();
+  const { ca, server: certificates } = testCertificates() ?? (await createCertificates());
   const server = await startServer({
     answers: ({ port }) => speaksTls(port, ca, kind.client),
     async prepare(place) {

@@ -1,11 +1,12 @@
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import type { Simulator } from '../../src/simulator/simulator.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import { useClosing } from './closing.ts';
 import { type RunningGateway, type StartOptions, startGateway } from './gateway.ts';
 import { startRelay } from './relay.ts';
+import { startSimulator } from './simulator.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
 export interface Pair extends AsyncDisposable {

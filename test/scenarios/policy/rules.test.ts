@@ -3,10 +3,10 @@ import fc from 'fast-check';
 import { type Explanation, explain } from '../../../src/cli/explanation.ts';
 import { ANONYMOUS } from '../../../src/policy/client.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { startSimulator } from '../../../src/simulator/simulator.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
 import type { RawAnswer } from '../../support/raw-answer.ts';
 import { startPair } from '../../support/simulated-pair.ts';
+import { startSimulator } from '../../support/simulator.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
 
 /** Deployments with rules, in front of a simulator that echoes what it is asked. */

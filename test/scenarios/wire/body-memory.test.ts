@@ -6,13 +6,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Client } from 'undici';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { startSimulator } from '../../../src/simulator/simulator.ts';
 import { BodyMemory, BodyShare } from '../../../src/transport/request-body.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import type { RawClient } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { type Pair, startPair } from '../../support/simulated-pair.ts';
+import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
 

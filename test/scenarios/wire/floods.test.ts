@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
-import { startSimulator } from '../../../src/simulator/simulator.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { startRawUpstream } from '../../support/raw-upstream.ts';
+import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 

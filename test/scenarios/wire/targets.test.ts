@@ -3,8 +3,8 @@ import { promisify } from 'node:util';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { startSimulator } from '../../../src/simulator/simulator.ts';
 import { startGateway } from '../../support/gateway.ts';
+import { startSimulator } from '../../support/simulator.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
 const run = promisify(execFile);
