@@ -8,7 +8,7 @@ import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { useClosing } from '../../support/closing.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
-import { inTime } from '../../support/in-time.ts';
+import { CALL_MS, inTime } from '../../support/in-time.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { seesRedis, useReplicas } from '../../support/replica-scene.ts';
@@ -20,6 +20,8 @@ const LONG_MS = 60_000;
 describe('a Redis', () => {
   /** How soon state is shared again, in milliseconds; a quiet machine takes a fifth of it. */
   const BACK_LIMIT_MS = 10_000;
+  /** Longer than several calls. */
+  const SLOW_MS = 4 * CALL_MS;
 
   let redis: RedisServer;
   let watched: WatchedStore;
@@ -27,8 +29,8 @@ describe('a Redis', () => {
   beforeEach(async () => {
     redis = await startRedis();
     [watched, other] = [
-      openWatched(single(redis.port), { timeoutMs: 100 }),
-      openWatched(single(redis.port), { timeoutMs: 100 }),
+      openWatched(single(redis.port), { timeoutMs: CALL_MS }),
+      openWatched(single(redis.port), { timeoutMs: CALL_MS }),
     ];
     await Promise.all([watched.up(), other.up()]);
   });
@@ -128,7 +130,7 @@ describe('a Redis', () => {
       await redis.hang();
       await expectAllToFailInTime(watched);
       await expectAllToFailInTime(watched);
-      expect(watched.states).toEqual(['up', 'Redis did not answer within 100 ms']);
+      expect(watched.states).toEqual(['up', `Redis did not answer within ${CALL_MS} ms`]);
 
       await redis.goOn();
       expect(await watched.up()).toBeLessThan(BACK_LIMIT_MS);
@@ -151,10 +153,10 @@ describe('a Redis', () => {
 
   describe('that is slow:', () => {
     test('calls end in time and take no effect later', async () => {
-      await redis.command('CLIENT', 'PAUSE', 700, 'ALL');
+      await redis.command('CLIENT', 'PAUSE', SLOW_MS, 'ALL');
       await expectAllToFailInTime(watched);
       await watched.down();
-      expect(await watched.up()).toBeLessThan(700 + BACK_LIMIT_MS);
+      expect(await watched.up()).toBeLessThan(SLOW_MS + BACK_LIMIT_MS);
       await other.up();
       await expectNoLateSurprise();
       await expectToShare();
@@ -178,7 +180,7 @@ describe('a Redis', () => {
   test('does not make a nonce younger by executing a call late', async () => {
     await watched.store.replace('k', undefined, aged('1'), LONG_MS);
     await redis.hang();
-    await expect(watched.store.replace('k', '1', aged('2'), LONG_MS)).rejects.toThrow('within 100 ms');
+    await expect(watched.store.replace('k', '1', aged('2'), LONG_MS)).rejects.toThrow(`within ${CALL_MS} ms`);
     await redis.goOn();
     await other.up();
     await until(() => other.store.load('k').then(Boolean, () => false));

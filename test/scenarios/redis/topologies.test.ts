@@ -6,7 +6,7 @@ import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
-import { inTime } from '../../support/in-time.ts';
+import { CALL_MS, inTime } from '../../support/in-time.ts';
 import { unused } from '../../support/limited.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../../support/redis.ts';
 import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
@@ -29,8 +29,8 @@ describe('a Cluster', () => {
   beforeEach(async () => {
     for (const node of cluster.nodes) await node.command('FLUSHALL');
     [watched, other] = [
-      openWatched(cluster.servers, { timeoutMs: 100 }),
-      openWatched(cluster.servers, { timeoutMs: 100 }),
+      openWatched(cluster.servers, { timeoutMs: CALL_MS }),
+      openWatched(cluster.servers, { timeoutMs: CALL_MS }),
     ];
     await Promise.all([watched.up(), other.up()]);
   });
@@ -110,7 +110,7 @@ describe('a Cluster', () => {
     const [first = '', , third = ''] = await keyOnEachNode();
     await watched.store.load(third);
     await nodeAt(2).hang();
-    await expect(inTime(watched.store.lead(third, LONG_MS))).rejects.toThrow('within 100 ms');
+    await expect(inTime(watched.store.lead(third, LONG_MS))).rejects.toThrow(`within ${CALL_MS} ms`);
     expect(await watched.store.lead(first, LONG_MS)).toBe(true);
     await watched.down();
     await nodeAt(2).goOn();
