@@ -147,7 +147,7 @@ describe('audit tail', () => {
     children.push(child);
     const seen: string[] = [];
     createInterface(child.stdout).on('line', (line) => seen.push(JSON.parse(line).requestId));
-    await until(() => seen.length === 1, 15_000);
+    await until(() => seen.length === 1);
     const expected = ['before'];
     for (const replica of ['r1', 'r2']) {
       const { audit: opened } = await openTestAudit(log, {

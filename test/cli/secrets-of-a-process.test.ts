@@ -39,9 +39,9 @@ test('serve takes over a password that changes in its file, keeps it when the fi
   expect((await fetch(`${origin}${authors}`)).status).toBe(502);
 
   await putPassword('demo-api-key\n');
-  await until(async () => (await fetch(`${origin}${authors}`)).status === 200, 15_000);
+  await until(async () => (await fetch(`${origin}${authors}`)).status === 200);
   await rm(join(folder, 'password'));
-  await until(() => printed.some((line) => line.includes('keeping the current ones')), 15_000);
+  await until(() => printed.some((line) => line.includes('keeping the current ones')));
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
 
   await gateway.drain();
@@ -60,7 +60,7 @@ test('a report of the process does not hold its environment', async () => {
   expect((await fetch(`${gateway.origin}${authors}`)).status).toBe(200);
   process.kill(gateway.pid, 'SIGUSR2');
   const reports = async () => (await readdir(folder)).filter((name) => name.startsWith('report.'));
-  await until(async () => (await reports()).length === 1, 15_000);
+  await until(async () => (await reports()).length === 1);
   await gateway.drain();
   const [report = ''] = await reports();
   const text = await readFile(join(folder, report), 'utf8');

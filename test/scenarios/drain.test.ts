@@ -129,7 +129,7 @@ describe('a gateway that got SIGTERM', () => {
     const agent = keptAgent();
     expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
     process.kill(gateway.pid, 'SIGTERM');
-    await until(async () => (await readyz(gateway.control)) === 503, 30_000);
+    await until(async () => (await readyz(gateway.control)) === 503);
     expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
     expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
     expect(await get(gateway.origin, keptAgent())).toEqual({ status: 200, close: false });
@@ -145,14 +145,14 @@ describe('a gateway that got SIGTERM', () => {
     const uploading = keptAgent();
     await get(gateway.origin, agent);
     const post = halfPost(gateway.origin, uploading);
-    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3);
     process.kill(gateway.pid, 'SIGTERM');
-    await until(() => refusesConnections(gateway.origin), 30_000);
+    await until(() => refusesConnections(gateway.origin));
     expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: true });
     post.write('two');
     post.end('six');
     expect(await answerTo(post)).toEqual({ status: 200, close: true });
-    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'));
   });
 
   test('skips the delay at a second signal, and closes connections that wait', async () => {
@@ -163,24 +163,24 @@ describe('a gateway that got SIGTERM', () => {
     const uploading = keptAgent();
     await get(gateway.origin, keptAgent());
     const post = halfPost(gateway.origin, uploading);
-    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3);
     process.kill(gateway.pid, 'SIGTERM');
-    await until(async () => (await readyz(gateway.control)) === 503, 30_000);
+    await until(async () => (await readyz(gateway.control)) === 503);
     process.kill(gateway.pid, 'SIGTERM');
-    await until(() => refusesConnections(gateway.origin), 30_000);
+    await until(() => refusesConnections(gateway.origin));
     post.end('twosix');
     expect(await answerTo(post)).toEqual({ status: 200, close: true });
-    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'));
   });
 
   test('breaks off what is not done after drain.timeout', async () => {
     const gateway = await serve(await startPair(), { drain: { delay: '0s', timeout: '200ms' } });
     const post = halfPost(gateway.origin, keptAgent());
     const broken = once(post, 'error');
-    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3, 30_000);
+    await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3);
     process.kill(gateway.pid, 'SIGTERM');
     await broken;
-    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'), 30_000);
+    await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'));
   });
 });
 
@@ -197,15 +197,15 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
   );
   closers.push(() => balancer.close());
   const isUp = (index: number) => async () => (await balancer.statusOf(`g${index}`)) === 'UP';
-  for (const index of running.keys()) await until(isUp(index), 30_000);
+  for (const index of running.keys()) await until(isUp(index));
 
   const load = startMixedLoad(balancer.origin);
   for (const index of [0, 1, 0, 1]) {
     const [before, place] = [load.answers, places[index]];
     await running[index]?.drain();
     if (place !== undefined) running[index] = await start(place);
-    await until(isUp(index), 30_000);
-    await until(() => load.answers > before + 50, 30_000);
+    await until(isUp(index));
+    await until(() => load.answers > before + 50);
   }
   expect(await load.end()).toEqual([]);
 });

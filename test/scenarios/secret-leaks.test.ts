@@ -164,12 +164,12 @@ test('secrets reach no log, answer, metric, page, audit record, report or Redis'
   simulator.reset('submissions');
   seen.push(...(await answersOf(gateway)));
   await put('password', '');
-  await until(() => gateway.logged.some(({ level }) => Number(level) >= 50), 15_000);
+  await until(() => gateway.logged.some(({ level }) => Number(level) >= 50));
   seen.push(...(await pagesOf(gateway)));
 
   process.kill(gateway.pid, 'SIGUSR2');
   const report = async () => (await readdir(folder)).find((name) => name.startsWith('report.'));
-  await until(async () => (await report()) !== undefined, 15_000);
+  await until(async () => (await report()) !== undefined);
   seen.push(await readFile(join(folder, (await report()) ?? ''), 'utf8'));
   await gateway.close();
   seen.push(...gateway.printed, ...heard, ...(await filesIn(join(folder, 'audit'))));

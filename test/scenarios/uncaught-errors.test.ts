@@ -121,7 +121,7 @@ describe('the audit log', () => {
     });
     const told: Record<string, unknown>[] = [];
     createInterface(child.stdout).on('line', (line) => told.push(JSON.parse(line)));
-    await until(() => told.some(({ listen }) => listen !== undefined), 30_000);
+    await until(() => told.some(({ listen }) => listen !== undefined));
     const origin = String(told.find(({ listen }) => listen !== undefined)?.['listen']);
     const ask = (path: string): Promise<number> =>
       fetch(`${origin}${path}`).then(
@@ -193,7 +193,7 @@ async function servedWith(
       ({ ok }) => ok,
       () => false,
     );
-  await until(() => child.exitCode !== null || live(), 30_000);
+  await until(() => child.exitCode !== null || live());
   expect(child.exitCode).toBeNull();
   return {
     origin: `http://127.0.0.1:${listen}`,

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { readAuthorization } from '../../src/simulator/authorization.ts';
+import { cpuMeter } from '../support/cpu.ts';
 
 const read = (text: string) => {
   const credentials = readAuthorization(text);
@@ -31,9 +32,9 @@ describe('an Authorization header', () => {
   });
 
   test.each([',', '"', '\\', 'a=1,', ' ', 'a="\\"'])('%j again and again is read in no time', (part) => {
-    const started = performance.now();
+    const cpuMs = cpuMeter();
     for (const text of [part.repeat(30_000 / part.length), part.repeat(1_000_000)])
       readAuthorization(`Digest ${text}`);
-    expect(performance.now() - started).toBeLessThan(500);
+    expect(cpuMs()).toBeLessThan(500);
   });
 });

@@ -49,7 +49,7 @@ export async function startRedisSentinel({
     master,
     replica,
     async promoted() {
-      await until(async () => (await replication()).includes('role:master'), 15_000);
+      await until(async () => (await replication()).includes('role:master'));
     },
     async close() {
       await Promise.all([master, replica, sentinel].map((server) => server.close()));

@@ -55,7 +55,7 @@ function arrive(req: IncomingMessage, res: ServerResponse): void {
 /** The next attempt of this request with this user name, which waits for its response. */
 async function attemptOf(request: string, user: string): Promise<Attempt> {
   const isWanted = (attempt: Attempt): boolean => attempt.request === request && attempt.user === user;
-  await until(() => waiting.some(isWanted), 20_000);
+  await until(() => waiting.some(isWanted));
   return waiting.splice(waiting.findIndex(isWanted), 1)[0] as Attempt;
 }
 

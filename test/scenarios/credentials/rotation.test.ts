@@ -60,13 +60,12 @@ async function readiness({ gateway }: Pair): Promise<{ status: string; checks: {
 /** Lets the load run on until so many more requests have their answer. */
 async function answeredMore(running: ReturnType<typeof load>, count: number): Promise<void> {
   const wanted = running.answered + count;
-  await until(() => running.answered >= wanted, 20_000);
+  await until(() => running.answered >= wanted);
 }
 
 /** Where nonces do not live long, waits until one was refused for its age. */
 async function untilExpired({ simulator }: Pair, { nonceLifetimeMs }: BehaviourChange): Promise<void> {
-  if (nonceLifetimeMs !== undefined)
-    await until(() => simulator.counts(NAME).refused['nonce-expired'] > 0, 30_000);
+  if (nonceLifetimeMs !== undefined) await until(() => simulator.counts(NAME).refused['nonce-expired'] > 0);
 }
 
 const upstreams: [string, BehaviourChange][] = [

@@ -407,7 +407,7 @@ describe('an emptied Redis', () => {
       ((await redis.command('KEYS', '*:learned')) as string[]).length > 0;
     await until(holds);
     await empty(redis);
-    await until(holds, 10_000);
+    await until(holds);
     const late = await replica();
     await until(() => seesRedis(late));
     await until(() => isExclusive(late));
