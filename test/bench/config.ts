@@ -9,7 +9,7 @@ import { startGatewayProcess } from '../support/gateway-process.ts';
 import { addressConfig } from '../support/large-config.ts';
 import { longestTurn, MONITORED, measuredReload } from '../support/measured-reload.ts';
 import { repository } from '../support/repository.ts';
-import { startUpstream } from './paired.ts';
+import { startBenchUpstream } from './compare/upstream.ts';
 
 /**
  * Measures a large configuration: `check` in a process of its own, and the longest turn of the event loop of a gateway
@@ -48,7 +48,8 @@ async function check(): Promise<void> {
 }
 
 async function reloads(): Promise<void> {
-  const { child, origin, ca } = await startUpstream();
+  const upstream = await startBenchUpstream();
+  const { origin, ca, username, password } = upstream;
   const served = {
     ...large,
     listen: { port: 0 },
@@ -57,11 +58,15 @@ async function reloads(): Promise<void> {
       { id: 'here', identify: { addresses: ['127.0.0.1'] }, allow: [{ deployment: 'here' }] },
       ...large.clients,
     ],
+    credentials: {
+      here: { username: { value: username }, password: { value: password } },
+      ...large.credentials,
+    },
     deployments: {
       here: {
         baseUrl: origin,
-        match: { pathPrefix: '/here/' },
-        credential: 'a',
+        match: { pathPrefix: '/digest/' },
+        credential: 'here',
         tls: { caFile: 'here-ca.pem' },
       },
       ...large.deployments,
@@ -110,7 +115,7 @@ async function reloads(): Promise<void> {
     }
     await gateway.close();
   }
-  child.kill();
+  await upstream.close();
 }
 
 /** Sends requests until the end, each of which must be answered 200. */
@@ -122,7 +127,7 @@ function startRequests(origin: string) {
   const send = async (): Promise<void> => {
     while (going) {
       const begun = performance.now();
-      const { statusCode, body } = await pool.request({ path: '/here/x', method: 'GET' });
+      const { statusCode, body } = await pool.request({ path: '/digest/2KB', method: 'GET' });
       await body.dump();
       if (statusCode !== 200) throw new Error(`the gateway answered ${statusCode}`);
       slowestMs = Math.max(slowestMs, performance.now() - begun);

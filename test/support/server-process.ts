@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +12,8 @@ const START_LIMIT_MS = 60_000;
 const RETRY_MS = 10;
 const PORTS_TRIED = 5;
 
+const PID_FILE = 'server.pid';
+
 /**
  * Runs the command until a line or the end comes in on stdin, says "ended", and at the end of stdin
  * removes the folder. Whatever ends the test's process, even SIGKILL, ends stdin.
@@ -20,6 +22,7 @@ const KEEPER = `
 folder=$1; shift
 exec 3<&0
 "$@" </dev/null >&2 & server=$!
+echo "$server" >"$folder/${PID_FILE}"
 { read -r _ <&3; kill "$server"; kill -CONT "$server" 2>/dev/null; } & watcher=$!
 wait "$server"
 kill "$watcher" 2>/dev/null
@@ -44,6 +47,8 @@ export interface ServerPlan {
 
 export interface ServerProcess {
   readonly place: Place;
+  /** Of the program's first process. */
+  pid(): Promise<number>;
   /** Resolves when the server has ended; its folder stays. */
   stop(): Promise<void>;
   /** Resolves when the server has ended and its folder is gone. */
@@ -96,6 +101,7 @@ async function launch(plan: ServerPlan, place: Place): Promise<LaunchedServer> {
   };
   return {
     place,
+    pid: async () => Number(await readFile(join(place.folder, PID_FILE), 'utf8')),
     printed,
     async answers() {
       const deadline = performance.now() + START_LIMIT_MS;

@@ -1,0 +1,67 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { CONTENDERS, startContender } from './contenders.ts';
+import { LoadConnections } from './load.ts';
+import { cpuOf } from './process-tree.ts';
+import { seededRandom } from './statistics.ts';
+import { type BenchUpstream, startBenchUpstream } from './upstream.ts';
+
+const CONNECTIONS = 3;
+let upstream: BenchUpstream;
+beforeAll(async () => {
+  upstream = await startBenchUpstream();
+});
+afterAll(() => upstream.close());
+
+/** Those that the packages of the project and of its tests bring; install-peers.sh brings the others. */
+const CERTAIN = ['gateway', 'express-http-proxy', 'haproxy', 'node-undici', 'node-undici-held', 'node-hello'];
+
+test.each(CONTENDERS)('$name serves both documents, if it is installed', async (contender) => {
+  const installed = (await contender.version()) !== undefined;
+  if (CERTAIN.includes(contender.name)) expect(installed).toBe(true);
+  if (!installed) return;
+  const running = await startContender(contender, upstream, undefined);
+  try {
+    for (const document of ['2KB', '256KB'] as const) {
+      const load = await LoadConnections.open(running.question(document), CONNECTIONS);
+      expect(await load.saturate(1)).toBeGreaterThanOrEqual(CONNECTIONS);
+      await load.close();
+    }
+    expect(cpuOf(running.pid).size).toBeGreaterThan(0);
+  } finally {
+    await running.close();
+  }
+});
+
+test('load measures a latency for every arrival, however few connections there are', async () => {
+  const hello = CONTENDERS.find(({ name }) => name === 'node-hello');
+  if (hello === undefined) throw new Error('there is no node-hello');
+  const running = await startContender(hello, upstream, undefined);
+  try {
+    const load = await LoadConnections.open(running.question('2KB'), 2);
+    const latencies = await load.arrive(1000, 50, seededRandom(1));
+    expect(latencies.length).toBeGreaterThan(0);
+    expect(Math.min(...latencies)).toBeGreaterThan(0);
+    await load.close();
+  } finally {
+    await running.close();
+  }
+});
+
+test.each([
+  ['another status', 404, 2048],
+  ['a body that is too short', 200, 2047],
+])('load refuses %s', async (_, status, length) => {
+  const server = createServer((_req, res) => {
+    res.writeHead(status).end(Buffer.alloc(length));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const question = { origin: `http://127.0.0.1:${port}`, path: '/open/2KB', length: 2048 };
+  await expect(LoadConnections.open(question, CONNECTIONS)).rejects.toThrow(
+    `answered ${status} with ${length} bytes, not 200 with 2048.`,
+  );
+  server.close();
+  server.closeAllConnections();
+});

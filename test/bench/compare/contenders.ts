@@ -1,0 +1,209 @@
+import { existsSync } from 'node:fs';
+import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { runCommand } from '../../support/command.ts';
+import { PROGRAM } from '../../support/program.ts';
+import { repository } from '../../support/repository.ts';
+import { type Place, startServer } from '../../support/server-process.ts';
+import { DOCUMENTS, type DocumentName, QUERY } from './documents.ts';
+import { type Durability, writeGatewayConfig } from './gateway-config.ts';
+import type { Question } from './load.ts';
+import { apacheConfig, haproxyConfig, nginxConfig } from './server-configs.ts';
+import type { BenchUpstream } from './upstream.ts';
+
+/** A program that the benchmark measures. */
+export interface Contender {
+  readonly name: string;
+  /** digest: it answers the upstream's challenge; open: it gets the same documents without one; none: it has no upstream. */
+  readonly upstream: 'digest' | 'open' | 'none';
+  /** Measured only if it is asked for by name. */
+  readonly onRequest?: boolean;
+  /** Which program this is; undefined: it is not installed. */
+  version(): Promise<string | undefined>;
+  /** Writes its files; resolves to the command that runs it. */
+  prepare(place: Place, upstream: BenchUpstream): Promise<readonly string[]>;
+}
+
+export interface RunningContender {
+  readonly contender: Contender;
+  /** The root of its processes. */
+  readonly pid: number;
+  question(document: DocumentName): Question;
+  close(): Promise<void>;
+}
+
+/** Connections of a contender to the upstream, at most. */
+const CONNECTIONS = 256;
+const PEERS = join(repository, 'test/bench/peers');
+
+export const CONTENDERS: readonly Contender[] = [
+  gateway('gateway', 'write'),
+  gateway('gateway-no-audit', undefined),
+  gateway('gateway-async', 'async'),
+  gateway('gateway-fsync', 'fsync'),
+  {
+    name: 'go-reverse-proxy',
+    upstream: 'digest',
+    version: () => versionOf('go', ['version'], /go(\d[\d.]*)/),
+    prepare: async ({ port }, upstream) => [
+      await buildGo(),
+      ...[`${port}`, upstream.origin, upstream.caFile, `${CONNECTIONS}`],
+      ...[upstream.username, upstream.password],
+    ],
+  },
+  nodePeer('express-http-proxy.ts', 'http-proxy', repository),
+  nodePeer('http-proxy-middleware.js', 'http-proxy-middleware', PEERS),
+  nodePeer('fastify-http-proxy.js', '@fastify/http-proxy', PEERS),
+  {
+    name: 'apache',
+    upstream: 'open',
+    version: () => versionOf('apache2', ['-v'], /Apache\/([\d.]+)/),
+    prepare: async (place, upstream) => {
+      const file = await writeConfig(place, apacheConfig(place, upstream, CONNECTIONS));
+      return [programFile('apache2') ?? '', '-D', 'FOREGROUND', '-f', file];
+    },
+  },
+  {
+    name: 'haproxy',
+    upstream: 'open',
+    version: () => versionOf('haproxy', ['-v'], /version ([\d.]+)/),
+    prepare: async (place, upstream) => {
+      const file = await writeConfig(place, haproxyConfig(place, upstream, CONNECTIONS));
+      return [programFile('haproxy') ?? '', '-db', '-f', file];
+    },
+  },
+  {
+    name: 'nginx',
+    upstream: 'open',
+    version: () => versionOf('nginx', ['-v'], /nginx\/([\d.]+)/),
+    prepare: async (place, upstream) => {
+      const file = await writeConfig(place, nginxConfig(place, upstream, CONNECTIONS));
+      return [programFile('nginx') ?? '', '-e', 'stderr', '-c', file];
+    },
+  },
+  floor('node-undici', []),
+  floor('node-undici-held', ['held']),
+  {
+    name: 'node-hello',
+    upstream: 'none',
+    version: async () => process.version,
+    prepare: async ({ port }) => [process.execPath, join(PEERS, 'node-hello.ts'), `${port}`],
+  },
+];
+
+/**
+ * Starts a contender; resolves when it has answered with the small document.
+ * @param cores as taskset takes them; undefined: any
+ */
+export async function startContender(
+  contender: Contender,
+  upstream: BenchUpstream,
+  cores: string | undefined,
+): Promise<RunningContender> {
+  const question = (port: number, document: DocumentName): Question => ({
+    origin: `http://127.0.0.1:${port}`,
+    path: `/${contender.upstream === 'digest' ? 'digest' : 'open'}/${document}${QUERY}`,
+    length: DOCUMENTS[document],
+  });
+  const server = await startServer({
+    async prepare(place) {
+      // Servers that root starts work as another user.
+      await chmod(place.folder, 0o755);
+      const command = await contender.prepare(place, upstream);
+      return cores === undefined ? command : ['taskset', '-c', cores, ...command];
+    },
+    answers: ({ port }) => isAnswered(question(port, '2KB')),
+  });
+  return {
+    contender,
+    pid: await server.pid(),
+    question: (document) => question(server.place.port, document),
+    close: () => server.close(),
+  };
+}
+
+async function isAnswered({ origin, path, length }: Question): Promise<boolean> {
+  try {
+    const response = await fetch(`${origin}${path}`, { headers: { connection: 'close' } });
+    return response.status === 200 && (await response.arrayBuffer()).byteLength === length;
+  } catch {
+    return false;
+  }
+}
+
+function gateway(name: string, durability: Durability | undefined): Contender {
+  return {
+    name,
+    upstream: 'digest',
+    onRequest: durability === 'async' || durability === 'fsync',
+    version: async () => process.version,
+    prepare: async (place, upstream) => [
+      // With the flags of the program's first line.
+      ...[process.execPath, '--expose-gc', '--disable-sigusr1'],
+      ...[PROGRAM, 'serve', '--config'],
+      await writeGatewayConfig(place, upstream, CONNECTIONS, durability),
+    ],
+  };
+}
+
+/** A proxy on Node.js that a package brings. */
+function nodePeer(file: string, dependency: string, folder: string): Contender {
+  return {
+    name: file.replace(/\.\w+$/, ''),
+    upstream: 'open',
+    async version() {
+      const manifest = join(folder, 'node_modules', dependency, 'package.json');
+      return existsSync(manifest) ? JSON.parse(await readFile(manifest, 'utf8')).version : undefined;
+    },
+    prepare: async ({ port }, { origin, caFile }) => [
+      // express is quicker then.
+      ...['env', 'NODE_ENV=production', process.execPath],
+      ...[join(PEERS, file), `${port}`, origin, caFile, `${CONNECTIONS}`],
+    ],
+  };
+}
+
+/** What a Digest gateway on this Node.js and undici costs at least. */
+function floor(name: string, mode: readonly string[]): Contender {
+  return {
+    name,
+    upstream: 'digest',
+    version: async () => process.version,
+    prepare: async ({ port }, { origin, caFile, username, password }) => [
+      ...[process.execPath, join(PEERS, 'node-undici.ts')],
+      ...[`${port}`, origin, caFile, `${CONNECTIONS}`, username, password, ...mode],
+    ],
+  };
+}
+
+/** Go compiles what has changed since the last time. */
+async function buildGo(): Promise<string> {
+  const program = join(PEERS, 'build/go-reverse-proxy');
+  const build = 'cd "$0" && exec go build -buildvcs=false -o "$1" .';
+  const { status, printed } = await runCommand('sh', ['-c', build, join(PEERS, 'go'), program]);
+  if (status !== 0) throw new Error(`Go did not compile test/bench/peers/go:\n${printed}`);
+  return program;
+}
+
+async function writeConfig({ folder }: Place, text: string): Promise<string> {
+  const file = join(folder, 'server.conf');
+  await writeFile(file, text);
+  return file;
+}
+
+async function versionOf(
+  name: string,
+  args: readonly string[],
+  pattern: RegExp,
+): Promise<string | undefined> {
+  const program = programFile(name);
+  if (program === undefined) return undefined;
+  const { printed } = await runCommand(program, args);
+  return pattern.exec(printed)?.[1];
+}
+
+/** Where a program is; servers are not on everybody's PATH. */
+function programFile(name: string): string | undefined {
+  const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
+  return folders.map((folder) => join(folder, name)).find((file) => existsSync(file));
+}

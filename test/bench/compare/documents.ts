@@ -1,0 +1,7 @@
+/** The documents that the upstream has, by name: their lengths in bytes. */
+export const DOCUMENTS = { '2KB': 2048, '256KB': 256 * 1024 } as const;
+
+export type DocumentName = keyof typeof DOCUMENTS;
+
+/** What every request asks for beside the document: parameters as the gateway's operations check them. */
+export const QUERY = '?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';

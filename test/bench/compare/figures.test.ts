@@ -1,0 +1,90 @@
+import { describe, expect, test } from '@jest/globals';
+import { compare, countNoise } from './figures.ts';
+import type { Cell, CpuSlice, Measurements, Plan } from './measure.ts';
+import { plot } from './plot.ts';
+import { report } from './report.ts';
+
+const CELL: Cell = { document: '2KB', connections: 32 };
+const PLAN: Plan = {
+  cells: [CELL],
+  rounds: { fewest: 3, most: 3 },
+  latencyRounds: 3,
+  crowd: 1000,
+  ms: { warmUp: 1, slice: 1, latency: 1, crowd: 1, total: 1 },
+};
+
+function slices(contender: string, costs: readonly number[]): CpuSlice[] {
+  return costs.map((cpuUs, index) => ({ ...CELL, contender, round: index + 1, requests: 9, cpuUs, busy: 1 }));
+}
+
+const MEASUREMENTS: Measurements = {
+  cpu: [
+    ...slices('base', [100, 200, 100]),
+    ...slices('half', [51, 100, 50]),
+    ...slices('noise', [100, 400, 300]),
+    ...slices('half', [1]).map((slice) => ({ ...slice, connections: 1 })),
+  ],
+  others: [0.1, 0.2, 1.5],
+  latencyRate: 700,
+  latency: ['base', 'half', 'noise'].flatMap((contender) =>
+    [1, 2, 3].map((round) => ({ contender, round, requests: 9, p50: 1, p99: contender === 'half' ? 2 : 1 })),
+  ),
+  memory: [{ contender: 'half', steady: 2 ** 20, crowd: 2 ** 21, peak: 2 ** 22 }],
+};
+
+const comparison = compare(MEASUREMENTS, PLAN.cells, 'base');
+const entrant = (name: string, version: string | undefined = '1') => ({
+  contender: {
+    name,
+    upstream: 'digest' as const,
+    version: async () => version,
+    prepare: async () => [],
+  },
+  version,
+});
+const ENTRANTS = [
+  entrant('half'),
+  entrant('base'),
+  entrant('noise'),
+  { ...entrant('absent'), version: undefined },
+];
+
+describe('a comparison', () => {
+  test('takes the ratio of each round, then their median', () => {
+    const half = comparison.cpu[0]?.figures.get('half');
+    expect(half?.value.median).toBe(51);
+    expect(half?.ratio).toMatchObject({ median: 0.5, min: 0.5, max: 0.51, rounds: 3 });
+    expect(half?.verdict).toBe('clear');
+    expect(comparison.p99.get('half')?.ratio.median).toBe(2);
+  });
+
+  test('says which figures are noise; the reference is none', () => {
+    expect(comparison.cpu[0]?.figures.get('noise')?.verdict).toBe('noisy');
+    expect(comparison.cpu[0]?.figures.get('base')?.verdict).toBe('clear');
+    expect(countNoise(comparison)).toEqual({ noisy: 1, all: 6 });
+  });
+
+  test('needs measurements of the reference', () => {
+    expect(() => compare(MEASUREMENTS, PLAN.cells, 'other')).toThrow('There is no measurement of other.');
+  });
+});
+
+test('the table has a row for each contender, with marks, and says what is not installed', () => {
+  const lines = report(PLAN, ENTRANTS, MEASUREMENTS, comparison).split('\n');
+  expect(lines.slice(0, 6)).toEqual([
+    '       | us  | CPU x base, 2KB | ms at 700/s        | MiB',
+    '       |  32 |       32        |  p50  p99   p99 x  | 32 1000 peak',
+    'half   |  51 |  0.50±1%        | 1.00 2.00 2.00±0%  |  1    2    4',
+    'base   | 100 |  1.00±0%        | 1.00 1.00 1.00±0%  |',
+    'noise  | 300 | 2.00±25%?       | 1.00 1.00 1.00±0%= |',
+    'absent | not installed: sh test/bench/install-peers.sh',
+  ]);
+  expect(lines).toContain('1 of 6 ratios are noise. Other programs took 0.2 cores, in one round up to 1.5.');
+});
+
+test('the plot has a bar for each contender and load', () => {
+  const svg = plot(comparison, ['half', 'base', 'noise']);
+  // One more rectangle is the background.
+  expect(svg.match(/<rect/g)).toHaveLength(1 + 2 * 3);
+  expect(svg).toContain('CPU, 2KB, 32 connections');
+});

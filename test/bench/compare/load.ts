@@ -1,0 +1,156 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { Client, type Dispatcher } from 'undici';
+
+/** What is asked, and what must come back. */
+export interface Question {
+  /** `http://127.0.0.1:PORT` */
+  readonly origin: string;
+  readonly path: string;
+  /** Bytes of the response's body. */
+  readonly length: number;
+}
+
+/** How often the arrivals that are due are sent, in milliseconds. */
+const TICK_MS = 1;
+
+/**
+ * Connections to one contender, one request at a time on each. Every response is checked: status 200, and a body as
+ * long as it has to be; anything else rejects what is under way.
+ */
+export class LoadConnections {
+  readonly #connections: readonly Connection[];
+
+  private constructor(connections: readonly Connection[]) {
+    this.#connections = connections;
+  }
+
+  /**
+   * Opens the connections and sends one request on each, so that neither accepting them nor the contender's own
+   * connections are part of what is measured.
+   */
+  static async open(question: Question, count: number): Promise<LoadConnections> {
+    const connections = Array.from({ length: count }, () => new Connection(question));
+    try {
+      await Promise.all(connections.map((connection) => connection.exchange()));
+    } catch (error) {
+      await Promise.all(connections.map((connection) => connection.close()));
+      throw error;
+    }
+    return new LoadConnections(connections);
+  }
+
+  /** Each connection sends its next request as soon as it has a response; resolves to the number of responses. */
+  async saturate(milliseconds: number): Promise<number> {
+    const end = performance.now() + milliseconds;
+    const send = async (connection: Connection): Promise<number> => {
+      let count = 0;
+      do {
+        await connection.exchange();
+        count += 1;
+      } while (performance.now() < end);
+      return count;
+    };
+    const counts = await Promise.all(this.#connections.map(send));
+    return counts.reduce((sum, count) => sum + count, 0);
+  }
+
+  /**
+   * Sends requests at random moments (exponential gaps), whether or not earlier ones were answered; resolves to the
+   * latencies in milliseconds. A request that finds every connection taken waits for one, and that counts.
+   */
+  async arrive(perSecond: number, milliseconds: number, random: () => number): Promise<number[]> {
+    const free = [...this.#connections];
+    const waiting: number[] = [];
+    const latencies: number[] = [];
+    const exchanges: Promise<void>[] = [];
+    let failure: unknown;
+    const send = async (connection: Connection, arrived: number): Promise<void> => {
+      await connection.exchange();
+      latencies.push(performance.now() - arrived);
+      const next = waiting.shift();
+      if (next === undefined) free.push(connection);
+      else await send(connection, next);
+    };
+    const begun = performance.now();
+    let due = begun;
+    while (due < begun + milliseconds) {
+      await delay(TICK_MS);
+      const now = performance.now();
+      for (; due <= now; due += (-Math.log(1 - random()) * 1000) / perSecond) {
+        const connection = free.pop();
+        if (connection === undefined) waiting.push(now);
+        else
+          exchanges.push(
+            send(connection, now).catch((error) => {
+              failure ??= error;
+            }),
+          );
+      }
+    }
+    await Promise.all(exchanges);
+    if (failure !== undefined) throw failure;
+    return latencies;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#connections.map((connection) => connection.close()));
+  }
+}
+
+/** One connection; the handler of its requests is itself, so that sending costs little. */
+class Connection implements Dispatcher.DispatchHandler {
+  readonly #client: Client;
+  readonly #question: Question;
+  readonly #request: Dispatcher.DispatchOptions;
+  #received = 0;
+  #status = 0;
+  #resolve: () => void = () => undefined;
+  #reject: (error: Error) => void = () => undefined;
+
+  constructor(question: Question) {
+    this.#question = question;
+    this.#request = { path: question.path, method: 'GET' };
+    this.#client = new Client(question.origin, { pipelining: 1 });
+  }
+
+  exchange(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+      this.#received = 0;
+      this.#client.dispatch(this.#request, this);
+    });
+  }
+
+  close(): Promise<void> {
+    return this.#client.destroy();
+  }
+
+  /** undici requires it. */
+  onRequestStart(): void {}
+
+  onResponseStart(_: Dispatcher.DispatchController, status: number): void {
+    this.#status = status;
+  }
+
+  onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.#received += chunk.length;
+  }
+
+  onResponseEnd(): void {
+    const { length, origin, path } = this.#question;
+    if (this.#status === 200 && this.#received === length) {
+      this.#resolve();
+    } else {
+      this.#reject(
+        new Error(
+          `${origin}${path} answered ${this.#status} with ${this.#received} bytes, not 200 with ${length}.`,
+        ),
+      );
+    }
+  }
+
+  onResponseError(_: Dispatcher.DispatchController, error: Error): void {
+    this.#reject(error);
+  }
+}

@@ -1,0 +1,3 @@
+module digest-gateway/bench/go-reverse-proxy
+
+go 1.19

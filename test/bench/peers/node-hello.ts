@@ -1,0 +1,15 @@
+import { createServer } from 'node:http';
+import { DOCUMENTS } from '../compare/documents.ts';
+
+/** Bare node:http, which answers with the documents itself: the floor of any gateway on Node.js. Argument: port. */
+const documents = new Map(
+  Object.entries(DOCUMENTS).map(([name, length]) => [name, Buffer.alloc(length, 'x')]),
+);
+
+const server = createServer((req, res) => {
+  const { pathname } = new URL(req.url ?? '', 'http://localhost');
+  const body = documents.get(pathname.slice(pathname.lastIndexOf('/') + 1));
+  if (body === undefined) res.writeHead(404).end();
+  else res.writeHead(200, { 'content-type': 'application/xml', 'content-length': body.length }).end(body);
+});
+server.listen(Number(process.argv[2]), '127.0.0.1');
