@@ -72,11 +72,11 @@ describe('a comparison', () => {
 test('the table has a row for each contender, with marks, and says what is not installed', () => {
   const lines = report(PLAN, ENTRANTS, MEASUREMENTS, comparison).split('\n');
   expect(lines.slice(0, 6)).toEqual([
-    '       | us  | CPU x base, 2KB | ms at 700/s        | MiB',
-    '       |  32 |       32        |  p50  p99   p99 x  | 32 1000 peak',
-    'half   |  51 |  0.50±1%        | 1.00 2.00 2.00±0%  |  1    2    4',
-    'base   | 100 |  1.00±0%        | 1.00 1.00 1.00±0%  |',
-    'noise  | 300 | 2.00±25%?       | 1.00 1.00 1.00±0%= |',
+    '       | us  | CPU x 2KB | ms at 700/s        | MiB',
+    '       |  32 |       32  |  p50  p99   p99 x  | 32 1000 peak',
+    'half   |  51 |  0.50±1%  | 1.00 2.00 2.00±0%  |  1    2    4',
+    'base   | 100 |  1.00±0%  | 1.00 1.00 1.00±0%  |',
+    'noise  | 300 | 2.00±25%? | 1.00 1.00 1.00±0%= |',
     'absent | not installed: sh test/bench/install-peers.sh',
   ]);
   expect(lines).toContain('1 of 6 ratios are noise. Other programs took 0.2 cores, in one round up to 1.5.');

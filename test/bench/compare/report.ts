@@ -1,3 +1,4 @@
+import { getBorderCharacters, type TableUserConfig, table } from 'table';
 import type { Contender } from './contenders.ts';
 import { type Comparison, countNoise, type Figure, type Figures } from './figures.ts';
 import { MAIN_CELL, type Measurements, type Plan } from './measure.ts';
@@ -21,7 +22,6 @@ interface Column {
 }
 
 const MARKS = { clear: ' ', same: '=', noisy: '?' } as const;
-const SEPARATOR = ' | ';
 const MIB = 2 ** 20;
 
 /** The table of a run, and what its signs mean. */
@@ -31,40 +31,57 @@ export function report(
   measurements: Measurements,
   comparison: Comparison,
 ): string {
-  const groups = groupsOf(plan, measurements, comparison).map((group) => groupText(group, entrants));
-  const names = ['', '', ...entrants.map(titleOf)];
-  const width = Math.max(...names.map((name) => name.length));
-  const lines = names.map((name, line) => {
-    const missing = line > 1 && entrants[line - 2]?.version === undefined;
-    const parts = missing
-      ? ['not installed: sh test/bench/install-peers.sh']
-      : groups.map((texts) => texts[line] ?? '');
-    return [name.padEnd(width), ...parts].join(SEPARATOR).trimEnd();
-  });
-  return [...lines, '', ...legend(plan, measurements, comparison)].join('\n');
+  const groups = groupsOf(plan, measurements, comparison);
+  const columns = groups.flatMap((group) => group.columns);
+  const rows = entrants.map((entrant) => [
+    titleOf(entrant),
+    ...(entrant.version === undefined
+      ? spanned('not installed: sh test/bench/install-peers.sh', columns.length)
+      : columns.map(({ cell }) => cell(entrant.contender.name))),
+  ]);
+  const headings = [
+    ['', ...groups.flatMap((group) => spanned(group.heading, group.columns.length))],
+    ['', ...columns.map(({ heading }) => heading)],
+  ];
+  const text = table([...headings, ...rows], layoutOf(groups, entrants, headings.length));
+  const lines = text.split('\n').map((line) => line.trimEnd());
+  return [...lines, ...legend(plan, measurements, comparison)].join('\n');
 }
 
-/** The lines of a group, all of one length: its heading, those of its columns, and one for each contender. */
-function groupText({ heading, columns }: Group, entrants: readonly Entrant[]): string[] {
-  const texts = columns.map((column) => {
-    const cells = [column.heading, ...entrants.map(({ contender }) => column.cell(contender.name))];
-    const width = Math.max(...cells.map((cell) => cell.length));
-    return cells.map((cell) => cell.padStart(width));
-  });
-  const lines = [...(texts[0] ?? []).keys()].map((line) => texts.map((cells) => cells[line]).join(' '));
-  const width = Math.max(heading.length, lines[0]?.length ?? 0);
-  return [heading, ...lines].map((line) => line.padEnd(width));
+/** A text that takes this many cells. */
+function spanned(text: string, cells: number): string[] {
+  return [text, ...Array<string>(cells - 1).fill('')];
+}
+
+/** Numbers to the right, a line before each group, its heading over all of its columns. */
+function layoutOf(groups: readonly Group[], entrants: readonly Entrant[], firstRow: number): TableUserConfig {
+  const widths = groups.map(({ columns }) => columns.length);
+  const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
+  const starts = widths.map((_, index) => 1 + sum(widths.slice(0, index)));
+  const alignment = 'left';
+  const headings = starts.map(
+    (col, index) => ({ row: 0, col, colSpan: widths[index] ?? 1, alignment }) as const,
+  );
+  const missing = entrants.flatMap(({ version }, index) =>
+    version === undefined
+      ? [{ row: firstRow + index, col: 1, colSpan: sum(widths), alignment } as const]
+      : [],
+  );
+  return {
+    border: { ...getBorderCharacters('void'), bodyJoin: ' |' },
+    drawHorizontalLine: () => false,
+    drawVerticalLine: (index) => starts.includes(index),
+    columnDefault: { alignment: 'right', paddingLeft: 1, paddingRight: 0 },
+    columns: { 0: { alignment, paddingLeft: 0 } },
+    spanningCells: [...headings, ...missing],
+  };
 }
 
 function titleOf({ contender: { name, upstream } }: Entrant): string {
   return upstream === 'digest' ? name : `${name} *`;
 }
 
-function groupsOf(
-  plan: Plan,
-  { latencyRate, memory }: Measurements,
-  { reference, cpu, p50, p99 }: Comparison,
-): Group[] {
+function groupsOf(plan: Plan, { latencyRate, memory }: Measurements, { cpu, p50, p99 }: Comparison): Group[] {
   const main = cpu.find(
     ({ document, connections }) => document === MAIN_CELL.document && connections === MAIN_CELL.connections,
   );
@@ -87,7 +104,7 @@ function groupsOf(
       ],
     },
     ...[...documents].map(([document, cells]) => ({
-      heading: `CPU x ${reference}, ${document}`,
+      heading: `CPU x ${document}`,
       columns: cells.map(({ connections, figures }) => ratioColumn(`${connections}`, figures)),
     })),
     {
