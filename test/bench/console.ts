@@ -33,7 +33,7 @@ const traffic = setInterval(async () => {
 const browser = await openBrowser();
 try {
   console.log(`CPU of the process with nobody looking: ${await cpuShare(10_000)} %`);
-  const { page, complaints } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
   await page.goto(gateway.control);
   await page.getByText('live', { exact: true }).waitFor();
   console.log(`CPU of the process with one console at ${FASTER} ticks a second: ${await cpuShare(10_000)} %`);
@@ -46,7 +46,7 @@ try {
     console.log([passed * FASTER, Math.round(usedSize / 1024), nodes, jsEventListeners].join(' | '));
     await delay(30_000);
   }
-  console.log(`complaints of the browser: ${complaints.length === 0 ? 'none' : complaints.join('; ')}`);
+  console.log(`errors of the page: ${pageErrors.length === 0 ? 'none' : pageErrors.join('; ')}`);
 } finally {
   clearInterval(traffic);
   await browser.close();

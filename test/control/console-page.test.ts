@@ -91,7 +91,7 @@ describe.each([
     const { source } = troubled();
     const origin = await start({ console: source });
     countRequests(source);
-    const { page, complaints } = await openPage(browser, { width, scheme });
+    const { page, pageErrors } = await openPage(browser, { width, scheme });
     await page.goto(origin);
     await page.getByText('live', { exact: true }).waitFor();
 
@@ -117,7 +117,7 @@ describe.each([
 
     expect(await accessibilityFaults(page)).toEqual([]);
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
-    expect(complaints).toEqual([]);
+    expect(pageErrors).toEqual([]);
   });
 });
 
@@ -142,14 +142,14 @@ test('audit lines come as they are written, and filters choose among them', asyn
 test('very many audit lines cost the page no more than the newest ones', async () => {
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
-  const { page, complaints } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
   await page.goto(origin);
   const rows = page.getByRole('region', { name: 'Audit lines' }).locator('tbody tr');
   await rows.nth(1).waitFor();
   audit.write(...Array.from({ length: 10_000 }, () => ({})));
   await page.getByText('request-10002').waitFor();
   expect(await rows.count()).toBe(100);
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
 });
 
 test('the theme can be chosen by keyboard, and stays', async () => {

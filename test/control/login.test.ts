@@ -47,11 +47,11 @@ function signIn(origin: string, given: string): Promise<Response> {
 
 test('the page asks for the token, takes it, and lets go again', async () => {
   const origin = await start();
-  const { page, complaints } = await openPage(browser, { width: 400, scheme: 'dark' });
+  const { page, pageErrors } = await openPage(browser, { width: 400, scheme: 'dark' });
   await page.goto(origin);
   expect(page.url()).toBe(`${origin}/login`);
   expect(await accessibilityFaults(page)).toEqual([]);
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
   await page.getByLabel('Token of the control plane').fill('wrong');
   await page.keyboard.press('Enter');
   await page.getByText('That is not the token.').waitFor();

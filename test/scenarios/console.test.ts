@@ -25,12 +25,12 @@ async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Prom
     ...options,
     run: { consoleFolder: built.folder, consolePace },
   });
-  const { page, complaints } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
   await page.goto(pair.gateway.control);
   await page.getByText('live', { exact: true }).waitFor();
   await act(pair, page);
   await page.close();
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
 }
 
 const CLIENTS = ['reporting', 'archive'].map((id) => ({

@@ -42,7 +42,7 @@ export function openBrowser(local: readonly string[] = []): Promise<Browser> {
 export interface WatchedPage {
   readonly page: Page;
   /** What the browser complained of: errors of scripts, refused resources, the content security policy. */
-  readonly complaints: string[];
+  readonly pageErrors: string[];
 }
 
 export interface Look {
@@ -55,12 +55,12 @@ export async function openPage(browser: Browser, { width, scheme }: Look): Promi
   const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme: scheme });
   // Shorter than a test may take, so that it says what it waited for.
   page.setDefaultTimeout(20_000);
-  const complaints: string[] = [];
+  const pageErrors: string[] = [];
   page.on('console', (message) => {
-    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+    if (message.type() === 'error' || message.type() === 'warning') pageErrors.push(message.text());
   });
-  page.on('pageerror', (error) => complaints.push(error.message));
-  return { page, complaints };
+  page.on('pageerror', (error) => pageErrors.push(error.message));
+  return { page, pageErrors };
 }
 
 /** What axe-core finds wrong with the page: rule and elements. */
