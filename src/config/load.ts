@@ -49,11 +49,19 @@ export async function loadSettings<T extends z.ZodType>(file: string, schema: T)
   return parse(readYaml(await readText(file), file), schema);
 }
 
+/** The schema that was used last. To build one takes longer than to check a small configuration. */
+let built: { readonly folder: string; readonly schema: ReturnType<typeof configSchema> } | undefined;
+
+function schemaOf(folder: string): ReturnType<typeof configSchema> {
+  if (built?.folder !== folder) built = { folder, schema: configSchema(folder) };
+  return built.schema;
+}
+
 function parseLocated(text: string, file: string): LocatedConfig {
   const source = readYaml(text, file);
   // An empty file is a configuration without keys.
   const tree = source.value === null ? {} : source.value;
-  const config = parse({ ...source, value: tree }, configSchema(dirname(file)));
+  const config = parse({ ...source, value: tree }, schemaOf(dirname(file)));
   return { config, tree, locate: source.locate };
 }
 

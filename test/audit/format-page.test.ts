@@ -182,7 +182,7 @@ describe('a verifier written from docs/audit.md', () => {
 
   test('follows a log whose oldest segments were retired', async () => {
     const directory = await writeLog();
-    const { audit } = await openTestAudit(directory, { segment: { size: 1e9, age: 1, keep: 1 } });
+    const { audit } = await openTestAudit(directory, { segment: { size: 1e9, age: 1e9, keep: 1 } });
     await recordAccess(audit);
     await recordAccess(audit);
     await until(async () => !(await readdir(join(directory, REPLICA))).includes('000000000001.jsonl.zst'));

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -99,20 +99,28 @@ export async function startGateway(
   };
 }
 
+/** Always the same one, one setup after the other: the schema of a configuration is built for its folder. */
+const SETUP_FOLDER = join(tmpdir(), `setup-${process.pid}`);
+let lastSetup: Promise<unknown> = Promise.resolve();
+
 /** A setup as `serve` reads it, from deployments as a test describes them. */
-export async function setupFor(
+export function setupFor(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
   versions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  const folder = await mkdtemp(join(tmpdir(), 'setup-'));
-  try {
-    const file = await writeConfig(folder, deployments, top);
-    const uid = process.geteuid?.();
-    return await readSetup(file, { environment: {}, ...(uid !== undefined && { uid }) }, versions);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
+  const setup = lastSetup.then(async () => {
+    await mkdir(SETUP_FOLDER, { recursive: true });
+    try {
+      const file = await writeConfig(SETUP_FOLDER, deployments, top);
+      const uid = process.geteuid?.();
+      return await readSetup(file, { environment: {}, ...(uid !== undefined && { uid }) }, versions);
+    } finally {
+      await rm(SETUP_FOLDER, { recursive: true });
+    }
+  });
+  lastSetup = setup.catch(() => undefined);
+  return setup;
 }
 
 /**
