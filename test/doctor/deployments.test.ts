@@ -10,7 +10,7 @@ import {
   startSubmissions,
   verdicts,
   withSites,
-} from '../support/doctored.ts';
+} from '../support/doctor-scene.ts';
 import { startRawUpstream } from '../support/raw-upstream.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { startSquid } from '../support/squid.ts';

@@ -5,13 +5,13 @@ import { describe, expect, test } from '@jest/globals';
 import { type ErrorCode, GatewayError } from '../../src/base/errors.ts';
 import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
 import { useClosing } from '../support/closing.ts';
-import { type RawAnswer, valuesOf } from '../support/raw-answer.ts';
 import { RawClient } from '../support/raw-client.ts';
+import { type RawResponse, valuesOf } from '../support/raw-response.ts';
 
 const closing = useClosing();
 
 /** What a client reads when the server answers so. */
-async function answered(listener: RequestListener, method = 'GET'): Promise<RawAnswer> {
+async function answered(listener: RequestListener, method = 'GET'): Promise<RawResponse> {
   const server = createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const client = await RawClient.open((server.address() as AddressInfo).port);
@@ -79,7 +79,7 @@ describe('a problem', () => {
     const usual = await answered((_req, res) => sendProblem(res, refusal, 'id-1', true));
     const raw = await answered((req) => sendRawProblem(req.socket, refusal, 'id-1'));
     expect([raw.status, raw.reason, raw.body]).toEqual([usual.status, usual.reason, usual.body]);
-    const own = ({ headers }: RawAnswer) => headers.filter(([name]) => name !== 'Date');
+    const own = ({ headers }: RawResponse) => headers.filter(([name]) => name !== 'Date');
     expect(own(raw)).toEqual(own(usual));
   });
 });

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { type RawAnswer, readAnswer } from './raw-answer.ts';
+import { type RawResponse, readRawResponse } from './raw-response.ts';
 
 /** A client that sends exactly the bytes it is given, right or wrong. */
 export class RawClient {
@@ -50,9 +50,9 @@ export class RawClient {
   }
 
   /** The next whole answer, interim ones included. Rejects when the connection ends without one. */
-  async answer(method = 'GET'): Promise<RawAnswer> {
+  async answer(method = 'GET'): Promise<RawResponse> {
     for (;;) {
-      const found = readAnswer(this.#received, { method, ended: this.#ended });
+      const found = readRawResponse(this.#received, { method, ended: this.#ended });
       if (found !== undefined) {
         this.#received = this.#received.subarray(found.length);
         return found.answer;

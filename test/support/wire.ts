@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { type RunningGateway, startGateway } from './gateway.ts';
-import type { RawAnswer } from './raw-answer.ts';
 import { RawClient } from './raw-client.ts';
+import type { RawResponse } from './raw-response.ts';
 import { startRawUpstream } from './raw-upstream.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
@@ -12,7 +12,7 @@ export interface Wire {
   /** Closed after the test. */
   connect(): Promise<RawClient>;
   /** One request on a connection of its own. */
-  ask(head: string, ...body: (string | Buffer)[]): Promise<RawAnswer>;
+  ask(head: string, ...body: (string | Buffer)[]): Promise<RawResponse>;
 }
 
 /** Starts one for the tests of a file. */
@@ -97,13 +97,13 @@ export interface Echo {
 }
 
 /** @throws when the answer is no 200 */
-export function echoOf({ status, body }: RawAnswer): Echo {
+export function echoOf({ status, body }: RawResponse): Echo {
   if (status !== 200) throw new Error(`${status}: ${body.toString()}`);
   return JSON.parse(body.toString('utf8'));
 }
 
 /** The code of a gateway's own refusal. @throws when it is none */
-export function codeOf({ body }: RawAnswer): string {
+export function codeOf({ body }: RawResponse): string {
   const { code } = JSON.parse(body.toString('utf8'));
   return code;
 }

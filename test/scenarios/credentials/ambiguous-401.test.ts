@@ -6,12 +6,12 @@ import { startArrivals } from '../../support/arrivals.ts';
 import { type Break, type BreakingRelay, startBreakingRelay } from '../../support/breaking-relay.ts';
 import { credentialSet } from '../../support/credential-set.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
-import { useScenes } from '../../support/gateway-scene.ts';
 import { watchHealth } from '../../support/health-watch.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
 import { useReplicas } from '../../support/replica-scene.ts';
+import { useServerScenes } from '../../support/server-scene.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
@@ -140,7 +140,7 @@ test.each([strict, noQop])(
   },
 );
 
-const setScene = useScenes();
+const setScene = useServerScenes();
 
 describe('Apache that wants each nc in order', () => {
   async function start() {

@@ -5,7 +5,7 @@ import { Agent } from 'node:https';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
-import { call, requestsOf } from '../../support/caller.ts';
+import { call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
 import {
   createTestAuthority,

@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import { Agent } from 'node:http';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
-import { basic, type Call, call, requestsOf } from '../../support/caller.ts';
+import { basic, type Call, call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
 import { authors, openPair } from '../../support/simulated-pair.ts';
 import { useRunning } from '../../support/wire.ts';

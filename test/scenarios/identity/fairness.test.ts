@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from '@jest/globals';
-import { call } from '../../support/caller.ts';
+import { call } from '../../support/client-call.ts';
 import { openPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients, useRunning } from '../../support/wire.ts';

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT, UnsecuredJWT } from 'jose';
-import { call, requestsOf } from '../../support/caller.ts';
+import { call, requestsOf } from '../../support/client-call.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 

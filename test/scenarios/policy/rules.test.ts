@@ -4,7 +4,7 @@ import { type Explanation, explain } from '../../../src/cli/explanation.ts';
 import { ANONYMOUS } from '../../../src/policy/client.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
-import type { RawAnswer } from '../../support/raw-answer.ts';
+import type { RawResponse } from '../../support/raw-response.ts';
 import { startPair } from '../../support/simulated-pair.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
@@ -13,7 +13,7 @@ import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
 interface RulesScene {
   readonly gateway: RunningGateway;
   /** One request on a connection of its own; header lines without their ends. */
-  ask(line: string, ...headers: string[]): Promise<RawAnswer>;
+  ask(line: string, ...headers: string[]): Promise<RawResponse>;
   /** What `policy explain` says of a GET. */
   explained(target: string): Explanation;
   /** How many requests the upstreams have seen. */

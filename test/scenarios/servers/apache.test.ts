@@ -8,12 +8,12 @@ import { startArrivals } from '../../support/arrivals.ts';
 import { makeClientCertificate } from '../../support/client-certificate.ts';
 import { useClosing } from '../../support/closing.ts';
 import { credentialSet } from '../../support/credential-set.ts';
-import { expectCrowdsServed, type GatewayScene, useScenes } from '../../support/gateway-scene.ts';
 import { account, echoOf, type Logged, type RealServer } from '../../support/real-server.ts';
 import { type ScriptedUpstream, startUpstream } from '../../support/scripted-upstream.ts';
+import { expectCrowdsServed, type ServerScene, useServerScenes } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';
 
-const setScene = useScenes();
+const setScene = useServerScenes();
 
 describe('plain clients', () => {
   test('reach Apache byte for byte, all on one challenge', async () => {
@@ -274,7 +274,7 @@ describe('AuthDigestNcCheck', () => {
 });
 
 describe('a wrong credential', () => {
-  async function expectRefusal(asking: ReturnType<GatewayScene['ask']>): Promise<void> {
+  async function expectRefusal(asking: ReturnType<ServerScene['ask']>): Promise<void> {
     const { status, headers, body } = await asking;
     expect([status, headers['content-type']]).toEqual([502, 'application/problem+json']);
     expect(JSON.parse(body)).toMatchObject({ status: 502, code: 'upstream-credential-refused' });

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { answer, readChallenges } from '../../support/digest-client.ts';
-import { useScenes } from '../../support/gateway-scene.ts';
 import { account, echoOf, logFormat, type RealServer, startRealServer } from '../../support/real-server.ts';
+import { useServerScenes } from '../../support/server-scene.ts';
 
 type LighttpdAlgorithm = 'MD5' | 'SHA-256';
 
@@ -55,7 +55,7 @@ function userLine(algorithm: LighttpdAlgorithm, userhash: boolean): string {
   return userhash ? `${known}:${hash(`${username}:${realm}`)}\n` : `${known}\n`;
 }
 
-const setScene = useScenes();
+const setScene = useServerScenes();
 
 describe('the strongest allowed algorithm', () => {
   test.each([

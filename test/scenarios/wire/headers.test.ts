@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { echoOf, useClients, useReplies, useWire } from '../../support/wire.ts';
 
 describe('header lines', () => {
@@ -229,7 +229,7 @@ describe('the request id', () => {
   });
 
   /** Only a refusal of the gateway itself is a problem, and names the id in its body too. */
-  function expectKind(answer: RawAnswer, head: string, status: number, code: string | undefined): void {
+  function expectKind(answer: RawResponse, head: string, status: number, code: string | undefined): void {
     expect(answer.status).toBe(status);
     expect(valuesOf(answer, 'proxy-status')).toHaveLength(code === undefined ? 0 : 1);
     if (code === undefined || head.startsWith('HEAD')) return;

@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
-import { valuesOf } from '../../support/raw-answer.ts';
+import { valuesOf } from '../../support/raw-response.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 

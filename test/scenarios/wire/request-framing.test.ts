@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from '@jest/globals';
-import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { codeOf, echoOf, useWire } from '../../support/wire.ts';
 
 const wire = useWire();
@@ -24,7 +24,7 @@ async function refused(bytes: string, status = 400, code = 'bad-request'): Promi
   expect(wire.simulator.counts('submissions').requests).toBe(requests);
 }
 
-function expectProblem(answer: RawAnswer, status: number, code: string): void {
+function expectProblem(answer: RawResponse, status: number, code: string): void {
   expect([answer.status, codeOf(answer)]).toEqual([status, code]);
   expect(valuesOf(answer, 'content-type')).toEqual(['application/problem+json']);
   expect(valuesOf(answer, 'proxy-status')).toEqual(['digest-gateway; error=http_request_error']);

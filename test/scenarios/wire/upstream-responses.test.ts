@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
-import { type RawAnswer, valuesOf } from '../../support/raw-answer.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { codeOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
@@ -232,10 +232,10 @@ describe('the client gets', () => {
   const raw = useReplies();
 
   /** Every answer to one request, the interim ones too. */
-  async function answers(answer: string, version = '1.1', method = 'GET'): Promise<RawAnswer[]> {
+  async function answers(answer: string, version = '1.1', method = 'GET'): Promise<RawResponse[]> {
     const client = await connect(raw.reply(answer));
     await client.send(`${method} / HTTP/${version}\r\nHost: x\r\n\r\n`);
-    const all: RawAnswer[] = [];
+    const all: RawResponse[] = [];
     do all.push(await client.answer(method));
     while ((all.at(-1)?.status ?? 0) < 200);
     return all;

@@ -17,7 +17,7 @@ export interface Seen {
 }
 
 /** A gateway before one real server, and a client that knows nothing of Digest. */
-export interface GatewayScene {
+export interface ServerScene {
   readonly gateway: RunningGateway;
   /** The target goes out byte for byte. */
   ask(target: string, ask?: Ask): Promise<Seen>;
@@ -31,11 +31,11 @@ export interface GatewayScene {
 const RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'];
 
 /** Sets scenes, with a relay in between where one is given; gateway and server end after the test, however it went. */
-export function useScenes(): (
+export function useServerScenes(): (
   starting: Promise<RealServer>,
   change?: Partial<TestDeployment>,
   relayTo?: (port: number) => Promise<{ readonly port: number; close(): Promise<void> }>,
-) => Promise<GatewayScene> {
+) => Promise<ServerScene> {
   const closing = useClosing();
   return async (starting, change = {}, relayTo) => {
     const server = await starting;
@@ -66,7 +66,7 @@ export function useScenes(): (
 }
 
 /** Two crowds of clients, all at once: each gets its own answer, and no credential is called refused. */
-export async function expectCrowdsServed(scene: GatewayScene, clients: number): Promise<void> {
+export async function expectCrowdsServed(scene: ServerScene, clients: number): Promise<void> {
   const targets = Array.from({ length: clients }, (_, index) => `/api/abstracts?client=${index}`);
   for (const round of [1, 2]) {
     const seen = await Promise.all(targets.map((target) => scene.ask(target)));

@@ -1,5 +1,5 @@
 /** An HTTP/1.1 answer as it stands on the wire; text is Latin-1. */
-export interface RawAnswer {
+export interface RawResponse {
   /** `1.1` or `1.0`. */
   readonly version: string;
   readonly status: number;
@@ -22,10 +22,10 @@ export interface Framing {
  * Takes the first answer off the bytes; undefined: it is not all there yet. Strict, and written without
  * the parser that the gateway uses, so that a mistake of that parser is seen.
  */
-export function readAnswer(
+export function readRawResponse(
   bytes: Buffer,
   { method, ended }: Framing,
-): { readonly answer: RawAnswer; readonly length: number } | undefined {
+): { readonly answer: RawResponse; readonly length: number } | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd === -1) return undefined;
   const [statusLine = '', ...lines] = bytes.toString('latin1', 0, headEnd).split('\r\n');
@@ -43,7 +43,7 @@ export function readAnswer(
 }
 
 /** The values of a header, in order. */
-export function valuesOf(answer: Pick<RawAnswer, 'headers'>, name: string): string[] {
+export function valuesOf(answer: Pick<RawResponse, 'headers'>, name: string): string[] {
   return answer.headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
 }
 
