@@ -10,7 +10,8 @@ const PLAN: Plan = {
   rounds: { fewest: 3, most: 3 },
   latencyRounds: 3,
   crowd: 1000,
-  ms: { warmUp: 1, slice: 1, latency: 1, crowd: 1, total: 1 },
+  warmUp: { requests: 1, most: 1 },
+  ms: { slice: 1, latency: 1, crowd: 1, total: 1 },
 };
 
 function slices(contender: string, costs: readonly number[]): CpuSlice[] {

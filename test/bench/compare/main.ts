@@ -38,7 +38,8 @@ const FULL: Plan = {
   rounds: { fewest: 3, most: 9 },
   latencyRounds: 5,
   crowd: 1000,
-  ms: { warmUp: 1500, slice: 300, latency: 700, crowd: 400, total: 285_000 },
+  warmUp: { requests: 10_000, most: 3000 },
+  ms: { slice: 300, latency: 700, crowd: 400, total: 285_000 },
 };
 
 const QUICK: Plan = {
@@ -46,7 +47,8 @@ const QUICK: Plan = {
   rounds: { fewest: 3, most: 3 },
   latencyRounds: 3,
   crowd: 256,
-  ms: { warmUp: 800, slice: 150, latency: 250, crowd: 150, total: 60_000 },
+  warmUp: { requests: 4000, most: 2000 },
+  ms: { slice: 150, latency: 250, crowd: 150, total: 60_000 },
 };
 
 /** Ratios are to the first of these that is measured. */
@@ -57,8 +59,12 @@ const BUSY_LOAD = 1;
 await new Command('bench')
   .description('Compares CPU time per request, latency and memory of the gateway with other proxies.')
   .option('--quick', 'about a minute instead of five: fewer kinds of load, shorter slices', false)
-  .option('--only <names>', 'contenders to measure, with commas between', (text) => text.split(','))
-  .option('--reference <name>', `the contender that others are compared with (default: ${REFERENCES[0]})`)
+  .option('--only <names>', 'contenders to measure, with commas between', knownNames)
+  .option(
+    '--reference <name>',
+    `the contender that others are compared with (default: ${REFERENCES[0]})`,
+    knownName,
+  )
   .option('--restart', 'new processes for each round; takes longer', false)
   .option('--rounds <number>', 'how many, instead of as many as five minutes allow', positiveInteger)
   .option('--seed <number>', 'of the order of slices', positiveInteger, Date.now() % 1_000_000)
@@ -67,11 +73,13 @@ await new Command('bench')
   .action(run)
   .parseAsync();
 
-async function run(options: Options): Promise<void> {
+async function run(options: Options, command: Command): Promise<void> {
   const begun = performance.now();
   const entrants = await entrantsFor(options.only);
   const installed = entrants.filter(({ version }) => version !== undefined);
   const reference = referenceAmong(installed, options.reference);
+  if (reference === undefined)
+    command.error('error: the reference is not installed, or not among those to measure');
   const plan = planFor(options);
   const [loadBefore = 0] = loadavg();
   if (loadBefore > BUSY_LOAD) progress(`the load is ${loadBefore.toFixed(1)} already: expect noise`);
@@ -102,20 +110,16 @@ async function run(options: Options): Promise<void> {
 }
 
 async function entrantsFor(only: readonly string[] | undefined): Promise<Entrant[]> {
-  const unknown = only?.find((name) => CONTENDERS.every((contender) => contender.name !== name));
-  if (unknown !== undefined) throw new InvalidArgumentError(`There is no contender ${unknown}.`);
   const chosen = CONTENDERS.filter(({ name, onRequest }) =>
     only === undefined ? onRequest !== true : only.includes(name),
   );
   return Promise.all(chosen.map(async (contender) => ({ contender, version: await contender.version() })));
 }
 
-function referenceAmong(installed: readonly Entrant[], wanted: string | undefined): string {
+function referenceAmong(installed: readonly Entrant[], wanted: string | undefined): string | undefined {
   const names = installed.map(({ contender }) => contender.name);
   const candidates = wanted === undefined ? [...REFERENCES, ...names] : [wanted];
-  const reference = candidates.find((name) => names.includes(name));
-  if (reference === undefined) throw new InvalidArgumentError(`${wanted ?? 'No contender'} is not measured.`);
-  return reference;
+  return candidates.find((name) => names.includes(name));
 }
 
 function planFor({ quick, rounds }: Options): Plan {
@@ -197,6 +201,15 @@ function asJson({ reference, cpu, p50, p99 }: Comparison): object {
     p50Ms: plain(p50),
     p99Ms: plain(p99),
   };
+}
+
+function knownNames(text: string): string[] {
+  return text.split(',').map(knownName);
+}
+
+function knownName(text: string): string {
+  if (CONTENDERS.some(({ name }) => name === text)) return text;
+  throw new InvalidArgumentError(`There is no contender ${text}.`);
 }
 
 function positiveInteger(text: string): number {

@@ -18,9 +18,10 @@ export interface Plan {
   readonly latencyRounds: number;
   /** Connections for the memory in `MemoryUse.crowd`. */
   readonly crowd: number;
+  /** Requests for the small document before the rounds; not all of them if that takes longer than `most` milliseconds. */
+  readonly warmUp: { readonly requests: number; readonly most: number };
   /** Milliseconds of each slice. */
   readonly ms: {
-    readonly warmUp: number;
     readonly slice: number;
     readonly latency: number;
     readonly crowd: number;
@@ -80,6 +81,7 @@ export interface MeasureDeps {
 
 /** The cell from which the rate for latencies and the steady memory come. */
 export const MAIN_CELL: Cell = { document: '2KB', connections: 32 };
+const WARM_UP_STEP_MS = 100;
 /** Connections for latencies: more than are under way at half load. */
 const LATENCY_CONNECTIONS = 64;
 const LATENCY_LOAD = 0.5;
@@ -156,13 +158,22 @@ async function warmUp(
   for (const running of contenders) {
     progress(`warming up ${running.contender.name}`);
     await underLoad(running, MAIN_CELL, async (load) => {
-      await load.saturate(plan.ms.warmUp);
+      await saturateFor(load, plan.warmUp);
       steady.set(running.contender.name, memoryOf(running.pid).now);
     });
     const large: Cell = { document: '256KB', connections: MAIN_CELL.connections };
-    await underLoad(running, large, (load) => load.saturate(plan.ms.warmUp / 3));
+    await underLoad(running, large, (load) =>
+      saturateFor(load, { requests: plan.warmUp.requests / 10, most: plan.warmUp.most / 3 }),
+    );
   }
   return steady;
+}
+
+async function saturateFor(load: LoadConnections, { requests, most }: Plan['warmUp']): Promise<void> {
+  const end = performance.now() + most;
+  for (let left = requests; left > 0 && performance.now() < end; ) {
+    left -= await load.saturate(WARM_UP_STEP_MS);
+  }
 }
 
 async function cpuSlice(
