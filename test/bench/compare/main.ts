@@ -190,7 +190,7 @@ function parseCoreList(text: string): number[] {
 
 function describeMachine(pinned: string | undefined): string {
   const place = pinned === undefined ? 'all on one core' : `contenders on core ${pinned}`;
-  return `${cpus()[0]?.model}, ${cpus().length} cores, ${place}; Node.js ${process.version}`;
+  return `${cpus()[0]?.model}, ${cpus().length} cores, ${place}`;
 }
 
 function asJson({ reference, cpu, p50, p99 }: Comparison): object {

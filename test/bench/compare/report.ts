@@ -45,7 +45,15 @@ export function report(
   ];
   const text = table([...headings, ...rows], layoutOf(groups, entrants, headings.length));
   const lines = text.split('\n').map((line) => line.trimEnd());
-  return [...lines, ...legend(plan, measurements, comparison)].join('\n');
+  return [...lines, ...legend(plan, measurements, comparison), versionsOf(entrants)].join('\n');
+}
+
+/** Of the programs that do not run on this Node.js alone. */
+function versionsOf(entrants: readonly Entrant[]): string {
+  const named = entrants.flatMap(({ contender, version }) =>
+    version === undefined || version === process.version ? [] : [`${contender.name} ${version}`],
+  );
+  return `Versions: ${[`Node.js ${process.version}`, ...named].join(', ')}.`;
 }
 
 /** A text that takes this many cells. */
