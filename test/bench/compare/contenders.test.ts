@@ -65,3 +65,22 @@ test.each([
   server.close();
   server.closeAllConnections();
 });
+
+test('load sends a request again, once, when a kept connection was closed', async () => {
+  let [requests, refusing] = [0, false];
+  const server = createServer((req, res) => {
+    requests += 1;
+    if (refusing || requests === 2) req.socket.destroy();
+    else res.end('1234');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const load = await LoadConnections.open({ origin: `http://127.0.0.1:${port}`, path: '/', length: 4 }, 1);
+  expect(await load.saturate(0)).toBe(1);
+  expect({ requests, repeated: load.repeated }).toEqual({ requests: 3, repeated: 1 });
+  refusing = true;
+  await expect(load.saturate(0)).rejects.toThrow('other side closed');
+  expect(requests).toBe(5);
+  await load.close();
+  server.close();
+});

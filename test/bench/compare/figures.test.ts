@@ -15,7 +15,15 @@ const PLAN: Plan = {
 };
 
 function slices(contender: string, costs: readonly number[]): CpuSlice[] {
-  return costs.map((cpuUs, index) => ({ ...CELL, contender, round: index + 1, requests: 9, cpuUs, busy: 1 }));
+  return costs.map((cpuUs, index) => ({
+    ...CELL,
+    contender,
+    round: index + 1,
+    requests: 9,
+    repeated: 0,
+    cpuUs,
+    busy: 1,
+  }));
 }
 
 const MEASUREMENTS: Measurements = {

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { Client, type Dispatcher } from 'undici';
+import { Client, type Dispatcher, errors } from 'undici';
 
 /** What is asked, and what must come back. */
 export interface Question {
@@ -15,7 +15,8 @@ const TICK_MS = 1;
 
 /**
  * Connections to one contender, one request at a time on each. Every response is checked: status 200, and a body as
- * long as it has to be; anything else rejects what is under way.
+ * long as it has to be; anything else rejects what is under way. A request whose connection was closed before any
+ * response is sent once more, as browsers do: a server may close a connection that it kept (RFC 9112 §9.3.1).
  */
 export class LoadConnections {
   readonly #connections: readonly Connection[];
@@ -92,6 +93,11 @@ export class LoadConnections {
     return latencies;
   }
 
+  /** How many requests were sent once more. */
+  get repeated(): number {
+    return this.#connections.reduce((sum, connection) => sum + connection.repeated, 0);
+  }
+
   async close(): Promise<void> {
     await Promise.all(this.#connections.map((connection) => connection.close()));
   }
@@ -104,6 +110,9 @@ class Connection implements Dispatcher.DispatchHandler {
   readonly #request: Dispatcher.DispatchOptions;
   #received = 0;
   #status = 0;
+  #attempts = 0;
+  /** How many requests were sent once more. */
+  repeated = 0;
   #resolve: () => void = () => undefined;
   #reject: (error: Error) => void = () => undefined;
 
@@ -117,9 +126,16 @@ class Connection implements Dispatcher.DispatchHandler {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
-      this.#received = 0;
-      this.#client.dispatch(this.#request, this);
+      this.#attempts = 0;
+      this.#send();
     });
+  }
+
+  #send(): void {
+    this.#attempts += 1;
+    this.#received = 0;
+    this.#status = 0;
+    this.#client.dispatch(this.#request, this);
   }
 
   close(): Promise<void> {
@@ -151,6 +167,12 @@ class Connection implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_: Dispatcher.DispatchController, error: Error): void {
-    this.#reject(error);
+    const closed = error instanceof errors.SocketError && this.#status === 0;
+    if (closed && this.#attempts === 1) {
+      this.repeated += 1;
+      this.#send();
+    } else {
+      this.#reject(error);
+    }
   }
 }

@@ -35,6 +35,8 @@ export interface CpuSlice extends Cell {
   readonly contender: string;
   readonly round: number;
   readonly requests: number;
+  /** Requests that were sent once more, because the contender closed a connection that it had kept. */
+  readonly repeated: number;
   /** Microseconds of CPU time a request. */
   readonly cpuUs: number;
   /** CPU time as a part of the time that passed; well below 1: the contender waited for load or upstream. */
@@ -193,6 +195,7 @@ async function cpuSlice(
       ...cell,
       contender: running.contender.name,
       requests,
+      repeated: load.repeated,
       cpuUs: cpuNs / 1e3 / requests,
       busy: cpuNs / 1e6 / elapsedMs,
     };
