@@ -115,15 +115,9 @@ export class ProxyAuthentication implements DigestListener {
       tunnel = tunnelOf(reply, () => onHead(status, isTunnel(status) ? authenticationInfo : [])?.finish());
       return { kind: 'answered', status };
     };
-    const request = {
-      method: 'CONNECT',
-      target: this.#account.authority,
-      headers: [],
-      body: NO_BODY,
-      trace: undefined,
-    };
+    const target = this.#account.authority;
     const call = {
-      request,
+      request: { method: 'CONNECT', target, headers: [], body: NO_BODY, trace: undefined },
       handler: discardResponse,
       cancellation: new Cancellation(),
       budget: new AttemptBudget(),
@@ -189,8 +183,13 @@ export class ProxyAuthentication implements DigestListener {
     );
   }
 
-  /** The refused attempt answered a challenge that was obtained for it, so the password was changed. */
+  /** A nonce from earlier was refused: whether the password is, only an answer to a fresh challenge shows. */
   confirm(): void {
+    this.#state.health.reset();
+  }
+
+  /** The refused attempt answered a challenge of its own, so the password was changed. */
+  onUnconfirmed(): void {
     const { health } = this.#state;
     if (health.refuse(health.lastAttempt)) this.onRefused();
   }
@@ -199,11 +198,14 @@ export class ProxyAuthentication implements DigestListener {
     this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
   }
 
+  /** An attempt that was under way when another one was refused can show that the credential is good. */
+  onAccepted(): void {
+    this.#nextTrial = Number.NEGATIVE_INFINITY;
+  }
+
   onAttempt(): void {}
   onChallenge(): void {}
   onSuccess(): void {}
-  onAccepted(): void {}
-  onUnconfirmed(): void {}
 }
 
 async function openUnauthenticated(connect: Connect): Promise<Socket> {

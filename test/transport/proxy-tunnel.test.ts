@@ -145,6 +145,36 @@ describe('a proxy that answers', () => {
     expect(heads.slice(2).map((head) => /nc=\d+/.exec(head)?.[0])).toEqual(['nc=00000001', 'nc=00000001']);
   });
 
+  test('that forgets its nonces and does not say stale refuses no credential', async () => {
+    let issued = 0;
+    let oldest = 0;
+    const known = (head: string): boolean => Number(/nonce="n(\d+)"/.exec(head)?.[1] ?? -1) >= oldest;
+    const proxy = await startRawUpstream((head) => {
+      if (known(head)) return OK;
+      issued += 1;
+      return asks(`Digest realm="r", nonce="n${issued}", qop="auth"`);
+    });
+    closing.push(() => proxy.close());
+    const tunnel = tunnelThrough(proxy.origin);
+    const outcomes = () => Promise.all([outcome(tunnel), outcome(tunnel), outcome(tunnel)]);
+    expect(await outcomes()).toEqual(['open', 'open', 'open']);
+    // As after a restart of the proxy.
+    oldest = issued + 1;
+    expect(await outcomes()).toEqual(['open', 'open', 'open']);
+  });
+
+  test('with another password than before is asked once, and no more for half a minute', async () => {
+    let now = 0;
+    const { proxy, heads } = await scripted(asks(DIGEST), OK, asks(DIGEST.replace('"n"', '"n2"')));
+    const tunnel = tunnelThrough(proxy.origin, { now: () => now });
+    expect(await outcome(tunnel)).toBe('open');
+    const refused = expect.stringContaining('refuses its credential');
+    // The nonce that was known, then a challenge of its own.
+    expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
+    now = 30_000;
+    expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 6]);
+  });
+
   const stale = 'Digest realm="r", nonce="n", stale=true';
   const rows: [string, string[], string][] = [
     [
