@@ -11,6 +11,7 @@ import {
   jwksCache,
   jwtVerify,
 } from 'jose';
+import { Agent, request } from 'undici';
 import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 
@@ -31,6 +32,10 @@ const UNKNOWN_KEY_PAUSE_MS = 10_000;
 const FAILURE_PAUSE_MS = 1_000;
 /** Time limit of a fetch, in milliseconds. */
 const FETCH_LIMIT_MS = 5_000;
+/** Maximum size of a key set, in bytes; hundreds of keys fit. */
+const LARGEST = 1024 * 1024;
+/** Bounds the bytes of a response. */
+const dispatcher = new Agent({ maxResponseSize: LARGEST });
 
 export interface IssuerSettings {
   /** The value of `iss` in tokens. */
@@ -78,7 +83,7 @@ export class TokenIssuer {
       cooldownDuration: UNKNOWN_KEY_PAUSE_MS,
       timeoutDuration: FETCH_LIMIT_MS,
       [jwksCache]: this.#cache as Record<string, never>,
-      [customFetch]: (url, options) => this.#fetch(url, options),
+      [customFetch]: (url, { headers, signal }) => this.#fetch(url, headers, signal),
     });
   }
 
@@ -111,15 +116,18 @@ export class TokenIssuer {
   };
 
   /**
-   * Fetches the keys for jose, which reports no failure of its own refreshes. Pauses after a failure, because
-   * the pause of jose counts from the last success only.
+   * Fetches the keys for jose, which reports no failure of its own refreshes and does not bound their size. Pauses
+   * after a failure, because the pause of jose counts from the last success only.
    */
-  async #fetch(url: string, options: RequestInit): Promise<Response> {
+  async #fetch(url: string, headers: Headers, signal: AbortSignal): Promise<Response> {
     if (Date.now() - this.#failedAt < FAILURE_PAUSE_MS) throw unavailable(undefined);
     try {
-      const response = await fetch(url, options);
-      if (response.status !== 200) throw new Error(`status ${response.status} instead of 200`);
-      const keys = (await response.json()) as JSONWebKeySet;
+      const { statusCode, body } = await request(url, { headers, signal, dispatcher });
+      if (statusCode !== 200) {
+        await body.dump();
+        throw new Error(`status ${statusCode} instead of 200`);
+      }
+      const keys = (await body.json()) as JSONWebKeySet;
       // Throws if it is not a key set.
       createLocalJWKSet(keys);
       this.#reportReachable(true, '');
@@ -146,10 +154,9 @@ function unavailable(cause: unknown): GatewayError {
   );
 }
 
-/** Adds the cause, because the message of fetch is only "fetch failed". */
+/** Returns the message; the code in its place if several addresses were tried, since that error has none. */
 function reasonOf(error: unknown): string {
-  if (!isNativeError(error)) return String(error);
-  return isNativeError(error.cause) ? `${error.message}: ${error.cause.message}` : error.message;
+  return (isNativeError(error) && error.message) || errorCode(error) || String(error);
 }
 
 /** Error codes of jose, as text for the sender of the token. */

@@ -7,7 +7,7 @@ import { call, requestsOf } from '../../support/client-call.ts';
 import { openPair, type Pair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
-/** Who signs tokens, and publishes the keys to check them with. */
+/** An issuer that signs tokens and publishes the keys to check them with. */
 interface TestIssuer {
   readonly issuer: string;
   readonly jwksUrl: string;
@@ -17,7 +17,7 @@ interface TestIssuer {
   token(claims?: Record<string, unknown>, header?: { kid?: string }): Promise<string>;
   /** Signs with another key from now on, and publishes that one only. */
   rotate(): Promise<void>;
-  /** What it answers from now on to who asks for its keys; undefined: the keys. */
+  /** Response to requests for its keys from now on; undefined: the keys. */
   answer(how: { status: number; body: string } | 'hang' | undefined): void;
   close(): Promise<void>;
 }
@@ -246,6 +246,17 @@ describe('the keys of an issuer', () => {
       'keys of a token issuer cannot be fetched; check jwksUrl',
       'keys of a token issuer fetched again',
     ]);
+  });
+
+  test('are not read beyond a mebibyte', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    issuer.answer({ status: 200, body: JSON.stringify({ keys: [], padding: 'x'.repeat(2 ** 20) }) });
+    now += 11_000;
+    const { code } = await call(pair.gateway, bearer(await issuer.token()));
+    expect([code, await statusOf(old)]).toEqual(['identity-unavailable', 200]);
+    const [{ reason } = {}] = pair.gateway.logged.filter(({ issuer: of }) => of === issuer.issuer);
+    expect(reason).toContain('max size');
   });
 
   test('delay no client without a token if they hang or are malformed', async () => {
