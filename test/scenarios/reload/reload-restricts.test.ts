@@ -23,7 +23,7 @@ const folders = useFolders();
 interface Asked {
   readonly status: number;
   readonly body: string;
-  /** Of the gateway's own refusal. */
+  /** Code of the gateway's own refusal. */
   readonly code: string | undefined;
   /** Whether the request went over the connection of the one before. */
   readonly reused: boolean;
