@@ -101,7 +101,7 @@ export class CredentialExamination {
       this.#report(wrong('credential', 'upstream-unavailable', `HTTP ${response.status}`));
       return false;
     }
-    if (response.kind === 'answered' || !offersScheme(response.lines, 'digest')) {
+    if (response.kind === 'answered' || !offersScheme(response.challenges, 'digest')) {
       this.#report(fine('credential', 'accepted'));
       this.#findings.push(this.#access(response, siteProbe));
       return true;
@@ -171,7 +171,7 @@ export class CredentialExamination {
   #choose(response: ObservedResponse): Challenge | undefined {
     if (response.kind === 'answered') return undefined;
     const { credential } = this.#examined;
-    return chooseFor(credential, parseChallenges(response.lines), this.#deps.algorithms);
+    return chooseFor(credential, parseChallenges(response.challenges), this.#deps.algorithms);
   }
 
   #nonceFor(challenge: Challenge, response: ObservedResponse): Nonce {

@@ -2,7 +2,7 @@ import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { fieldValue } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { ExchangeRequest, Message } from '../handshake/exchange.ts';
+import type { ExchangeRequest, ExchangeResult, Message } from '../handshake/exchange.ts';
 import { discardResponse, type ResponseHandler } from '../handshake/response-handler.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
@@ -13,13 +13,7 @@ const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
 const CONNECTIONS = 4;
 
 /** The response to a request. */
-export type ObservedResponse =
-  | { readonly kind: 'answered'; readonly status: number }
-  | {
-      readonly kind: 'challenged';
-      readonly lines: readonly string[];
-      readonly setCookies: readonly string[];
-    };
+export type ObservedResponse = Exclude<ExchangeResult, { readonly kind: 'lost' }>;
 
 export interface DoctorDeps {
   readonly clock: Clock;
@@ -67,16 +61,14 @@ export class ObservedConnections {
     cancellation: Cancellation,
     onHead: ExchangeRequest['onHead'] = () => undefined,
   ): Promise<ObservedResponse> {
-    const noteDate = (date: string | undefined): void => this.#noteDate(date);
     const handler: ResponseHandler = {
       ...discardResponse,
-      head: (_status, _reason, headers) => noteDate(fieldValue(headers, 'date')),
+      head: (_status, _reason, headers) => this.#noteDate(fieldValue(headers, 'date')),
     };
     const result = await this.#connections.exchange({ ...message, cancellation, onHead }, handler);
     if (result.kind === 'lost') throw result.error;
-    if (result.kind === 'answered') return result;
-    noteDate(result.date);
-    return { kind: 'challenged', lines: result.challenges, setCookies: result.setCookies };
+    if (result.kind === 'challenged') this.#noteDate(result.date);
+    return result;
   }
 
   /** Closes every connection at once. */

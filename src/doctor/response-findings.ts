@@ -17,7 +17,7 @@ export function isUnavailable(status: number): boolean {
 /** Judges the response to a request without authentication. */
 export function challengeFinding(response: ObservedResponse, allowed: readonly AlgorithmName[]): Finding {
   if (response.kind === 'answered') return unchallenged(response.status);
-  const { lines } = response;
+  const { challenges: lines } = response;
   const usable = parseChallenges(lines);
   const chosen = chooseChallenge(usable, allowed);
   if (chosen !== undefined) return described(chosen, usable.length);

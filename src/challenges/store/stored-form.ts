@@ -38,6 +38,7 @@ const learned = z.strictObject({
   lifetimeMs: z.number().min(SHORTEST_LIFE_MS).max(LONGEST_LIFE_MS).optional(),
 });
 
+/** Serializes a challenge that every process may use. */
 export function writeHeld(challenge: HeldChallenge): string {
   return JSON.stringify(heldForm(challenge));
 }
@@ -49,6 +50,7 @@ export function readHeld(text: string, ageMs: number): AgedChallenge | undefined
   return challenge?.challenge.qop.length === 0 ? { ...challenge, ageMs } : undefined;
 }
 
+/** Serializes a challenge with its count, for one other process. */
 export function writeParked(challenge: ParkedChallenge): string {
   const { cnonce, count } = challenge;
   return JSON.stringify({ ...heldForm(challenge), cnonce, count });
@@ -64,10 +66,12 @@ export function readParked(text: string, ageMs: number): ParkedChallenge | undef
   return { ...challenge, ageMs, cnonce, count };
 }
 
+/** Serializes learned facts. */
 export function writeLearned(facts: Learned): string {
   return JSON.stringify(facts);
 }
 
+/** Parses and checks learned facts; undefined: no gateway wrote the text. */
 export function readLearned(text: string): Learned | undefined {
   const form = read(learned, text);
   if (form === undefined) return undefined;

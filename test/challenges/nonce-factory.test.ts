@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { expiryHint } from '../../src/challenges/nonce-timestamp.ts';
+import { expiryHint } from '../../src/challenges/nonce-factory.ts';
 
 const now = Date.UTC(2026, 10, 21);
 const base64 = (text: string): string => Buffer.from(text, 'latin1').toString('base64');
