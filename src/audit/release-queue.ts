@@ -56,6 +56,7 @@ export class ReleaseQueue {
   }
 }
 
+/** Releases a waiter: its record is written. */
 export function tellRecorded(waiter: Waiter): void {
   waiter.recorded();
 }

@@ -57,6 +57,7 @@ function hmacOf(
   return createHmac('sha256', keys.seal).update(text).digest('base64url');
 }
 
+/** Returns the line of a seal, with its line end. */
 export function sealLine({ first, last, sha256, hmac }: Seal): string {
   return `${SEAL_START}[${first},${last}],"sha256":"${sha256}","hmac":"${hmac}"}\n`;
 }

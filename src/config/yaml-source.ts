@@ -181,7 +181,7 @@ class Positions {
   }
 
   #indexOf(map: YAMLMap): ReadonlyMap<string, Pair> {
-    // Of duplicate keys, the last pair counts.
+    // The last of duplicate keys counts.
     const index =
       this.#indexes.get(map) ??
       new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));

@@ -51,6 +51,7 @@ export interface BodyHash {
   digest(): string;
 }
 
+/** Starts H(entity-body) of a body that comes in pieces (RFC 7616 §3.4.3). */
 export function bodyHash(name: AlgorithmName): BodyHash {
   const running = createHash(CRYPTO_NAMES[name]);
   return {

@@ -1,5 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 
+/** `upstream-credential-refused`: every version of the credential is refused, or no attempt is due. */
 export function credentialRefused(): GatewayError {
   return new GatewayError(
     'upstream-credential-refused',
@@ -7,6 +8,7 @@ export function credentialRefused(): GatewayError {
   );
 }
 
+/** `upstream-no-digest`: a 401 without a Digest challenge that may be answered. */
 export function noDigest(): GatewayError {
   return new GatewayError(
     'upstream-no-digest',
@@ -14,6 +16,7 @@ export function noDigest(): GatewayError {
   );
 }
 
+/** `upstream-protocol`: each attempt was refused as stale, one with a fresh nonce too (RFC 7616 §3.3). */
 export function alwaysStale(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
@@ -21,6 +24,7 @@ export function alwaysStale(): GatewayError {
   );
 }
 
+/** `upstream-protocol`: both attempts were refused, and the credential is not. */
 export function refusedAgain(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
@@ -28,6 +32,7 @@ export function refusedAgain(): GatewayError {
   );
 }
 
+/** `upstream-protocol`: a 401 to a request whose body was sent and not kept. */
 export function cannotRepeat(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
@@ -35,6 +40,7 @@ export function cannotRepeat(): GatewayError {
   );
 }
 
+/** `overloaded`: there is no memory to keep a body that would have to be kept. */
 export function outOfBodyMemory(): GatewayError {
   return new GatewayError(
     'overloaded',

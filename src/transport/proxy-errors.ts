@@ -33,6 +33,7 @@ export function proxyError(error: unknown): GatewayError {
   return unreachable(known.get(code) ?? 'The connection to the proxy broke (egress.proxy).', error);
 }
 
+/** No tunnel within `timeouts.connect`. */
 export function proxyTooSlow(): GatewayError {
   return unreachable('The proxy took too long to connect to the upstream (timeouts.connect).');
 }
@@ -50,42 +51,49 @@ export function proxyRefuses(status: number): GatewayError {
   return unreachable(`The proxy makes no connection to the upstream: it answered CONNECT with ${status}.`);
 }
 
+/** A 407, and no credential is configured for the proxy. */
 export function noCredential(): GatewayError {
   return unreachable(
     'The proxy asks for authentication, and no credential is configured for it: name one in egress.proxy.credential.',
   );
 }
 
+/** A challenge that a stored hash cannot answer. */
 export function passwordNeeded(): GatewayError {
   return unreachable(
     'The hashes of the credential (ha1) do not fit what the proxy asks for: another realm, another algorithm, or Basic. Give the password instead, or the right hash.',
   );
 }
 
+/** A 407 with neither Digest nor Basic. */
 export function unusableProxyChallenge(): GatewayError {
   return unreachable(
     'The proxy asks for an authentication that is neither Digest nor Basic. Ask its operator.',
   );
 }
 
+/** A 407 with Basic on a connection that others can read (RFC 7617 §4). */
 export function basicNotAllowed(): GatewayError {
   return unreachable(
     'The proxy asks for Basic authentication, which shows the password to everyone on the network. Use an https:// url in egress.proxy, or set its allowBasic.',
   );
 }
 
+/** A 407 to an answer to a fresh challenge, or less than half a minute after one. */
 export function proxyRefusesCredential(): GatewayError {
   return unreachable(
     'The proxy refuses its credential (egress.proxy.credential); it is tried again twice a minute. Check user name and password, or ask the operator of the proxy.',
   );
 }
 
+/** Each attempt was refused as stale, one with a fresh nonce too. */
 export function proxyAlwaysStale(): GatewayError {
   return unreachable(
     'The proxy calls every nonce stale, even one that it has just issued. Ask its operator.',
   );
 }
 
+/** A wrong rspauth in Proxy-Authentication-Info (RFC 7615 §4). */
 export function proxyProofInvalid(): GatewayError {
   return unreachable(
     'The proxy did not prove that it knows the credential (rspauth). Another server may be answering in its place.',

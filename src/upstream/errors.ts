@@ -1,5 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 
+/** `overloaded`: too many requests wait for a connection of this upstream. */
 export function overloaded(): GatewayError {
   return new GatewayError(
     'overloaded',
@@ -7,6 +8,7 @@ export function overloaded(): GatewayError {
   );
 }
 
+/** `request-timeout`: `totalTimeout`, in milliseconds, passed while the client was sending its body. */
 export function clientTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
     'request-timeout',
@@ -14,6 +16,7 @@ export function clientTooSlow(totalTimeout: number): GatewayError {
   );
 }
 
+/** `upstream-timeout`: `totalTimeout`, in milliseconds, passed while the upstream was to respond. */
 export function upstreamTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
     'upstream-timeout',

@@ -5,7 +5,7 @@ import { type GatewayProcess, startGatewayProcess } from '../support/gateway-pro
 import { startRedis } from '../support/redis.ts';
 
 /**
- * What nonces cost: upstream requests for each client request, and requests that had to wait for a 401,
+ * Measures the cost of nonces: upstream requests for each client request, and requests that had to wait for a 401,
  * for one gateway and for four that share a Redis.
  *
  *     node test/bench/nonces.ts [seconds for each row] [requests a second]

@@ -20,7 +20,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-/** What `readListenTls` finds wrong, each with the name of its file. */
+/** Issues that `readListenTls` finds, each with the name of its file. */
 async function issuesOf(
   cert: string | undefined,
   key: string | undefined,

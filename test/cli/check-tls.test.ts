@@ -29,7 +29,7 @@ async function keep(texts: { certificate?: string; key?: string }): Promise<void
   if (texts.key !== undefined) await writeFile(join(folder, 'key.pem'), texts.key, { mode: 0o600 });
 }
 
-/** What `check` prints, without the name of the file. */
+/** Output of `check` without the name of the file. */
 async function check(...lines: string[]): Promise<string> {
   const file = await configFile(...lines);
   const { stdout } = await gateway(['check', '--config', file], environment);

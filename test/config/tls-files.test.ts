@@ -62,7 +62,7 @@ function configWith(keyFile: unknown): string {
 
 const environment = { U: 'me', P: 'hunter2' };
 
-/** What is wrong with the configuration, without its places in the file. */
+/** Issues of the configuration, without their places in the file. */
 async function issuesAs(user = uid): Promise<string[]> {
   const setup = await readSetup(configFile, { environment, uid: user }).catch((error: unknown) => {
     if (error instanceof ConfigError) return error;

@@ -13,7 +13,7 @@ export interface StorePlace {
 
 const LONG_MS = 60_000;
 
-/** What every store of challenges does, whatever it is made of. */
+/** Conformance tests for every store of challenges. */
 export function keepsTheContract(name: string, openPlace: () => Promise<StorePlace>): void {
   describe(`the ${name} store`, () => {
     let place: StorePlace;

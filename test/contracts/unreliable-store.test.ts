@@ -14,7 +14,7 @@ keepsTheContract('dawdling', async () => {
   };
 });
 
-/** What a hundred calls, one after the other, met with. */
+/** Faults that a hundred calls, one after the other, met with. */
 async function history(seed: number, misfortunes: Misfortunes): Promise<string[]> {
   const memory = new MemoryChallengeStore();
   const store = unreliableStore(memory, seed, { delayMs: 0, ...misfortunes });

@@ -29,7 +29,7 @@ async function failure(sources: Sources, environment = {}): Promise<CredentialEr
   throw new Error('no CredentialError', { cause: error });
 }
 
-/** What it answers with, in the open. */
+/** Reveals user name and secret. */
 function contents(credential: Credential | undefined): unknown {
   if (credential === undefined) return undefined;
   const { version, username } = credential;

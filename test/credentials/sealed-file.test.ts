@@ -18,7 +18,7 @@ const PLAIN = [
   'b: { value: "hunter3" }',
 ].join('\n');
 
-/** What comes of an entry: its secret, or path and message of the issue. */
+/** Reads an entry; returns its secret, or path and message of the issue. */
 async function outcome(section: SealedSection | undefined, name = 'a', environment = {}): Promise<string> {
   const reader = new SourceReader({ environment }, section);
   try {

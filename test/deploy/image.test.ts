@@ -29,12 +29,12 @@ interface Instruction {
   readonly name: string;
   /** `from`, `chown` and the like. */
   readonly flags: Readonly<Record<string, string>>;
-  /** What follows the flags; the JSON form already read. */
+  /** The arguments behind the flags; the JSON form is parsed. */
   readonly words: readonly string[];
   readonly text: string;
 }
 
-/** What stands between one FROM and the next. */
+/** The instructions between one FROM and the next. */
 interface Stage {
   readonly name: string;
   readonly base: string;
@@ -75,7 +75,7 @@ function readInstruction(line: string): Instruction {
   return { name, flags, words, text };
 }
 
-/** Who runs nothing else, where root may choose. */
+/** A user that runs nothing else, if root may choose one. */
 const NOBODY = process.geteuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
 const stages = readDockerfile(await readFile(join(repository, 'Dockerfile'), 'utf8'));
@@ -212,7 +212,7 @@ deployments: { a: { baseUrl: 'https://upstream.invalid', match: { pathPrefix: / 
   }
 });
 
-/** What `docker build .` would send: everything that .dockerignore does not name. */
+/** Files that `docker build .` would send: all that .dockerignore does not exclude. */
 async function copyContext(target: string): Promise<void> {
   const ignored = new Set((await readFile(join(repository, '.dockerignore'), 'utf8')).split('\n'));
   await mkdir(target);
@@ -255,7 +255,7 @@ async function copy(source: string, words: readonly string[], target: string): P
 async function run(command: string, cwd: string): Promise<void> {
   // The system's own Node.js may be too old for the build.
   const path = [dirname(process.execPath), process.env['PATH']].join(delimiter);
-  // What npm has in its cache it need not fetch.
+  // npm need not fetch packages that are in its cache.
   const env = { ...process.env, PATH: path, npm_config_prefer_offline: 'true' };
   const child = spawn('sh', ['-c', command], { cwd, env, stdio: 'pipe' });
   const printed = Promise.all([text(child.stdout), text(child.stderr)]);

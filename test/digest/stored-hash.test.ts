@@ -10,7 +10,7 @@ import { readVectors } from './vectors.ts';
 const NAMES = { MD5: 'md5', 'SHA-256': 'sha256', 'SHA-512-256': 'sha512-256' } as const;
 const ALL = Object.keys(NAMES) as AlgorithmName[];
 
-/** What a user of `ha1` makes once from the password, which is then kept nowhere. */
+/** The hash that a user of `ha1` makes once from the password, which is not stored. */
 function stored(
   { username, password }: { username: string; password: string },
   realm: Buffer,

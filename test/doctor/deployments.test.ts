@@ -85,7 +85,7 @@ interface Row {
   readonly problem: string;
   readonly behaviour: BehaviourChange;
   readonly settings?: Record<string, unknown>;
-  /** What was found, or the part of it that tells. */
+  /** The observation, or the part of it that matters. */
   readonly found: readonly string[];
   readonly saw?: string;
   /** Authenticated attempts that reached the upstream. */

@@ -10,7 +10,7 @@ import { type RawResponse, valuesOf } from '../support/raw-response.ts';
 
 const closing = useClosing();
 
-/** What a client reads when the server answers so. */
+/** Bytes that a client reads when the server responds like this. */
 async function answered(listener: RequestListener, method = 'GET'): Promise<RawResponse> {
   const server = createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');

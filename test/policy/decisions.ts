@@ -1,8 +1,8 @@
 import { AUTHORS, type ClientName, type DeploymentName, REPORTS } from './world.ts';
 
 /**
- * Who asks where for what, and what comes of it: the code of the refusal; or `operation @site`, a dash
- * for none. A third word is what is added to the target.
+ * A client, a deployment, a request, and the decision: the code of the refusal; or `operation @site`, a dash for none,
+ * and as a third word the text that is added to the target.
  */
 export type Row = readonly [
   client: ClientName,

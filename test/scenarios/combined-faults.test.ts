@@ -3,7 +3,7 @@ import { type FaultScene, PROFILES, startFaultScene } from '../support/combined-
 
 /** Client requests in a row that take no more than they have to. */
 const STEADY = 100;
-/** Of a machine that is busy with other tests; an idle one takes a few seconds. */
+/** Time limit for a machine that is busy with other tests; an idle one takes a few seconds. */
 const LIMIT_MS = 300_000;
 
 let scene: FaultScene | undefined;

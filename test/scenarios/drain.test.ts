@@ -22,7 +22,7 @@ interface Backend {
 interface HaProxy {
   /** `http://127.0.0.1:PORT`. */
   readonly origin: string;
-  /** What HAProxy thinks of a server: `UP`, `DOWN`, or on the way to one of them. */
+  /** State of a server in HAProxy: `UP`, `DOWN`, or on the way to one of them. */
   statusOf(name: string): Promise<string>;
   close(): Promise<void>;
 }

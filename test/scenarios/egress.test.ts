@@ -84,11 +84,11 @@ interface ProxiedPair extends Pair {
 
 interface ProxiedOptions {
   readonly behaviour?: BehaviourChange;
-  /** Of the proxy's credential; `undefined`: none is given. */
+  /** Password of the proxy's credential; undefined: there is no credential. */
   readonly password?: string | undefined;
   /** PEM of the authority that is trusted for a proxy with TLS; its own when left out. */
   readonly proxyCa?: string | undefined;
-  /** Of the deployment. */
+  /** Further settings of the deployment. */
   readonly settings?: Record<string, unknown>;
 }
 

@@ -100,7 +100,7 @@ interface Load {
 async function saturate(
   processes: readonly LimitedProcess[],
   ms: number,
-  /** Of each process. */
+  /** Clients of each process. */
   clients = 4,
 ): Promise<Load> {
   // A bucket that nobody has used yet is full: time counts from the first answer.

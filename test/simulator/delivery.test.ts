@@ -26,7 +26,7 @@ test('a stream waits for a reader that does not read, and goes on with it', asyn
   const request = get({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', agent: false });
   const [response] = await once(request, 'response');
   await standstill(() => made);
-  // What the kernel's buffers hold on loopback is far less than half.
+  // The kernel's buffers on loopback hold far less than half.
   expect(made).toBeLessThan(blocks / 2);
 
   let length = 0;

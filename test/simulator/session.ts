@@ -14,7 +14,7 @@ export interface Seen {
   readonly headers: Dispatcher.ResponseData['headers'];
   readonly trailers: Dispatcher.ResponseData['trailers'];
   readonly body: Buffer;
-  /** Of its WWW-Authenticate. */
+  /** Challenges of its WWW-Authenticate. */
   readonly challenges: readonly Challenge[];
 }
 

@@ -1,4 +1,4 @@
-/** What became of the requests of a load. */
+/** Outcomes of the requests of a load. */
 export interface ArrivalsReport {
   readonly requests: number;
   /** Requests by what their client saw, such as `200`. */

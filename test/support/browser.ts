@@ -41,7 +41,7 @@ export function openBrowser(local: readonly string[] = []): Promise<Browser> {
 
 export interface WatchedPage {
   readonly page: Page;
-  /** What the browser complained of: errors of scripts, refused resources, the content security policy. */
+  /** Errors of the page: of scripts, refused resources, the content security policy. */
   readonly pageErrors: string[];
 }
 
@@ -63,7 +63,7 @@ export async function openPage(browser: Browser, { width, scheme }: Look): Promi
   return { page, pageErrors };
 }
 
-/** What axe-core finds wrong with the page: rule and elements. */
+/** Violations that axe-core finds in the page: rule and elements. */
 export async function accessibilityFaults(page: Page): Promise<string[]> {
   // As the browser's tools do it: the page's own policy lets no foreign script in.
   await page.evaluate(await readFile(join(root, 'node_modules/axe-core/axe.min.js'), 'utf8'));

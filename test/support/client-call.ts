@@ -20,7 +20,7 @@ export interface Call {
 export interface Called {
   readonly status: number;
   readonly body: string;
-  /** Of the gateway's own refusal; empty: it did not refuse. */
+  /** Code of the gateway's own refusal; empty: it did not refuse. */
   readonly code: string;
   readonly detail: string;
 }

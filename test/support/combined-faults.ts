@@ -31,7 +31,7 @@ const NAME = 'upstream';
 const TARGET =
   '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo';
 const PROCESSES = 3;
-/** Of each process; one more sends POST. */
+/** Clients of each process; one more sends POST. */
 const GET_CLIENTS = 3;
 /** How long the upstream takes, in milliseconds, so that requests are under way whenever something happens. */
 const DELAY_MS = 20;
@@ -69,7 +69,7 @@ export interface FaultsReport {
    * the moment when all processes had taken over what was changed.
    */
   readonly steadyAfterMs: { readonly faults: number; readonly takenOver: number };
-  /** What the processes logged as errors, each text once. */
+  /** Errors that the processes logged, each text once. */
   readonly errors: readonly string[];
 }
 
@@ -83,7 +83,7 @@ export interface FaultScene {
   close(): Promise<void>;
 }
 
-/** What the upstream gets, as it comes. */
+/** Requests at the upstream, as they come. */
 class Arrivals implements Observer {
   readonly #oneTime: boolean;
   readonly #counts = new Set<string>();

@@ -22,7 +22,7 @@ export function healthyDeployment(name: string): DeploymentFacts {
   };
 }
 
-/** What a gateway with nothing configured would tell its console, but for what a test changes. */
+/** The source of a console of an empty gateway, with the changes of a test. */
 export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
   return {
     metrics: new Metrics({ version: 'test', node: 'v0' }),

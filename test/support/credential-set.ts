@@ -3,7 +3,7 @@ import { type Credential, type CredentialSet, readCredentials } from '../../src/
 import { SourceReader } from '../../src/credentials/sources.ts';
 import type { RunningGateway } from './gateway.ts';
 
-/** What the sources of a credential of the simulator's user would hold, with the versions that the gateway sees. */
+/** A credential set of the simulator's user, with the versions that the gateway sees. */
 export async function credentialSet(
   { versions }: RunningGateway,
   name: string,

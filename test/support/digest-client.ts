@@ -63,7 +63,7 @@ export function answer(challenge: Challenge, parts: AnswerParts): string {
   return `Digest ${pairs.map(([name, value]) => `${name}=${value}`).join(', ')}`;
 }
 
-/** What a server's rspauth has to be for an answer with qop=auth. */
+/** The right rspauth for an answer with qop=auth. */
 export function serverProof(challenge: Challenge, parts: AnswerParts): string {
   const proof = answer(challenge, { ...parts, method: '' });
   return /response="(\w+)"/.exec(proof)?.[1] ?? '';

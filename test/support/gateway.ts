@@ -18,14 +18,14 @@ import { metricOf } from './metric.ts';
 
 export interface RunningGateway extends AsyncDisposable {
   readonly app: App;
-  /** What it was started with. */
+  /** The setup that it was started with. */
   readonly setup: AppSetup;
   /** `http://127.0.0.1:PORT` of the data plane. */
   readonly origin: string;
   readonly port: number;
   /** `http://127.0.0.1:PORT` of the control plane. */
   readonly control: string;
-  /** Of the credentials that were read for it; whoever offers it others has theirs from here. */
+  /** Versions of its credentials; further credentials for it take theirs from here. */
   readonly versions: CredentialVersions;
   /** Every line logged so far, parsed. */
   readonly logged: Record<string, unknown>[];
@@ -34,7 +34,7 @@ export interface RunningGateway extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** What a test says about one deployment; the rest is as the configuration's defaults have it. */
+/** Settings of one deployment for a test; the others have the configuration's defaults. */
 export interface TestDeployment {
   readonly origin: string;
   readonly ca?: string;

@@ -3,7 +3,7 @@ import type { RunningGateway } from './gateway.ts';
 
 export interface HealthSeen {
   readonly polls: number;
-  /** What `/readyz` said each time that it was not 200. */
+  /** Content of `/readyz` each time that it was not 200. */
   readonly unready: readonly string[];
 }
 

@@ -33,7 +33,7 @@ export interface LimitedScene {
   readonly metrics: Metrics;
   readonly clocks: ReturnType<typeof clocksAt>;
   configure(clients: Settings, deployments?: Settings): void;
-  /** What a request gets: its permit, or the refusal. */
+  /** Returns the permit of a request, or the refusal. */
   ask(client?: string, deployment?: string): Permit | undefined | RateLimited;
   /** How many of so many requests pass; each ends before the next. */
   passing(count: number, client?: string, deployment?: string): number;

@@ -10,9 +10,9 @@ export interface RawResponse {
   readonly trailers: readonly (readonly [string, string])[];
 }
 
-/** What an answer's framing depends on beside itself (RFC 9112 §6.3). */
+/** Facts beside the response on which its framing depends (RFC 9112 §6.3). */
 export interface Framing {
-  /** Of the request. */
+  /** Method of the request. */
   readonly method: string;
   /** The server has ended the connection. */
   readonly ended: boolean;

@@ -34,7 +34,7 @@ export interface RealServer {
   close(): Promise<void>;
 }
 
-/** What differs from server to server. */
+/** Options that differ from server to server. */
 export interface ServerKind {
   /** Its configuration. In the place's folder are cert.pem, key.pem, users, echo and access.log. */
   configuration(place: Place): string;

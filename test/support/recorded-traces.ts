@@ -27,7 +27,7 @@ export interface RecordedSpan {
 
 const FORMAT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/;
 
-/** What an SDK would have taken: a tracer, and the W3C format that is registered for the process. */
+/** A tracer as an SDK has it, and the W3C format that is registered for the process. */
 export function recordTraces(): { tracer: Tracer; spans: RecordedSpan[] } {
   const spans: RecordedSpan[] = [];
   propagation.setGlobalPropagator(w3c);

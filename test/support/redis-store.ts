@@ -43,7 +43,7 @@ export function openWatched(servers: RedisServers, more: Partial<RedisStoreOptio
   };
 }
 
-/** What a test says about Redis; the rest is absent, and the prefix that of all tests. */
+/** Options of Redis for a test; others are absent, and all tests have one prefix. */
 export function redisOptions(
   servers: RedisServers,
   more: Partial<RedisStoreOptions> = {},

@@ -11,7 +11,7 @@ export interface RedisSetup {
   readonly certificate?: KeyPair;
   /** The authority, PEM, that signed the certificates of the servers it speaks with. */
   readonly ca?: string;
-  /** What the server finds in its folder when it starts, by name of the file. */
+  /** Files in the server's folder when it starts, by name. */
   readonly files?: Readonly<Record<string, Buffer>>;
   readonly port?: number;
   readonly sentinel?: boolean;
@@ -31,7 +31,7 @@ export interface RedisServer {
   kill(): Promise<void>;
   /** Starts it again, empty, on the same port, with more settings or files if given. */
   restart(more?: Pick<RedisSetup, 'settings' | 'files'>): Promise<void>;
-  /** What it has written to its folder. */
+  /** Reads a file that it has written to its folder. */
   read(name: string): Promise<Buffer>;
   close(): Promise<void>;
 }

@@ -47,7 +47,7 @@ export interface ServerPlan {
 
 export interface ServerProcess {
   readonly place: Place;
-  /** Of the program's first process. */
+  /** Process id of the program's first process. */
   pid(): Promise<number>;
   /** Resolves when the server has ended; its folder stays. */
   stop(): Promise<void>;

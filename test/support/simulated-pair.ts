@@ -19,9 +19,9 @@ export interface Pair extends AsyncDisposable {
 
 export interface PairOptions {
   readonly behaviour?: BehaviourChange;
-  /** Of the deployment, beyond the defaults. */
+  /** Settings of the deployment, beyond the defaults. */
   readonly settings?: Record<string, unknown>;
-  /** Of the gateway's configuration, beyond its deployments. */
+  /** Sections of the gateway's configuration, beyond its deployments. */
   readonly top?: Record<string, unknown>;
   readonly password?: string;
   /** As the configuration has it, in place of user name and password. */

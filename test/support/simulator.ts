@@ -6,7 +6,7 @@ import {
   startSimulator as start,
 } from '../../src/simulator/simulator.ts';
 
-/** Those of the run; undefined outside of one, as in a benchmark. */
+/** Certificates of the run; undefined outside of one, as in a benchmark. */
 export function testCertificates(): Certificates | undefined {
   const { TEST_CERTIFICATES } = process.env;
   return TEST_CERTIFICATES === undefined ? undefined : JSON.parse(TEST_CERTIFICATES);

@@ -10,7 +10,7 @@ import { type Place, speaksTls, startServer } from './server-process.ts';
 export const proxyAccount = { username: 'proxy-user', password: 'proxy-word', realm: 'Proxy of the tests' };
 
 export interface SquidOptions {
-  /** What it asks for; nothing when left out. */
+  /** Authentication that it asks for; none when left out. */
   readonly auth?: 'basic' | 'digest';
   /** It listens with TLS. */
   readonly tls?: boolean;

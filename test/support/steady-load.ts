@@ -13,7 +13,7 @@ export interface LoadSeen {
   readonly answers: number;
   /** Status and content of every answer that is not 200. */
   readonly failures: readonly string[];
-  /** What the slowest answer took, in milliseconds, without those in which this process stood still. */
+  /** Time of the slowest response in milliseconds, without times in which this process stood still. */
   readonly slowestMs: number;
 }
 
@@ -46,7 +46,7 @@ export function startLoad(origins: readonly string[]): SteadyLoad {
     stood.end();
     await Promise.all(pools.map((pool) => pool.close()));
   });
-  // Who awaits the end hears of it.
+  // The error reaches the caller that awaits the end.
   over.catch(() => undefined);
   return {
     async end() {

@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 
-/** What happens, each with its probability, 0 to 1; all are 0.2 unless said. */
+/** Faults with their probabilities, 0 to 1; 0.2 by default. */
 export interface Misfortunes {
   /** The call does nothing and rejects. */
   readonly refuse?: number;
   /** The call does what it should, and rejects. */
   readonly loseAnswer?: number;
-  /** What the store holds is gone: a call that reads finds nothing, and what it took is lost. */
+  /** The content of the store is lost: a call that reads finds nothing, and a challenge that it took is lost. */
   readonly loseState?: number;
   /** A listener is not told of a change. */
   readonly loseChange?: number;

@@ -37,7 +37,7 @@ export function useWire(options: PairOptions = {}): Wire {
 
 /** A gateway in front of an upstream that answers everything with the same bytes. */
 export interface Replies {
-  /** What it answers from now on; gives the gateway's port. */
+  /** Sets its response from now on; returns the gateway's port. */
   reply(bytes: string): number;
 }
 
@@ -88,7 +88,7 @@ export function useClients(): (port: number, ca?: string) => Promise<RawClient> 
   };
 }
 
-/** What the simulator's /echo saw. */
+/** The request as the simulator's /echo saw it. */
 export interface Echo {
   readonly method: string;
   readonly url: string;

@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 const closing = useClosing();
 
-/** What came of an exchange: the status lines of all its responses, the body, and the error if it failed. */
+/** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
 interface Outcome {
   readonly kind: string;
   readonly responses: readonly string[];
@@ -302,7 +302,7 @@ describe.each([
   });
 
   test('is broken off when the connection is reset', async () => {
-    // What came before a reset may be lost with it, so the reset waits until it has been read.
+    // Bytes before a reset may be lost with it, so the reset waits until they have been read.
     const read = Promise.withResolvers<void>();
     const script = async (connection: UpstreamConnection): Promise<void> => {
       await connection.request();

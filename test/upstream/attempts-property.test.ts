@@ -5,7 +5,7 @@ import { credentialSet } from '../support/credential-set.ts';
 import { startGateway } from '../support/gateway.ts';
 import { type ScriptedUpstream, startUpstream } from '../support/scripted-upstream.ts';
 
-/** What the upstream does with an authenticated request, or with one that asks for a challenge. */
+/** The upstream's reaction to an authenticated request, or to one that asks for a challenge. */
 const replies = ['200', '401', '401 stale', '401 no digest', '503', '403', 'reset'] as const;
 type Reply = (typeof replies)[number];
 
@@ -30,7 +30,7 @@ const script: fc.Arbitrary<Script> = fc.record({
   replies: fc.array(fc.constantFrom(...replies), { minLength: 1, maxLength: 24 }),
 });
 
-/** Of one client request, as the upstream sees them. */
+/** Exchanges of one client request, as the upstream sees them. */
 interface Attempts {
   answered: number;
   lost: number;

@@ -30,6 +30,14 @@ test('a rejected candidate is a candidate no more, and can still be promoted', (
   expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
 });
 
+test('promotes the fallback again', () => {
+  const rotation = rotating();
+  rotation.promote('next', true);
+  rotation.promote('old', true);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'next fallback']);
+  expect(rotation.reject('next')).toBe(false);
+});
+
 test.each(['old', 'unknown'])('rejects only candidates, not %s', (version) => {
   const rotation = rotating();
   expect(rotation.reject(version)).toBe(false);

@@ -18,6 +18,7 @@ export interface Batch {
   readonly last: number;
 }
 
+/** Tells a waiter that its record is not written. */
 export function tellUnrecorded(waiter: Waiter): void {
   waiter.unrecorded();
 }

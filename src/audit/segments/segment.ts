@@ -42,10 +42,12 @@ const SET_ASIDE = '.unsealed';
 const SET_ASIDE_BEFORE = '.torn';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
+/** Returns the file name of a segment by the number of its first record. */
 export function segmentName(first: number): string {
   return `${String(first).padStart(12, '0')}${PLAIN}`;
 }
 
+/** Returns the name that a segment's file has once it is compressed. */
 export function compressedName(plainName: string): string {
   return `${plainName.slice(0, -PLAIN.length)}${COMPRESSED}`;
 }
@@ -55,6 +57,7 @@ export function indexName(first: number): string {
   return segmentName(first).replace(PLAIN, INDEX);
 }
 
+/** Returns the first line of a segment, with its line end. */
 export function headerLine(segment: SegmentHeader): string {
   return `${JSON.stringify({ segment })}\n`;
 }

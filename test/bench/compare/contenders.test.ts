@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => upstream.close());
 
-/** Those that the packages of the project and of its tests bring; install-peers.sh brings the others. */
+/** Contenders from the packages of the project and of its tests; install-peers.sh brings the others. */
 const CERTAIN = ['gateway', 'express-http-proxy', 'haproxy', 'node-undici', 'node-undici-held', 'node-hello'];
 
 test.each(CONTENDERS)('$name serves both documents, if it is installed', async (contender) => {

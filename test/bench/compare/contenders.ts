@@ -163,7 +163,7 @@ function nodePeer(file: string, dependency: string, folder: string): Contender {
   };
 }
 
-/** What a Digest gateway on this Node.js and undici costs at least. */
+/** Floors: the least that a Digest gateway on this Node.js and undici costs. */
 function floor(name: string, mode: readonly string[]): Contender {
   return {
     name,

@@ -3,5 +3,5 @@ export const DOCUMENTS = { '2KB': 2048, '256KB': 256 * 1024 } as const;
 
 export type DocumentName = keyof typeof DOCUMENTS;
 
-/** What every request asks for beside the document: parameters as the gateway's operations check them. */
+/** Query of every request: parameters as the gateway's operations check them. */
 export const QUERY = '?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';

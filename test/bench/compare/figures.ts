@@ -1,7 +1,7 @@
 import type { Cell, Measurements } from './measure.ts';
 import { ratios, type Spread, spreadOf, type Verdict, verdictOn } from './statistics.ts';
 
-/** What one measurement says about one contender. */
+/** Figures of one contender from one measurement. */
 export interface Figure {
   /** In the unit of the measurement. */
   readonly value: Spread;

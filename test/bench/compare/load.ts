@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client, type Dispatcher, errors } from 'undici';
 
-/** What is asked, and what must come back. */
+/** A request and the response that it must get. */
 export interface Question {
   /** `http://127.0.0.1:PORT` */
   readonly origin: string;

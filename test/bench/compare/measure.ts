@@ -25,7 +25,7 @@ export interface Plan {
     readonly slice: number;
     readonly latency: number;
     readonly crowd: number;
-    /** Of the whole run, start included. */
+    /** Time of the whole run, start included. */
     readonly total: number;
   };
 }
@@ -132,7 +132,7 @@ export async function measure(
   return { cpu, others, latency, latencyRate, memory };
 }
 
-/** What latencies and memory take, opening connections included. */
+/** Time for latencies and memory, opening connections included. */
 function msAfterRounds({ latencyRounds, crowd, ms }: Plan, contenders: number): number {
   const open = (connections: number): number => OPEN_MS * connections;
   const latency = latencyRounds * (ms.latency + open(LATENCY_CONNECTIONS));

@@ -48,7 +48,7 @@ export function report(
   return [...lines, ...legend(plan, measurements, comparison), versionsOf(entrants)].join('\n');
 }
 
-/** Of the programs that do not run on this Node.js alone. */
+/** Versions of the programs that do not run on this Node.js alone. */
 function versionsOf(entrants: readonly Entrant[]): string {
   const named = entrants.flatMap(({ contender, version }) =>
     version === undefined || version === process.version ? [] : [`${contender.name} ${version}`],

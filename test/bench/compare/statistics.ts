@@ -1,7 +1,7 @@
 /** A ratio is noise when the middle half of its rounds spans more than this part of their median. */
 export const NOISY_SPREAD = 0.15;
 
-/** What several rounds gave. */
+/** Distribution of a figure over several rounds. */
 export interface Spread {
   readonly median: number;
   /** The lower and the upper quartile. */

@@ -86,7 +86,7 @@ describe('the reuse policy', () => {
     return pair;
   }
 
-  /** What a further 200 requests cost: upstream requests, and those that were refused a nonce. */
+  /** Counts of a further 200 requests: upstream requests, and refused nonces. */
   async function costOf(pair: Pair): Promise<{ requests: number; stale: number; violations: number }> {
     const { simulator, gateway } = pair;
     const seen = async () => {

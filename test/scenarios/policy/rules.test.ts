@@ -14,7 +14,7 @@ interface RulesScene {
   readonly gateway: RunningGateway;
   /** One request on a connection of its own; header lines without their ends. */
   ask(line: string, ...headers: string[]): Promise<RawResponse>;
-  /** What `policy explain` says of a GET. */
+  /** Output of `policy explain` for a GET. */
   explained(target: string): Explanation;
   /** How many requests the upstreams have seen. */
   arrived(): number;

@@ -170,7 +170,7 @@ describe('nonces that are bound to an address', () => {
       for (const replica of replicas) expect(await get(replica)).toBe(200);
       return isLearned();
     });
-    // What was adopted before may have to be replaced once.
+    // A challenge that was adopted before may have to be replaced once.
     for (const replica of replicas) expect(await get(replica)).toBe(200);
 
     const before = simulator.counts('submissions').requests;

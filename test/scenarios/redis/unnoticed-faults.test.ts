@@ -32,7 +32,7 @@ describe('no client notices Redis', () => {
   }
 
   const EVERY = ['replace', 'lead'];
-  /** What a Redis that takes no writes does not refuse. */
+  /** Operations that a read-only Redis does not refuse. */
   const READING = { failing: EVERY, passing: ['load', 'recall'] };
 
   test.each<[string, Fault]>([

@@ -89,7 +89,7 @@ interface Scene extends Pair {
   readonly intruder: Intruder;
   /** The challenge key of the deployment. */
   readonly key: string;
-  /** What the upstream got in one request through the gateway. */
+  /** The request that the upstream got through the gateway. */
   echo(): Promise<string>;
   /** Values that were rejected, of this kind. */
   rejected(kind: string): Promise<number>;

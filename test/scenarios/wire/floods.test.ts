@@ -121,7 +121,7 @@ test(
     expect(statuses).toEqual(new Set([204]));
     expect((await fetch(`${gateway.control}/livez`)).status).toBe(200);
     expect((await gateway.memory()).peak).toBeLessThan(512 * MIB);
-    // What makes no progress ends by itself: nobody reads and nobody sends.
+    // Exchanges without progress end by themselves: nobody reads and nobody sends.
     const isIdle = async () => (await gateway.metric('digest_gateway_requests_in_flight')) === 0;
     for (const socket of sockets) socket.destroy();
     await until(isIdle);

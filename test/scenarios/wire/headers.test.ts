@@ -83,7 +83,7 @@ describe('header lines', () => {
   const connect = useClients();
   const raw = useReplies();
 
-  /** What a client gets when the upstream answers so. */
+  /** The client's response when the upstream responds like this. */
   async function got(answer: string, method = 'GET') {
     const client = await connect(raw.reply(answer));
     await client.send(`${method} / HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\n\r\n`);

@@ -5,7 +5,7 @@ import { codeOf, echoOf, useWire } from '../../support/wire.ts';
 const wire = useWire();
 const HOST = 'Host: x\r\n';
 const UUID = /^[\da-f-]{36}$/;
-/** What an attacker wants the upstream to read as a request of its own. */
+/** The request that an attacker wants to smuggle to the upstream. */
 const HIDDEN = 'GET /echo/smuggled HTTP/1.1\r\nHost: x\r\n\r\n';
 
 beforeEach(async () => {
