@@ -64,6 +64,8 @@ async function openSimulator(): Promise<Simulator<'submissions' | 'abstracts'>> 
 async function overhear(redis: RedisServer): Promise<string[]> {
   const heard: string[] = [];
   const spy = new Redis({ host: '127.0.0.1', port: redis.port, password: SECRETS.redis });
+  // ioredis takes a call that it overhears in its first moment for a reply: its own INFO at the start, too.
+  await spy.ping();
   const monitor = await spy.monitor();
   monitor.on('monitor', (_time: string, args: string[]) => heard.push(args.join(' ')));
   closing.push(async () => {
