@@ -160,7 +160,7 @@ export class Gateway {
       linger(req);
       await exchange.left();
       response.permit?.release();
-      if (response.inFlight) this.#metrics.requestsInFlight.dec({ deployment: record.deployment });
+      if (response.inFlight) this.#metrics.deployment(record.deployment).requestsInFlight.inc(-1);
       error ??= this.#unsent(exchange, record);
       const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
       const durationMs = this.#clock.now() - record.begun;
@@ -189,8 +189,7 @@ export class Gateway {
     const record = new RequestRecord(this.#audit, this.#clock, arrival);
     const failure = this.#audit.refusing ? auditUnavailable() : refusal;
     const error = await this.#recordFailure(failure, record, undefined);
-    const labels = { deployment: '', operation: '', client: '' };
-    this.#metrics.requests.inc({ ...labels, status: String(error.kind.status), code: error.code });
+    this.#metrics.deployment('').operation('').requests('', error.kind.status, error.code).inc();
     return error;
   }
 
@@ -221,17 +220,17 @@ export class Gateway {
     record: RequestRecord,
   ): Promise<void> {
     const { req, cancellation } = exchange;
-    const labels = { deployment: name };
+    const metrics = this.#metrics.deployment(name);
     const body = bodyOf(exchange, (count) => {
       this.#plane.bufferGc.add(count);
       record.bytesIn += count;
-      this.#metrics.requestBytes.inc(labels, count);
+      metrics.requestBytes.inc(count);
     });
     const { trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
     response.inFlight = true;
-    this.#metrics.requestsInFlight.inc(labels);
+    metrics.requestsInFlight.inc();
     const request = { method: req.method ?? '', target, headers, body, trace };
     await upstream.send(request, credential, response, cancellation);
   }
@@ -245,12 +244,12 @@ export class Gateway {
 
   /** Counts, records, traces and logs the outcome of a request. */
   #end(record: RequestRecord, target: string, end: RequestEnd): void {
-    const { deployment, client, operation } = record;
     const { status, code, durationMs, bytes } = end;
-    const { requests, responseBytes } = this.#metrics;
-    requests.inc({ deployment, operation, client, status: String(status), code });
-    this.#metrics.observeRequest({ deployment, operation }, durationMs / 1000, record.trace?.traceId);
-    responseBytes.inc({ deployment }, bytes);
+    const metrics = this.#metrics.deployment(record.deployment);
+    const operation = metrics.operation(record.operation);
+    operation.requests(record.client, status, code).inc();
+    operation.duration.observe(durationMs / 1000, record.trace?.traceId);
+    metrics.responseBytes.inc(bytes);
     record.ended(status, code, bytes, durationMs);
     if (this.#options.logRequests) logRequest(this.#log, record, target, end);
   }

@@ -1,11 +1,7 @@
-import {
-  Counter,
-  collectDefaultMetrics,
-  Gauge,
-  Histogram,
-  Registry,
-  type RegistryContentType,
-} from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
+import { DeploymentMetrics } from './deployment-metrics.ts';
+import { SeriesHistogram } from './histogram.ts';
+import { SeriesCounter, SeriesGauge } from './series.ts';
 
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
@@ -33,35 +29,38 @@ export interface BuildInfo {
   node: string;
 }
 
-interface RequestLabels {
-  readonly deployment: string;
-  readonly operation: string;
-}
-
-/** Every instrument of the gateway, on its own registry. */
+/** Every instrument of the gateway, on its own registry. Requests use `deployment`. */
 export class Metrics {
   readonly registry = new Registry<RegistryContentType>();
-  readonly #exemplars: boolean;
+  readonly #deployments = new Map<string, DeploymentMetrics>();
 
-  readonly requests = this.#counter(
+  readonly requests = this.#seriesCounter(
     'requests_total',
     'Client requests by response; code is an error of the gateway, empty for a response of the upstream',
     ['deployment', 'operation', 'client', 'status', 'code'],
   );
-  readonly requestDuration: Histogram<'deployment' | 'operation' | 'trace_id'>;
+  readonly requestDuration = this.#histogram(
+    'request_duration_seconds',
+    'From the head of the request to the end of its response',
+    ['deployment', 'operation'],
+  );
   readonly upstreamDuration = this.#histogram(
     'upstream_duration_seconds',
     'From the first byte to the upstream to the end of its response, with every attempt',
     ['deployment'],
   );
-  readonly requestsInFlight = this.#gauge('requests_in_flight', 'Requests in flight', ['deployment']);
-  readonly requestBytes = this.#counter('request_bytes_total', 'Body bytes received from clients', [
+  readonly requestsInFlight = new SeriesGauge<'deployment'>(
+    this.#described('requests_in_flight', 'Requests in flight', ['deployment']),
+  );
+  readonly requestBytes = this.#seriesCounter('request_bytes_total', 'Body bytes received from clients', [
     'deployment',
   ]);
-  readonly responseBytes = this.#counter('response_bytes_total', 'Body bytes of responses sent to clients', [
-    'deployment',
-  ]);
-  readonly upstreamAttempts = this.#counter(
+  readonly responseBytes = this.#seriesCounter(
+    'response_bytes_total',
+    'Body bytes of responses sent to clients',
+    ['deployment'],
+  );
+  readonly upstreamAttempts = this.#seriesCounter(
     'upstream_attempts_total',
     'Requests sent to the upstream, by result',
     ['deployment', 'result'],
@@ -156,16 +155,9 @@ export class Metrics {
     [],
   );
 
-  /** @param exemplars true to add trace ids to durations; requires OpenMetrics */
+  /** @param exemplars true to expose the trace ids of durations, which requires OpenMetrics */
   constructor(build: BuildInfo, exemplars = false) {
-    this.#exemplars = exemplars;
     if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
-    this.requestDuration = this.#histogram(
-      'request_duration_seconds',
-      'From the head of the request to the end of its response',
-      ['deployment', 'operation'],
-      exemplars,
-    );
     collectDefaultMetrics({ register: this.registry });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
     // Prometheus sees no increase in a counter that first appears with 1.
@@ -176,37 +168,32 @@ export class Metrics {
     );
   }
 
-  /** Observes the duration of a request. `traceId`: id of its trace if it is sampled. */
-  observeRequest(labels: RequestLabels, seconds: number, traceId: string | undefined): void {
-    if (this.#exemplars) {
-      const exemplarLabels = traceId === undefined ? {} : { trace_id: traceId };
-      this.requestDuration.observe({ labels, value: seconds, exemplarLabels });
-    } else {
-      this.requestDuration.observe(labels, seconds);
-    }
+  /** Returns the series of a deployment that requests change; the empty name is for requests without one. */
+  deployment(name: string): DeploymentMetrics {
+    const known = this.#deployments.get(name);
+    if (known !== undefined) return known;
+    const deployment = new DeploymentMetrics(this, name);
+    this.#deployments.set(name, deployment);
+    return deployment;
+  }
+
+  #described<T extends string>(name: string, help: string, labelNames: T[]) {
+    return { name: PREFIX + name, help, labelNames, registers: [this.registry] };
   }
 
   #counter<T extends string>(name: string, help: string, labelNames: T[]): Counter<T> {
-    return new Counter({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
+    return new Counter(this.#described(name, help, labelNames));
+  }
+
+  #seriesCounter<T extends string>(name: string, help: string, labelNames: T[]): SeriesCounter<T> {
+    return new SeriesCounter(this.#described(name, help, labelNames));
   }
 
   #gauge<T extends string>(name: string, help: string, labelNames: T[]): Gauge<T> {
-    return new Gauge({ name: PREFIX + name, help, labelNames, registers: [this.registry] });
+    return new Gauge(this.#described(name, help, labelNames));
   }
 
-  #histogram<T extends string>(
-    name: string,
-    help: string,
-    labelNames: T[],
-    enableExemplars = false,
-  ): Histogram<T> {
-    return new Histogram({
-      enableExemplars,
-      name: PREFIX + name,
-      help,
-      labelNames,
-      buckets: DURATION_BUCKETS,
-      registers: [this.registry],
-    });
+  #histogram<T extends string>(name: string, help: string, labelNames: T[]): SeriesHistogram<T> {
+    return new SeriesHistogram({ ...this.#described(name, help, labelNames), buckets: DURATION_BUCKETS });
   }
 }

@@ -247,7 +247,7 @@ export class CredentialVersion implements DigestListener {
   }
 
   onAttempt(result: AttemptResult): void {
-    this.#deps.metrics.upstreamAttempts.inc({ deployment: this.#deployment, result });
+    this.#deps.metrics.deployment(this.#deployment).upstreamAttempts[result].inc();
   }
 
   onChallenge(reason: ChallengeReason): void {

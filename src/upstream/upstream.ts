@@ -206,7 +206,7 @@ export class Upstream {
       this.#sending -= 1;
       if (spilled) this.#spilled -= 1;
       const seconds = (this.#deps.clock.now() - begun) / 1000;
-      this.#deps.metrics.upstreamDuration.observe({ deployment }, seconds);
+      this.#deps.metrics.deployment(deployment).upstreamDuration.observe(seconds);
     }
   }
 

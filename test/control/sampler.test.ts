@@ -21,8 +21,8 @@ describe('totals', () => {
     metrics.challenges.inc({ deployment: 'a', reason: 'cold' });
     metrics.challenges.inc({ deployment: 'a', reason: 'stale' }, 2);
     metrics.requestsInFlight.inc({ deployment: 'a' }, 3);
-    metrics.requestDuration.observe({ deployment: 'a', operation: 'read' }, 0.003);
-    metrics.requestDuration.observe({ deployment: 'a', operation: 'other' }, 70);
+    metrics.deployment('a').operation('read').duration.observe(0.003);
+    metrics.deployment('a').operation('other').duration.observe(70);
     const { deployments, clients } = await readTotals(metrics, 7);
     const { durations, ...counts } = deployments.get('a') ?? noTotals();
     expect(counts).toEqual({

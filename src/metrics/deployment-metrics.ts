@@ -1,0 +1,80 @@
+import type { HistogramSeries } from './histogram.ts';
+import type { AttemptResult, Metrics } from './metrics.ts';
+import type { Series } from './series.ts';
+
+/** The series of one deployment that requests change, each resolved once. */
+export class DeploymentMetrics {
+  readonly requestsInFlight: Series;
+  readonly requestBytes: Series;
+  readonly responseBytes: Series;
+  readonly upstreamDuration: HistogramSeries;
+  readonly upstreamAttempts: Readonly<Record<AttemptResult, Series>>;
+  readonly #metrics: Metrics;
+  readonly #deployment: string;
+  readonly #operations = new Map<string, OperationMetrics>();
+
+  constructor(metrics: Metrics, deployment: string) {
+    this.#metrics = metrics;
+    this.#deployment = deployment;
+    this.requestsInFlight = metrics.requestsInFlight.series({ deployment });
+    this.requestBytes = metrics.requestBytes.series({ deployment });
+    this.responseBytes = metrics.responseBytes.series({ deployment });
+    this.upstreamDuration = metrics.upstreamDuration.series({ deployment });
+    const attempts = (result: AttemptResult): Series =>
+      metrics.upstreamAttempts.series({ deployment, result });
+    this.upstreamAttempts = {
+      ok: attempts('ok'),
+      challenged: attempts('challenged'),
+      stale: attempts('stale'),
+      refused: attempts('refused'),
+      error: attempts('error'),
+    };
+  }
+
+  /** Returns the series of an operation; the empty name is for requests without one. */
+  operation(name: string): OperationMetrics {
+    const known = this.#operations.get(name);
+    if (known !== undefined) return known;
+    const operation = new OperationMetrics(this.#metrics, this.#deployment, name);
+    this.#operations.set(name, operation);
+    return operation;
+  }
+}
+
+/** The series of one operation of a deployment. */
+export class OperationMetrics {
+  readonly duration: HistogramSeries;
+  readonly #metrics: Metrics;
+  readonly #deployment: string;
+  readonly #operation: string;
+  /** By client, code and status. Clients come last, because they are the most: that takes the fewest maps. */
+  readonly #requests = new Map<number, Map<string, Map<string, Series>>>();
+
+  constructor(metrics: Metrics, deployment: string, operation: string) {
+    this.#metrics = metrics;
+    this.#deployment = deployment;
+    this.#operation = operation;
+    this.duration = metrics.requestDuration.series({ deployment, operation });
+  }
+
+  /** Returns the counter of requests with this outcome; `code` is empty for a response of the upstream. */
+  requests(client: string, status: number, code: string): Series {
+    const byClient = mapIn(mapIn(this.#requests, status), code);
+    const known = byClient.get(client);
+    if (known !== undefined) return known;
+    const [deployment, operation] = [this.#deployment, this.#operation];
+    const labels = { deployment, operation, client, status: String(status), code };
+    const series = this.#metrics.requests.series(labels);
+    byClient.set(client, series);
+    return series;
+  }
+}
+
+/** Returns the map of the key, a new one if there is none. */
+function mapIn<Outer, Inner, Value>(maps: Map<Outer, Map<Inner, Value>>, key: Outer): Map<Inner, Value> {
+  const known = maps.get(key);
+  if (known !== undefined) return known;
+  const map = new Map<Inner, Value>();
+  maps.set(key, map);
+  return map;
+}
