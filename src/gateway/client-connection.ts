@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
-import { CLIENT_CLOSED, ClientExchange } from './client-exchange.ts';
+import { ClientExchange } from './client-exchange.ts';
 import type { Gateway } from './gateway.ts';
 import { lingerOn } from './linger.ts';
 import { sendRawProblem } from './problem.ts';
@@ -27,6 +27,7 @@ export class ClientConnection {
   readonly #parse: (chunk: Buffer) => void;
   readonly #boundary = new RequestBoundary();
   readonly #refuseRest = (): void => this.#close();
+  readonly #onError = (error: unknown): void => this.#abandon(error);
   /** Set from the head of the request until the request is complete and the response has been sent. */
   #exchange: ClientExchange | undefined;
   /** Exchanges begun so far. */
@@ -84,7 +85,7 @@ export class ClientConnection {
       this.#close();
     }
     res.once('close', () => this.#onLeft(exchange));
-    void this.#gateway.handle(exchange);
+    this.#gateway.handle(exchange).catch(this.#onError);
   }
 
   /** Refuses a head that is late, unless it arrived while the process was too busy to read it. */
@@ -149,7 +150,7 @@ export class ClientConnection {
         if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
         else this.#socket.destroy();
       })
-      .catch((error) => this.#abandon(error));
+      .catch(this.#onError);
   }
 
   #close(): void {
@@ -204,8 +205,8 @@ export class ClientConnection {
     this.#boundary.reset();
   }
 
-  #onLeft({ res, cancellation }: ClientExchange): void {
-    if (!res.writableFinished) cancellation.cancel(CLIENT_CLOSED);
+  #onLeft(exchange: ClientExchange): void {
+    exchange.close();
     this.#settle();
     if (this.#held.length === 0 || this.#socket.destroyed) return;
     const held = this.#held;

@@ -29,6 +29,7 @@ export class ClientExchange {
   /** Time that the client may leave the response unread, in milliseconds. */
   idleMs = IDLE_MS;
   #stallLimited = false;
+  #onLeft: (() => void) | undefined;
 
   constructor(req: IncomingMessage, res: ServerResponse, options: ClientExchangeOptions) {
     this.req = req;
@@ -59,15 +60,23 @@ export class ClientExchange {
   }
 
   /**
-   * Resolves when the last byte of the response has been sent, or the connection has ended. Destroys an
-   * incomplete response, which nothing would complete.
+   * Resolves when the last byte of the response has been sent, or the connection has ended; undefined if that is so
+   * already. Destroys an incomplete response, which nothing would complete.
    */
-  async left(): Promise<void> {
+  left(): Promise<void> | undefined {
     const { res } = this;
-    if (res.closed) return;
+    if (res.closed) return undefined;
     if (!res.writableEnded) res.destroy();
     else if (res.writableLength > 0) this.limitStall();
-    await new Promise<void>((resolve) => res.once('close', resolve));
+    return new Promise((resolve) => {
+      this.#onLeft = resolve;
+    });
+  }
+
+  /** Called when the response has been sent, or the connection has ended. */
+  close(): void {
+    if (!this.res.writableFinished) this.cancellation.cancel(CLIENT_CLOSED);
+    this.#onLeft?.();
   }
 }
 

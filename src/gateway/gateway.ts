@@ -3,7 +3,6 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { reportError } from '../base/report-error.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -104,20 +103,8 @@ export class Gateway {
     this.#refusing = true;
   }
 
-  /**
-   * Handles one request until its response has been sent. Never rejects: an unexpected error ends the
-   * connection.
-   */
+  /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
   async handle(exchange: ClientExchange): Promise<void> {
-    try {
-      await this.#handle(exchange);
-    } catch (error) {
-      exchange.req.socket.destroy();
-      reportError(error);
-    }
-  }
-
-  async #handle(exchange: ClientExchange): Promise<void> {
     const { req, res } = exchange;
     const requestId = requestIdOf(req.headers['x-request-id']);
     const { method = '', socket, rawHeaders: headers } = req;

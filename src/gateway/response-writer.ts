@@ -160,12 +160,15 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   #release(held: Held): void {
     const { chunks, trailers } = held;
-    for (const [code, fields] of this.#early ?? []) this.#inform(code, fields);
-    this.#begin(held);
+    if (this.#early !== undefined) for (const [code, fields] of this.#early) this.#inform(code, fields);
+    this.#head = held;
+    // Head and last piece of a whole response leave in one write.
+    const last = trailers === undefined ? undefined : chunks.pop();
     let more = true;
     for (const chunk of chunks) more = this.#pass(chunk);
-    if (trailers !== undefined) this.#finish(trailers);
-    else if (more && chunks.length > 0) this.#resume?.();
+    if (trailers !== undefined) this.#finish(trailers, last);
+    else if (this.#head !== undefined) this.#sendHeadSoon(held);
+    else if (more) this.#resume?.();
   }
 
   /**
@@ -173,10 +176,8 @@ export class ResponseWriter implements ResponseHandler, Waiter {
    * length is unknown, as with server-sent events, the first bytes may take long, so the head waits only
    * until the end of this turn of the event loop.
    */
-  #begin(head: Head): void {
-    this.#head = head;
-    if (fieldValue(head.headers, 'content-length') === undefined)
-      setImmediate(ResponseWriter.#sendHead, this);
+  #sendHeadSoon({ headers }: Head): void {
+    if (fieldValue(headers, 'content-length') === undefined) setImmediate(ResponseWriter.#sendHead, this);
   }
 
   static #sendHead(writer: ResponseWriter): void {
@@ -216,8 +217,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   #pass(chunk: Buffer): boolean {
     if (this.#dropped || chunk.length === 0) return true;
     this.#writeHead();
-    this.bytes += chunk.length;
-    this.#plane.bufferGc.add(chunk.length);
+    this.#count(chunk);
     const more = this.#res.write(chunk);
     if (more) return true;
     this.#exchange.limitStall();
@@ -234,7 +234,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     else this.#held.trailers = trailers;
   }
 
-  #finish(trailers: RawHeaders): void {
+  #finish(trailers: RawHeaders, last?: Buffer): void {
     if (this.#dropped) return;
     this.#writeHead();
     try {
@@ -242,7 +242,13 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     } catch (error) {
       throw unpassable(error);
     }
-    this.#res.end();
+    if (last !== undefined) this.#count(last);
+    this.#res.end(last);
+  }
+
+  #count({ length }: Buffer): void {
+    this.bytes += length;
+    this.#plane.bufferGc.add(length);
   }
 }
 

@@ -17,12 +17,10 @@ export interface Attempt {
 }
 
 /** The request on whose behalf a credential is checked. */
-export interface CheckedRequest {
-  readonly target: string;
+export interface CheckedCall {
+  readonly request: { readonly target: string };
   readonly budget: AttemptBudget;
   readonly cancellation: Cancellation;
-  /** True: the version is tried although it counts as refused. */
-  readonly whileRefused: boolean;
 }
 
 /**
@@ -31,13 +29,22 @@ export interface CheckedRequest {
  */
 export class CredentialCheck {
   readonly #client: DigestClient;
-  readonly #request: CheckedRequest;
+  readonly #call: CheckedCall;
+  readonly #whileRefused: boolean;
   /** Held while this request is the one that tests. */
   #flight: Flight | undefined;
 
-  constructor(client: DigestClient, request: CheckedRequest) {
+  /** `whileRefused`: true: the version is tried although it counts as refused. */
+  constructor(client: DigestClient, call: CheckedCall, { whileRefused }: { readonly whileRefused: boolean }) {
     this.#client = client;
-    this.#request = request;
+    this.#call = call;
+    this.#whileRefused = whileRefused;
+  }
+
+  /** True if an attempt can be made at once: the credential is accepted and not in doubt, or this request tests it. */
+  get isNeedless(): boolean {
+    const { health, flights } = this.#client;
+    return this.leads || this.#whileRefused || (health.accepted && !flights.busy);
   }
 
   /** True while this request tests the credential. */
@@ -75,7 +82,7 @@ export class CredentialCheck {
     const { health, listener } = this.#client;
     if (listener.isReplaced) return false;
     // A second refusal of a credential that was found good in between says nothing new.
-    const confirmed = isLast && this.#request.budget.confirmed;
+    const confirmed = isLast && this.#call.budget.confirmed;
     if (confirmed && !listener.hasAlternatives && !health.refused) return true;
     if (attempt.own && health.accepted) listener.onUnconfirmed();
     if (!(await this.#isExplained(attempt))) return false;
@@ -85,7 +92,7 @@ export class CredentialCheck {
   /** Waits until something else than the credential explains the refusal, or nobody can find out. False: it does. */
   async #isExplained(attempt: Attempt): Promise<boolean> {
     const { health, flights, listener, options } = this.#client;
-    const { target, budget } = this.#request;
+    const { request, budget } = this.#call;
     // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
     // needs, only attempts count that are sent from now on.
     const sent = listener.hasAlternatives ? health.lastAttempt : attempt.number;
@@ -96,7 +103,7 @@ export class CredentialCheck {
         return true;
       }
       this.end('check');
-      if (!flights.busy) listener.confirm(target);
+      if (!flights.busy) listener.confirm(request.target);
       if ((await this.#follow()) === 'proceed') return true;
       budget.confirmed = health.accepted;
     }
@@ -106,7 +113,7 @@ export class CredentialCheck {
   /** `#isExplained` for a credential that is refused, or that the upstream has not accepted yet. */
   #isUnknownGood({ own, number }: Attempt): boolean {
     const { health, listener } = this.#client;
-    if (health.refused && !this.#request.whileRefused) return false;
+    if (health.refused && !this.#whileRefused) return false;
     // An attempt from before a reset says nothing.
     if (!own || health.isSuperseded(number)) return true;
     if (health.refuse(number)) listener.onRefused();
@@ -132,14 +139,14 @@ export class CredentialCheck {
     const { health, flights, listener } = this.#client;
     if (!health.accepted && flights.busy) await this.#follow();
     if (!health.accepted && !health.refused && !flights.busy) {
-      listener.confirm(this.#request.target);
+      listener.confirm(this.#call.request.target);
       await this.#follow();
     }
     return !health.refused;
   }
 
   async #follow(): Promise<Landing> {
-    const { cancellation } = this.#request;
+    const { cancellation } = this.#call;
     const landing = await this.#client.flights.follow(cancellation);
     if (cancellation.reason !== undefined) throw cancellation.reason;
     return landing;

@@ -41,6 +41,8 @@ type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
 
 /** The next step of a request: an attempt with this nonce, or without one to be asked for it; or the end. */
 type Step = { readonly nonce: Nonce | undefined } | { readonly outcome: Outcome };
+/** A step that is known at once costs no turn of the microtask queue. */
+type Next = Step | Promise<Step>;
 
 const ANSWERED: Step = { outcome: 'answered' };
 const REFUSED: Step = { outcome: 'refused' };
@@ -58,10 +60,12 @@ export async function sendAuthenticated(client: DigestClient, call: Call, turn: 
   const handshake = new Handshake(client, call, turn);
   client.state.clientRequests += 1;
   try {
-    let step = await handshake.begin();
-    while ('nonce' in step)
-      step = await (step.nonce === undefined ? handshake.ask() : handshake.attempt(step.nonce));
-    return step.outcome;
+    let next = handshake.begin();
+    for (;;) {
+      const step = next instanceof Promise ? await next : next;
+      if ('outcome' in step) return step.outcome;
+      next = step.nonce === undefined ? handshake.ask() : handshake.attempt(step.nonce);
+    }
   } finally {
     client.state.clientRequests -= 1;
     handshake.end();
@@ -81,29 +85,28 @@ class Handshake {
   #unprotected = false;
 
   constructor(client: DigestClient, call: Call, turn: Turn) {
-    const { budget, cancellation, request } = call;
+    const { budget } = call;
     this.#client = client;
     this.#call = call;
     this.#turn = turn;
-    this.#check = new CredentialCheck(client, {
-      target: request.target,
-      budget,
-      cancellation,
-      whileRefused: turn.whileRefused,
-    });
+    this.#check = new CredentialCheck(client, call, turn);
     this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);
   }
 
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
-  async begin(): Promise<Step> {
+  begin(): Next {
     const { pool, health, listener } = this.#client;
-    const { request, budget, cancellation } = this.#call;
+    const { request, budget } = this.#call;
     // A body that is not kept can be sent once, so the challenge is asked for first.
     if (request.body.kind === 'streamed' && !this.#unprotected) return ASK;
     if (this.#turn.ownNonce || budget.answered > 0) return ASK;
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
     const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
-    if (nonce !== undefined || this.#pending !== undefined) return { nonce };
+    return nonce !== undefined || this.#pending !== undefined ? { nonce } : this.#enter();
+  }
+
+  async #enter(): Promise<Step> {
+    const { request, cancellation } = this.#call;
     const entry = await this.#client.enter(cancellation, request.trace);
     if (entry instanceof Nonce) return { nonce: entry };
     this.#pending = entry;
@@ -127,14 +130,8 @@ class Handshake {
   }
 
   /** Sends the request with this nonce, unless the credential is refused or the nonce is no longer good. */
-  async attempt(nonce: Nonce): Promise<Step> {
-    const instead = await this.#settle(nonce);
-    if (instead !== undefined) return instead;
-    const begun = this.#client.pool.begin(nonce);
-    // The nonce was refused meanwhile, or belongs to another process now.
-    if (begun === undefined) return this.#isOwn(nonce) ? ASK : this.begin();
-    const number = this.#client.health.attempt();
-    return this.#send({ nonce: begun, number, own: this.#isOwn(nonce) });
+  attempt(nonce: Nonce): Next {
+    return this.#check.isNeedless ? this.#use(nonce) : this.#useOnceChecked(nonce);
   }
 
   /** Ends the part of this request in the pool and in the test of the credential. */
@@ -143,23 +140,27 @@ class Handshake {
     if (this.#pending !== undefined) this.#client.pool.close(this.#pending);
   }
 
-  /**
-   * Before an authenticated attempt: waits while the credential is tested, or begins to test it if it is unknown.
-   * Resolves to the step to take instead of the attempt; undefined: none.
-   */
-  async #settle(nonce: Nonce): Promise<Step | undefined> {
+  #use(nonce: Nonce): Next {
+    const begun = this.#client.pool.begin(nonce);
+    // The nonce was refused meanwhile, or belongs to another process now.
+    if (begun === undefined) return this.#isOwn(nonce) ? ASK : this.begin();
+    const number = this.#client.health.attempt();
+    return this.#send({ nonce: begun, number, own: this.#isOwn(nonce) });
+  }
+
+  /** Waits while the credential is tested, or begins to test it if it is unknown, before the nonce is used. */
+  async #useOnceChecked(nonce: Nonce): Promise<Step> {
     const { clock, listener } = this.#client;
-    if (this.#check.leads || this.#turn.whileRefused) return undefined;
     const since = clock.now();
     const entry = await this.#check.begin();
     if (entry === 'refused') return REFUSED;
     // A nonce of another process, which only expired, would cost the attempt that another version may need.
     if (this.#check.leads && !this.#isOwn(nonce) && listener.hasAlternatives) return ASK;
-    if (entry === 'at-once') return undefined;
+    if (entry === 'at-once') return this.#use(nonce);
     if (!this.#isOwn(nonce)) return this.begin();
     // An upstream that keeps state by opaque refuses a right answer when others were there first.
     const isGood = nonce.challenge.opaque === undefined && clock.now() - since < FRESH_MS;
-    return isGood || !this.#call.budget.mayAsk ? undefined : ASK;
+    return isGood || !this.#call.budget.mayAsk ? this.#use(nonce) : ASK;
   }
 
   async #send(attempt: Attempt): Promise<Step> {
@@ -169,7 +170,12 @@ class Handshake {
       this.#onAccepted(attempt, status, nextnonce),
     );
     const message = signed(request, nonce, nc, this.#client.options.field);
-    const result = await this.#exchange(message, onHead, handler).finally(() => attempt.nonce.end());
+    let result: ExchangeResult;
+    try {
+      result = await this.#exchange(message, onHead, handler);
+    } finally {
+      attempt.nonce.end();
+    }
     if (result.kind === 'lost') {
       this.#client.pool.abandon(attempt.nonce);
       return this.#afterLoss(result.error, attempt.own || budget.answered > 0 ? ASK : undefined);
@@ -193,7 +199,7 @@ class Handshake {
    * Repeats a request whose connection broke before any response: once, on a new connection. A nonce with a count
    * is not used again, since the upstream may have seen the count or not.
    */
-  #afterLoss(error: Error, next: Step | undefined): Step | Promise<Step> {
+  #afterLoss(error: Error, next: Step | undefined): Next {
     const { budget, request } = this.#call;
     if (!budget.mayRepeat(request)) throw error;
     budget.repeated = true;

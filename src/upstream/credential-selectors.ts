@@ -1,9 +1,5 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { AttemptBudget } from '../handshake/attempt-budget.ts';
-import type { UpstreamRequest } from '../handshake/request.ts';
-import type { ResponseHandler } from '../handshake/response-handler.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
@@ -20,12 +16,42 @@ export interface SelectorsDeps extends VersionDeps {
 }
 
 /** The use of a selector by one upstream. */
-export interface SelectorUse {
+export class SelectorUse {
   readonly selector: CredentialSelector;
-  /** Sends a client's request over the connections of this upstream: `CredentialSelector.send`. */
-  send(request: UpstreamRequest, handler: ResponseHandler, cancellation: Cancellation): Promise<void>;
+  readonly #onEnd: () => Promise<void>;
+  #underWay = 0;
+  #onIdle: (() => void) | undefined;
+  #ending: Promise<void> | undefined;
+
+  constructor(selector: CredentialSelector, onEnd: () => Promise<void>) {
+    this.selector = selector;
+    this.#onEnd = onEnd;
+  }
+
+  /** A request begins; the caller calls `leave` when it is over. */
+  enter(): void {
+    this.#underWay += 1;
+  }
+
+  leave(): void {
+    this.#underWay -= 1;
+    if (this.#underWay === 0) this.#onIdle?.();
+  }
+
   /** Ends this use when its last request is over; the caller sends no new ones. Can be called again. */
-  end(): Promise<void>;
+  end(): Promise<void> {
+    this.#ending ??= this.#end();
+    return this.#ending;
+  }
+
+  async #end(): Promise<void> {
+    if (this.#underWay > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    }
+    await this.#onEnd();
+  }
 }
 
 interface SelectorEntry {
@@ -72,39 +98,13 @@ export class CredentialSelectors {
     entry.users += 1;
     const { selector } = entry;
     selector.attach(transport);
-    let underWay = 0;
-    let onIdle: (() => void) | undefined;
-    const end = async (): Promise<void> => {
-      if (underWay > 0) {
-        await new Promise<void>((resolve) => {
-          onIdle = resolve;
-        });
-      }
+    return new SelectorUse(selector, async () => {
       circuit.users -= 1;
       if (circuit.users === 0) this.#circuits.delete(circuitKey);
       entry.users -= 1;
       if (entry.users === 0) this.#selectors.delete(key);
       await selector.detach(transport);
-    };
-    let ending: Promise<void> | undefined;
-    return {
-      selector,
-      send: async (request, handler, cancellation) => {
-        const { exchange } = transport;
-        const budget = new AttemptBudget();
-        underWay += 1;
-        try {
-          await selector.send({ request, handler, cancellation, transport, exchange, budget });
-        } finally {
-          underWay -= 1;
-          if (underWay === 0) onIdle?.();
-        }
-      },
-      end: () => {
-        ending ??= end();
-        return ending;
-      },
-    };
+    });
   }
 
   #useCircuit(key: string, perMinute: number): CircuitEntry {

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
@@ -162,23 +163,20 @@ export class Upstream {
     cancellation: Cancellation,
   ): Promise<void> {
     const { deployment, totalTimeout } = this.options;
-    const selector = this.#selectors.get(credential);
-    if (selector === undefined)
-      throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
-    let awaitsClient = (): boolean => true;
-    const timer = setTimeout(() => {
-      cancellation.cancel(awaitsClient() ? clientTooSlow(totalTimeout) : upstreamTooSlow(totalTimeout));
-    }, totalTimeout);
+    const use = this.#selectors.get(credential);
+    if (use === undefined) throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
+    const deadline = new Deadline(cancellation, totalTimeout);
     let body: ReceivedBody = NO_BODY;
     this.#inFlight += 1;
     try {
-      body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
-      const received = body;
-      awaitsClient = () => received.kind === 'streamed' && received.progress.awaitsClient;
+      if (request.body !== undefined) {
+        body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
+      }
+      deadline.received(body);
       const { method, target, headers, trace } = request;
-      await this.#sendReceived({ method, target, headers, body, trace }, selector, handler, cancellation);
+      await this.#sendReceived({ method, target, headers, body, trace }, use, handler, cancellation);
     } finally {
-      clearTimeout(timer);
+      deadline.end();
       if (body.kind !== 'none') body.memory?.release();
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
@@ -188,7 +186,7 @@ export class Upstream {
   /** Sends a request whose body is there, or is as far as it can be kept. */
   async #sendReceived(
     request: UpstreamRequest,
-    selector: SelectorUse,
+    use: SelectorUse,
     handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
@@ -200,9 +198,14 @@ export class Upstream {
     const begun = this.#deps.clock.now();
     this.#sending += 1;
     if (spilled) this.#spilled += 1;
+    use.enter();
     try {
-      await selector.send(request, handler, cancellation);
+      const transport = this.#transport;
+      const { exchange } = transport;
+      const budget = new AttemptBudget();
+      await use.selector.send({ request, handler, cancellation, transport, exchange, budget });
     } finally {
+      use.leave();
       this.#sending -= 1;
       if (spilled) this.#spilled -= 1;
       const seconds = (this.#deps.clock.now() - begun) / 1000;
@@ -231,5 +234,36 @@ export class Upstream {
 
   #selectorOf(set: CredentialSet): SelectorUse {
     return this.#deps.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
+  }
+}
+
+/** Cancels a request that takes too long. */
+class Deadline {
+  readonly #cancellation: Cancellation;
+  readonly #ms: number;
+  readonly #timer: NodeJS.Timeout;
+  /** Undefined until it was received. */
+  #body: ReceivedBody | undefined;
+
+  constructor(cancellation: Cancellation, ms: number) {
+    this.#cancellation = cancellation;
+    this.#ms = ms;
+    this.#timer = setTimeout(Deadline.#expire, ms, this);
+  }
+
+  /** The body was received, as far as it can be kept. */
+  received(body: ReceivedBody): void {
+    this.#body = body;
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+
+  static #expire(deadline: Deadline): void {
+    const body = deadline.#body;
+    const awaitsClient = body === undefined || (body.kind === 'streamed' && body.progress.awaitsClient);
+    const error = awaitsClient ? clientTooSlow(deadline.#ms) : upstreamTooSlow(deadline.#ms);
+    deadline.#cancellation.cancel(error);
   }
 }
