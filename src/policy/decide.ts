@@ -1,19 +1,11 @@
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
-import {
-  ANONYMOUS,
-  type Client,
-  forbidden,
-  includes,
-  isRestricted,
-  type Rule,
-  readsQuery,
-} from './client.ts';
+import { type Client, forbidden, includes, isRestricted, type Rule, readsQuery, rulesFor } from './client.ts';
 import { ruleWithin } from './limit.ts';
 import { checkForm, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget } from './path.ts';
-import { decodeValue, Query } from './query.ts';
+import { Query } from './query.ts';
 import { withoutPrefix } from './rewrite.ts';
 import type { DeploymentRules } from './rules.ts';
 import { METHOD, secondTarget } from './second-target.ts';
@@ -53,15 +45,16 @@ const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
  */
 export function decide(rules: DeploymentRules, client: Client, request: Request): Grant {
   const target = withoutPrefix(request.target, rules.stripPrefix);
-  const own = rulesFor(rules, client);
-  const { path, query } = splitTarget(target);
+  const own = rulesFor(client, rules.deployment);
+  const { path, query: text } = splitTarget(target);
+  const query = new Query(text);
   const operation = operationOf(rules, client, own, request.method, path);
   const fitting = withMethod(client, withOperation(client, own, operation), request.method);
   const unhidden = withoutSecondTarget(rules, fitting, request.headers, query);
   const [rule] = unhidden;
   const checked = operation?.parameters ?? [];
   if (rule === undefined || rules.sites !== undefined || checked.length > 0 || unhidden.some(readsQuery)) {
-    return judgeQuery(rules, client, { target, query: new Query(query), operation, fitting: unhidden });
+    return judgeQuery(rules, client, { target, query, operation, fitting: unhidden });
   }
   const { credential } = rules;
   return { site: '', credential, operation: operation?.name ?? '', target, parameters: NO_PARAMETERS, rule };
@@ -79,25 +72,19 @@ function judgeQuery(
   client: Client,
   { target, query, operation, fitting }: Judged,
 ): Grant {
+  const site = sites && siteOf(sites, query, fitting);
+  const rule = ruleWithin(client, fitting, { site: site?.name, query });
   const parameters = new Map<string, string>();
-  const grant = { credential, site: '', operation: operation?.name ?? '', target, parameters };
-  if (sites !== undefined) {
-    const { name, injected } = siteOf(sites, query, fitting);
-    parameters.set(sites.parameter, name);
-    grant.site = name;
-    grant.credential = sites.credentials.get(name) ?? '';
-    if (injected) grant.target = withSite(target, sites.parameter, name);
-  }
-  const rule = ruleWithin(client, fitting, { site: sites && grant.site, query });
+  if (sites !== undefined && site !== undefined) parameters.set(sites.parameter, site.name);
   if (operation !== undefined) readParameters(operation, query, parameters);
-  return { ...grant, rule };
-}
-
-function rulesFor({ deployment }: DeploymentRules, client: Client): readonly Rule[] {
-  if (client === ANONYMOUS) return client.allow;
-  const own = client.allow.filter((rule) => rule.deployment === deployment);
-  if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
-  return own;
+  return {
+    site: site?.name ?? '',
+    credential: site === undefined ? credential : (sites?.credentials.get(site.name) ?? ''),
+    operation: operation?.name ?? '',
+    target: sites !== undefined && site?.injected ? withSite(target, sites.parameter, site.name) : target,
+    parameters,
+    rule,
+  };
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
@@ -131,7 +118,7 @@ function withOperation(
   rules: readonly Rule[],
   operation: Operation | undefined,
 ): readonly Rule[] {
-  const fitting = rules.filter(({ operations }) =>
+  const fitting = keep(rules, ({ operations }) =>
     operation === undefined ? operations === '*' : includes(operations, operation.name),
   );
   if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation?.name ?? ''}`);
@@ -139,9 +126,14 @@ function withOperation(
 }
 
 function withMethod(client: Client, rules: readonly Rule[], method: string): readonly Rule[] {
-  const fitting = rules.filter(({ methods }) => includes(methods, method));
+  const fitting = keep(rules, ({ methods }) => includes(methods, method));
   if (fitting.length === 0) throw forbidden(client, `may not use the method ${method} here`);
   return fitting;
+}
+
+/** Returns the rules that pass the test; the same list, not a copy, if all do. */
+function keep(rules: readonly Rule[], test: (rule: Rule) => boolean): readonly Rule[] {
+  return rules.every(test) ? rules : rules.filter(test);
 }
 
 /** Returns the rules that hold even if the upstream prefers a header or the body over the request line. */
@@ -149,12 +141,12 @@ function withoutSecondTarget(
   { unlistedOperations }: DeploymentRules,
   rules: readonly Rule[],
   headers: RawHeaders,
-  query: string | undefined,
+  query: Query,
 ): readonly Rule[] {
   const denied = unlistedOperations === 'deny';
   if (!denied && !rules.some(isRestricted)) return rules;
   const { override: inHeader, form } = secondTarget(headers);
-  const override = inHeader || (query !== undefined && new Query(query).has(METHOD));
+  const override = inHeader || query.has(METHOD);
   if (!override && !form) return rules;
   const fitting = rules.filter(
     (rule) => !(override && (denied || isRestricted(rule))) && !(form && readsQuery(rule)),
@@ -171,12 +163,11 @@ function withoutSecondTarget(
 function readParameters({ parameters }: Operation, query: Query, values: Map<string, string>): void {
   for (const parameter of parameters) {
     if (values.has(parameter.name)) continue;
-    const written = query.find(parameter.name);
-    if (written === undefined) {
+    const value = query.decode(parameter.name);
+    if (value === undefined) {
       if (parameter.optional) continue;
       throw missing(parameter);
     }
-    const value = decodeValue(parameter.name, written);
     checkForm(parameter, value);
     values.set(parameter.name, value);
   }

@@ -1,7 +1,7 @@
 import { GatewayError } from '../base/errors.ts';
 import { type Client, forbidden, includes, type ParameterLimit, type Rule } from './client.ts';
 import { itemsOf } from './parameter.ts';
-import { decodeExactly, decodeValue, parameterInvalid, type Query } from './query.ts';
+import { parameterInvalid, type Query } from './query.ts';
 
 /** The parts of a request that limits of a rule apply to. */
 export interface Asked {
@@ -15,9 +15,9 @@ export interface Asked {
  * @throws GatewayError `client-forbidden` or `parameter-invalid`, for the first rule of the site
  */
 export function ruleWithin(client: Client, rules: readonly Rule[], { site, query }: Asked): Rule {
-  const ofSite = site === undefined ? rules : rules.filter(({ sites }) => includes(sites, site));
   let failure: GatewayError | undefined;
-  for (const rule of ofSite) {
+  for (const rule of rules) {
+    if (site !== undefined && !includes(rule.sites, site)) continue;
     try {
       for (const limit of rule.parameters) checkLimit(client, limit, query);
       return rule;
@@ -30,12 +30,11 @@ export function ruleWithin(client: Client, rules: readonly Rule[], { site, query
 }
 
 function checkLimit(client: Client, { name, max, values }: ParameterLimit, query: Query): void {
-  const written = query.find(name);
-  if (written === undefined) {
+  const value = values === undefined ? query.decode(name) : query.decodeExactly(name);
+  if (value === undefined) {
     if (values !== undefined) throw forbidden(client, `may not leave out the parameter ${name}`);
     return;
   }
-  const value = values === undefined ? decodeValue(name, written) : decodeExactly(name, written);
   if (max !== undefined) {
     const { length } = itemsOf(name, value);
     if (length > max) {

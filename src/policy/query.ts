@@ -1,45 +1,67 @@
 import { GatewayError } from '../base/errors.ts';
 import { foldName } from './spelling.ts';
 
-const AMPERSAND = 0x26;
-const SEMICOLON = 0x3b;
-
-/** One parameter of the query, still encoded. */
+/** One parameter of the query. */
 interface Pair {
+  /** As it was sent, like the value. */
   readonly name: string;
   readonly folded: string;
   readonly value: string;
   /** True next to a semicolon, which some servers treat as `&`. */
   readonly semicolon: boolean;
+  /** The decoded value, once it was asked for. */
+  text: string | undefined;
 }
 
-/** The parameters of a query. Lookup fails where servers could find different values. */
+const NO_PAIRS: readonly Pair[] = [];
+
+/**
+ * The parameters of a query, which is parsed with the first lookup. Lookup fails where servers could find
+ * different values.
+ */
 export class Query {
-  readonly #pairs: Pair[] = [];
+  readonly #query: string | undefined;
+  #parsed: readonly Pair[] | undefined;
 
   /** @param query without the question mark; undefined if the target has none */
   constructor(query: string | undefined) {
-    if (query === undefined) return;
-    let start = 0;
-    let semicolonBefore = false;
-    for (let index = 0; index <= query.length; index += 1) {
-      const character = query.charCodeAt(index);
-      if (character !== AMPERSAND && character !== SEMICOLON && index < query.length) continue;
-      const semicolon = character === SEMICOLON;
-      this.#add(query.slice(start, index), semicolon || semicolonBefore);
-      semicolonBefore = semicolon;
-      start = index + 1;
-    }
+    this.#query = query;
   }
 
   /**
-   * Returns the value of a parameter, still encoded; undefined if absent.
+   * Returns the value of a parameter, decoded as in forms: %XX is UTF-8, + is a space. Undefined if absent.
    * @throws GatewayError `parameter-invalid` if servers could find different values
    */
-  find(name: string): string | undefined {
+  decode(name: string): string | undefined {
+    const pair = this.#find(name);
+    if (pair === undefined) return undefined;
+    pair.text ??= decodeValue(name, pair.value);
+    return pair.text;
+  }
+
+  /**
+   * Does the same as `decode`, for a value that every server must read the same way.
+   * @throws GatewayError `parameter-invalid`
+   */
+  decodeExactly(name: string): string | undefined {
+    // Servers that decode forms read a space, others a plus.
+    if (this.#find(name)?.value.includes('+') === true) {
+      throw parameterInvalid(name, 'holds a +: write %20 for a space, %2B for a plus');
+    }
+    return this.decode(name);
+  }
+
+  /** True if any server could find such a parameter. */
+  has(name: string): boolean {
+    const folded = foldName(name);
+    for (const pair of this.#pairs()) if (pair.folded === folded) return true;
+    return false;
+  }
+
+  #find(name: string): Pair | undefined {
     const folded = foldName(name);
     let found: Pair | undefined;
-    for (const pair of this.#pairs) {
+    for (const pair of this.#pairs()) {
       if (pair.folded !== folded) continue;
       if (found !== undefined) {
         throw parameterInvalid(name, 'comes more than once, perhaps in another spelling: send it once');
@@ -58,21 +80,42 @@ export class Query {
       }
       found = pair;
     }
-    return found?.value;
+    return found;
   }
 
-  /** True if any server could find such a parameter. */
-  has(name: string): boolean {
-    const folded = foldName(name);
-    return this.#pairs.some((pair) => pair.folded === folded);
+  #pairs(): readonly Pair[] {
+    this.#parsed ??= this.#query === undefined ? NO_PAIRS : pairsOf(this.#query);
+    return this.#parsed;
   }
+}
 
-  #add(text: string, semicolon: boolean): void {
-    const equals = text.indexOf('=');
-    const name = equals === -1 ? text : text.slice(0, equals);
-    const value = equals === -1 ? '' : text.slice(equals + 1);
-    this.#pairs.push({ name, folded: foldName(name), value, semicolon });
+function pairsOf(query: string): Pair[] {
+  const pairs: Pair[] = [];
+  const hasSemicolon = query.includes(';');
+  let semicolonBefore = false;
+  for (let start = 0; start <= query.length; ) {
+    const ampersand = indexOrEnd(query, '&', start);
+    const end = hasSemicolon ? Math.min(ampersand, indexOrEnd(query, ';', start)) : ampersand;
+    const equals = Math.min(indexOrEnd(query, '=', start), end);
+    const name = query.slice(start, equals);
+    const value = query.slice(equals + 1, end);
+    const semicolonAfter = end < ampersand;
+    pairs.push({
+      name,
+      folded: foldName(name),
+      value,
+      semicolon: semicolonBefore || semicolonAfter,
+      text: undefined,
+    });
+    semicolonBefore = semicolonAfter;
+    start = end + 1;
   }
+  return pairs;
+}
+
+function indexOrEnd(text: string, mark: string, from: number): number {
+  const index = text.indexOf(mark, from);
+  return index === -1 ? text.length : index;
 }
 
 /** Creates the error for a parameter; the message never contains the value. */
@@ -80,27 +123,13 @@ export function parameterInvalid(name: string, reason: string): GatewayError {
   return new GatewayError('parameter-invalid', `The parameter ${name} ${reason}.`);
 }
 
-/**
- * Decodes the value of a parameter as in forms: %XX is UTF-8, + is a space.
- * @throws GatewayError `parameter-invalid`
- */
-export function decodeValue(name: string, value: string): string {
+function decodeValue(name: string, value: string): string {
   const text = decoded(value);
   if (text === undefined) {
     throw parameterInvalid(name, 'is not percent-encoded UTF-8: encode each byte as %XX');
   }
   if (/\p{Cc}/u.test(text)) throw parameterInvalid(name, 'holds a control character: leave it out');
   return text;
-}
-
-/**
- * Does the same as `decodeValue`, for a value that every server must read the same way.
- * @throws GatewayError `parameter-invalid`
- */
-export function decodeExactly(name: string, value: string): string {
-  // Servers that decode forms read a space, others a plus.
-  if (value.includes('+')) throw parameterInvalid(name, 'holds a +: write %20 for a space, %2B for a plus');
-  return decodeValue(name, value);
 }
 
 /** Undefined if the text is not percent-encoded UTF-8. */

@@ -1,6 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import type { Rule } from './client.ts';
-import { decodeExactly, type Query } from './query.ts';
+import type { Query } from './query.ts';
 import type { Sites } from './rules.ts';
 
 /** The site of a request. */
@@ -16,10 +16,9 @@ export interface Site {
  */
 export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
   const { parameter, credentials } = sites;
-  const value = query.find(parameter);
-  if (value === undefined) return onlySite(sites, rules);
-  if (value === '') throw required(parameter, 'is empty: name a site');
-  const name = decodeExactly(parameter, value);
+  const name = query.decodeExactly(parameter);
+  if (name === undefined) return onlySite(sites, rules);
+  if (name === '') throw required(parameter, 'is empty: name a site');
   if (credentials.has(name)) return { name, injected: false };
   throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
 }

@@ -10,16 +10,36 @@ const OVERLONG = /[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]/g;
 /** Maximum decoding passes: encodings can be nested (%%32e), and each pass removes one level. */
 const PASSES = 3;
 
+const LOWER_A = 0x61;
+const LOWER_Z = 0x7a;
+const DIGIT_0 = 0x30;
+const DIGIT_9 = 0x39;
+const UNDERSCORE = 0x5f;
+const HYPHEN = 0x2d;
+
 const ASCII = /^[\0-\x7f]*$/;
-const PLAIN_NAME = /^[a-z\d_-]*$/;
 
 /**
  * Normalizes a parameter's name as the most lenient server reads it: decoded, in lower case, without `[]`.
  */
 export function foldName(name: string): string {
-  if (PLAIN_NAME.test(name)) return name;
+  if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.trim().replace(/[. ]/g, '_');
+}
+
+/** True for `[a-z\d_-]*`. A loop takes half as long as a regular expression, and each name of each query is tested. */
+function isPlainName(name: string): boolean {
+  for (let index = 0; index < name.length; index += 1) {
+    const code = name.charCodeAt(index);
+    const isPlain =
+      (code >= LOWER_A && code <= LOWER_Z) ||
+      (code >= DIGIT_0 && code <= DIGIT_9) ||
+      code === UNDERSCORE ||
+      code === HYPHEN;
+    if (!isPlain) return false;
+  }
+  return true;
 }
 
 /**
