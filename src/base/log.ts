@@ -1,5 +1,7 @@
+import { createRequire } from 'node:module';
 import { type Logger, pino, stdTimeFunctions } from 'pino';
-import { prettyFactory } from 'pino-pretty';
+
+const require = createRequire(import.meta.url);
 
 /** The log; `level` can be changed while it is in use. */
 export type Log = Pick<Logger, 'debug' | 'info' | 'warn' | 'error' | 'level'>;
@@ -17,6 +19,8 @@ export function createLog(terminal: boolean): Log {
   // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
   stderr.on('error', () => undefined);
   if (!terminal) return pino(options, stderr);
+  // Only a terminal needs it, and it takes a MiB of memory.
+  const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
   return pino(options, { write: (line: string) => void stderr.write(readable(line)) });
 }

@@ -1,9 +1,8 @@
 import { isNativeError } from 'node:util/types';
-import { armor, Decrypter, Encrypter, identityToRecipient } from 'age-encryption';
 import { errorCode } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import type { Secret } from '../base/secret.ts';
-import { parseIdentities } from './identity.ts';
+import { ageLibrary, parseIdentities } from './identity.ts';
 import { formatEntries, parseEntries, type SealedEntries } from './sealed-form.ts';
 import type { FileSource, Found } from './sources.ts';
 
@@ -60,7 +59,7 @@ export async function readIdentities(
     }
     throw new SealedError('identity', messageOf(error));
   });
-  const identities = parseIdentities(secret);
+  const identities = await parseIdentities(secret);
   if (identities !== undefined) return identities;
   const place = 'env' in source ? `the environment variable ${source.env}` : source.file;
   throw new SealedError(
@@ -71,6 +70,7 @@ export async function readIdentities(
 
 /** Encrypts entries for `age` and for `readSealed`. Each of the identities can decrypt the result. */
 export async function seal(entries: SealedEntries, identities: readonly Secret[]): Promise<string> {
+  const { armor, Encrypter, identityToRecipient } = await ageLibrary();
   const encrypter = new Encrypter();
   for (const identity of identities) encrypter.addRecipient(await identityToRecipient(identity.reveal()));
   return armor.encode(await encrypter.encrypt(formatEntries(entries).reveal()));
@@ -81,7 +81,7 @@ export async function seal(entries: SealedEntries, identities: readonly Secret[]
  * @throws SealedError
  */
 export async function isForOthers(file: string, identities: readonly Secret[]): Promise<boolean> {
-  const header = headerOf(unarmored(await readCipher(file), file));
+  const header = headerOf(await unarmored(await readCipher(file), file));
   return (header.match(/^-> (?:X25519|mlkem768x25519) /gm) ?? []).length > identities.length;
 }
 
@@ -95,7 +95,7 @@ async function readCipher(file: string): Promise<Buffer> {
 }
 
 async function open(bytes: Buffer, identities: readonly Secret[], file: string): Promise<SealedEntries> {
-  const sealed = unarmored(bytes, file);
+  const sealed = await unarmored(bytes, file);
   if (/^-> scrypt /m.test(headerOf(sealed))) {
     throw new SealedError(
       'file',
@@ -111,6 +111,7 @@ async function open(bytes: Buffer, identities: readonly Secret[], file: string):
 }
 
 async function decrypt(sealed: Uint8Array, identities: readonly Secret[], file: string): Promise<string> {
+  const { Decrypter } = await ageLibrary();
   const decrypter = new Decrypter();
   for (const identity of identities) decrypter.addIdentity(identity.reveal());
   try {
@@ -125,10 +126,12 @@ async function decrypt(sealed: Uint8Array, identities: readonly Secret[], file: 
   }
 }
 
-function unarmored(bytes: Buffer, file: string): Uint8Array {
+async function unarmored(bytes: Buffer, file: string): Promise<Uint8Array> {
   const text = bytes.toString('latin1').trimStart();
+  if (!text.startsWith(ARMOR)) return bytes;
+  const { armor } = await ageLibrary();
   try {
-    return text.startsWith(ARMOR) ? armor.decode(text) : bytes;
+    return armor.decode(text);
   } catch {
     throw damaged(file);
   }

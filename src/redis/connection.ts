@@ -1,6 +1,9 @@
 import { once } from 'node:events';
-import { Cluster, Redis, type RedisOptions as RedisClientOptions } from 'ioredis';
+import { createRequire } from 'node:module';
+import type { Cluster, Redis, RedisOptions as RedisClientOptions } from 'ioredis';
 import type { Secret } from '../base/secret.ts';
+
+const require = createRequire(import.meta.url);
 
 export interface RedisAddress {
   readonly host: string;
@@ -45,10 +48,16 @@ const END_MS = 500;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
 const LOADING_MS = 200;
 
+/** Loads ioredis with the first connection: without Redis, its 10 MiB of memory are not needed. */
+function library(): typeof import('ioredis') {
+  return require('ioredis');
+}
+
 /**
  * Opens connections for commands. They reconnect without limit; commands are not queued while disconnected.
  */
 export function connectCommands(options: RedisOptions, scripts: Scripts): Commands {
+  const { Redis, Cluster } = library();
   const { servers } = options;
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
   switch (servers.kind) {
@@ -79,6 +88,7 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
  * Opens one connection for messages. It does not reconnect. In a Cluster every node receives all messages.
  */
 export function connectMessages(options: RedisOptions, commands: Commands): Redis {
+  const { Redis } = library();
   const { servers } = options;
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
   switch (servers.kind) {
@@ -140,7 +150,7 @@ function sentinelOptions(
 }
 
 function anyNode(commands: Commands, seeds: readonly RedisAddress[]): Partial<RedisAddress> | undefined {
-  const known = commands instanceof Cluster ? commands.nodes() : [];
+  const known = commands instanceof library().Cluster ? commands.nodes() : [];
   const ready = known.filter(({ status }) => status === 'ready');
   const addresses = ready.map(({ options: { host = '', port = 0 } }) => ({ host, port }));
   const choice = addresses.length > 0 ? addresses : seeds;

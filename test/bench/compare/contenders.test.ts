@@ -34,15 +34,33 @@ test.each(CONTENDERS)('$name serves both documents, if it is installed', async (
   }
 });
 
-test('load measures a latency for every arrival, however few connections there are', async () => {
+test('load accounts for every arrival, however few connections there are', async () => {
   const hello = CONTENDERS.find(({ name }) => name === 'node-hello');
   if (hello === undefined) throw new Error('there is no node-hello');
   const running = await startContender(hello, upstream, undefined);
   try {
     const load = await LoadConnections.open(running.question('2KB'), 2);
-    const latencies = await load.arrive(1000, 50, seededRandom(1));
-    expect(latencies.length).toBeGreaterThan(0);
+    const { latencies, disturbed } = await load.arrive(1000, 50, seededRandom(1));
+    expect(latencies.length + disturbed).toBeGreaterThan(0);
     expect(Math.min(...latencies)).toBeGreaterThan(0);
+    await load.close();
+  } finally {
+    await running.close();
+  }
+});
+
+test('a contender on Node.js tells what it allocates', async () => {
+  const hello = CONTENDERS.find(({ name }) => name === 'node-hello');
+  if (hello === undefined) throw new Error('there is no node-hello');
+  const running = await startContender(hello, upstream, undefined);
+  try {
+    const load = await LoadConnections.open(running.question('2KB'), 1);
+    const before = await running.allocations();
+    const requests = await load.saturate(100);
+    const after = await running.allocations();
+    // A URL object alone takes more.
+    expect(after.heap - before.heap).toBeGreaterThan(100 * requests);
+    expect(after.external).toBeGreaterThanOrEqual(before.external);
     await load.close();
   } finally {
     await running.close();

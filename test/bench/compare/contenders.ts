@@ -2,9 +2,10 @@ import { existsSync } from 'node:fs';
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { runCommand } from '../../support/command.ts';
-import { PROGRAM } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 import { type Place, startServer } from '../../support/server-process.ts';
+import { type Allocations, countedNode, readAllocations } from './allocations.ts';
+import { builtGateway } from './built-gateway.ts';
 import { DOCUMENTS, type DocumentName, QUERY } from './documents.ts';
 import { type Durability, writeGatewayConfig } from './gateway-config.ts';
 import type { Question } from './load.ts';
@@ -16,6 +17,8 @@ export interface Contender {
   readonly name: string;
   /** digest: it answers the upstream's challenge; open: it gets the same documents without one; none: it has no upstream. */
   readonly upstream: 'digest' | 'open' | 'none';
+  /** It runs on Node.js: it gets quicker while its compilers see requests, and its allocations can be counted. */
+  readonly onNode?: boolean;
   /** Measured only if it is asked for by name. */
   readonly onRequest?: boolean;
   /** Which program this is; undefined: it is not installed. */
@@ -29,6 +32,8 @@ export interface RunningContender {
   /** The root of its processes. */
   readonly pid: number;
   question(document: DocumentName): Question;
+  /** What it has allocated so far. Only contenders on Node.js can tell. */
+  allocations(): Promise<Allocations>;
   close(): Promise<void>;
 }
 
@@ -51,7 +56,7 @@ export const CONTENDERS: readonly Contender[] = [
       ...[upstream.username, upstream.password],
     ],
   },
-  nodePeer('express-http-proxy.ts', 'http-proxy', repository),
+  nodePeer('express-http-proxy.js', 'http-proxy', repository),
   nodePeer('http-proxy-middleware.js', 'http-proxy-middleware', PEERS),
   nodePeer('fastify-http-proxy.js', '@fastify/http-proxy', PEERS),
   {
@@ -86,8 +91,12 @@ export const CONTENDERS: readonly Contender[] = [
   {
     name: 'node-hello',
     upstream: 'none',
+    onNode: true,
     version: async () => process.version,
-    prepare: async ({ port }) => [process.execPath, join(PEERS, 'node-hello.ts'), `${port}`],
+    prepare: async ({ port }) => [
+      ...[process.execPath, join(PEERS, 'node-hello.js')],
+      ...[`${port}`, JSON.stringify(DOCUMENTS)],
+    ],
   },
 ];
 
@@ -110,7 +119,9 @@ export async function startContender(
       // Servers that root starts work as another user.
       await chmod(place.folder, 0o755);
       const command = await contender.prepare(place, upstream);
-      return cores === undefined ? command : ['taskset', '-c', cores, ...command];
+      const pinned = cores === undefined ? [] : ['taskset', '-c', cores];
+      const counted = contender.onNode === true ? countedNode(place.folder) : [];
+      return [...pinned, ...counted, ...command];
     },
     answers: ({ port }) => isAnswered(question(port, '2KB')),
   });
@@ -118,6 +129,7 @@ export async function startContender(
     contender,
     pid: await server.pid(),
     question: (document) => question(server.place.port, document),
+    allocations: () => readAllocations(server.place.folder),
     close: () => server.close(),
   };
 }
@@ -135,12 +147,12 @@ function gateway(name: string, durability: Durability | undefined): Contender {
   return {
     name,
     upstream: 'digest',
+    onNode: true,
     onRequest: durability === 'async' || durability === 'fsync',
     version: async () => process.version,
     prepare: async (place, upstream) => [
-      // With the flags of the program's first line.
-      ...[process.execPath, '--expose-gc', '--disable-sigusr1'],
-      ...[PROGRAM, 'serve', '--config'],
+      ...(await builtGateway()),
+      ...['serve', '--config'],
       await writeGatewayConfig(place, upstream, CONNECTIONS, durability),
     ],
   };
@@ -151,6 +163,7 @@ function nodePeer(file: string, dependency: string, folder: string): Contender {
   return {
     name: file.replace(/\.\w+$/, ''),
     upstream: 'open',
+    onNode: true,
     async version() {
       const manifest = join(folder, 'node_modules', dependency, 'package.json');
       return existsSync(manifest) ? JSON.parse(await readFile(manifest, 'utf8')).version : undefined;
@@ -168,6 +181,7 @@ function floor(name: string, mode: readonly string[]): Contender {
   return {
     name,
     upstream: 'digest',
+    onNode: true,
     version: async () => process.version,
     prepare: async ({ port }, { origin, caFile, username, password }) => [
       ...[process.execPath, join(PEERS, 'node-undici.ts')],

@@ -7,11 +7,11 @@ import { report } from './report.ts';
 const CELL: Cell = { document: '2KB', connections: 32 };
 const PLAN: Plan = {
   cells: [CELL],
+  focus: { contenders: [], cells: [] },
   rounds: { fewest: 3, most: 3 },
   latencyRounds: 3,
   crowd: 1000,
-  warmUp: { requests: 1, most: 1 },
-  ms: { slice: 1, latency: 1, crowd: 1, total: 1 },
+  ms: { warmUp: 1, slice: 1, latency: 1, crowd: 1, total: 1 },
 };
 
 function slices(contender: string, costs: readonly number[]): CpuSlice[] {
@@ -27,6 +27,7 @@ function slices(contender: string, costs: readonly number[]): CpuSlice[] {
 }
 
 const MEASUREMENTS: Measurements = {
+  warmUps: [],
   cpu: [
     ...slices('base', [100, 200, 100]),
     ...slices('half', [51, 100, 50]),
@@ -36,8 +37,19 @@ const MEASUREMENTS: Measurements = {
   others: [0.1, 0.2, 1.5],
   latencyRate: 700,
   latency: ['base', 'half', 'noise'].flatMap((contender) =>
-    [1, 2, 3].map((round) => ({ contender, round, requests: 9, p50: 1, p99: contender === 'half' ? 2 : 1 })),
+    [1, 2, 3].map((round) => ({
+      contender,
+      round,
+      requests: 9,
+      disturbed: 0,
+      p50: 1,
+      p99: contender === 'half' ? 2 : 1,
+    })),
   ),
+  allocations: [1000, 3000, 2000].map((heap, index) => ({
+    ...{ contender: 'half', round: index + 1, requests: 9 },
+    ...{ heap, external: 500 },
+  })),
   memory: [{ contender: 'half', steady: 2 ** 20, crowd: 2 ** 21, peak: 2 ** 22 }],
 };
 
@@ -81,11 +93,11 @@ describe('a comparison', () => {
 test('the table has a row for each contender, with marks, and says what is not installed', () => {
   const lines = report(PLAN, ENTRANTS, MEASUREMENTS, comparison).split('\n');
   expect(lines.slice(0, 6)).toEqual([
-    '       | us  | CPU x 2KB | ms at 700/s        | MiB',
-    '       |  32 |       32  |  p50  p99   p99 x  | 32 1000 peak',
-    'half   |  51 |  0.50±1%  | 1.00 2.00 2.00±0%  |  1    2    4',
-    'base   | 100 |  1.00±0%  | 1.00 1.00 1.00±0%  |',
-    'noise  | 300 | 2.00±25%? | 1.00 1.00 1.00±0%= |',
+    '       | us  | CPU x 2KB | ms at 700/s        | kB            | MiB',
+    '       |  32 |       32  |  p50  p99   p99 x  | heap external | 32 1000 peak',
+    'half   |  51 |  0.50±1%  | 1.00 2.00 2.00±0%  |  2.0      0.5 |  1    2    4',
+    'base   | 100 |  1.00±0%  | 1.00 1.00 1.00±0%  |               |',
+    'noise  | 300 | 2.00±45%? | 1.00 1.00 1.00±0%= |               |',
     'absent | not installed: sh test/bench/install-peers.sh',
   ]);
   expect(lines).toContain('1 of 6 ratios are noise. Other programs took 0.2 cores, in one round up to 1.5.');

@@ -18,7 +18,7 @@ export interface CellFigures extends Cell {
   readonly figures: Figures;
 }
 
-/** Everything that a report shows beside memory. */
+/** What is compared with the reference. */
 export interface Comparison {
   readonly reference: string;
   /** CPU time, microseconds a request. */

@@ -10,8 +10,24 @@ export interface Question {
   readonly length: number;
 }
 
+export interface Arrivals {
+  /** Milliseconds of each request. */
+  readonly latencies: readonly number[];
+  /** Requests that were left out because this process was late. */
+  readonly disturbed: number;
+}
+
+interface Arrival {
+  /** On the clock of `performance.now()`. */
+  readonly at: number;
+  /** How often this process had been late by then. */
+  readonly delays: number;
+}
+
 /** How often the arrivals that are due are sent, in milliseconds. */
 const TICK_MS = 1;
+/** From one tick to the next, in milliseconds: beyond, something kept this process from its work. */
+const LATE_MS = 3;
 
 /**
  * Connections to one contender, one request at a time on each. Every response is checked: status 200, and a body as
@@ -56,41 +72,48 @@ export class LoadConnections {
   }
 
   /**
-   * Sends requests at random moments (exponential gaps), whether or not earlier ones were answered; resolves to the
-   * latencies in milliseconds. A request that finds every connection taken waits for one, and that counts.
+   * Sends requests at random moments (exponential gaps), whether or not earlier ones were answered. A request that
+   * finds every connection taken waits for one, and that counts. One that was under way while this process itself was
+   * late is left out: its time says nothing of the contender.
    */
-  async arrive(perSecond: number, milliseconds: number, random: () => number): Promise<number[]> {
+  async arrive(perSecond: number, milliseconds: number, random: () => number): Promise<Arrivals> {
     const free = [...this.#connections];
-    const waiting: number[] = [];
+    const waiting: Arrival[] = [];
     const latencies: number[] = [];
-    const exchanges: Promise<void>[] = [];
+    let [lastTick, delays, disturbed, underWay] = [performance.now(), 0, 0, 0];
     let failure: unknown;
-    const send = async (connection: Connection, arrived: number): Promise<void> => {
+    const send = async (connection: Connection, arrival: Arrival): Promise<void> => {
       await connection.exchange();
-      latencies.push(performance.now() - arrived);
+      const now = performance.now();
+      underWay -= 1;
+      if (arrival.delays !== delays || now - lastTick > LATE_MS) disturbed += 1;
+      else latencies.push(now - arrival.at);
       const next = waiting.shift();
       if (next === undefined) free.push(connection);
       else await send(connection, next);
     };
-    const begun = performance.now();
-    let due = begun;
-    while (due < begun + milliseconds) {
+    const accept = (arrival: Arrival): void => {
+      underWay += 1;
+      const connection = free.pop();
+      if (connection === undefined) waiting.push(arrival);
+      else
+        send(connection, arrival).catch((error) => {
+          failure ??= error;
+        });
+    };
+    let due = performance.now();
+    const end = due + milliseconds;
+    while ((due < end || underWay > 0) && failure === undefined) {
       await delay(TICK_MS);
       const now = performance.now();
-      for (; due <= now; due += (-Math.log(1 - random()) * 1000) / perSecond) {
-        const connection = free.pop();
-        if (connection === undefined) waiting.push(now);
-        else
-          exchanges.push(
-            send(connection, now).catch((error) => {
-              failure ??= error;
-            }),
-          );
+      if (now - lastTick > LATE_MS) delays += 1;
+      lastTick = now;
+      for (; due <= Math.min(now, end); due += (-Math.log(1 - random()) * 1000) / perSecond) {
+        accept({ at: now, delays });
       }
     }
-    await Promise.all(exchanges);
     if (failure !== undefined) throw failure;
-    return latencies;
+    return { latencies, disturbed };
   }
 
   /** How many requests were sent once more. */

@@ -6,7 +6,7 @@ import { runCommand } from '../../support/command.ts';
 import { repository } from '../../support/repository.ts';
 import { CONTENDERS, type Contender, type RunningContender, startContender } from './contenders.ts';
 import { type Comparison, compare, type Figures } from './figures.ts';
-import { type Cell, type Measurements, measure, type Plan } from './measure.ts';
+import { cellsOf, type Measurements, measure, type Plan } from './measure.ts';
 import { plot } from './plot.ts';
 import { type Entrant, report } from './report.ts';
 import { seededRandom } from './statistics.ts';
@@ -24,31 +24,36 @@ interface Options {
   readonly out: string;
 }
 
-const CELLS: readonly Cell[] = [
-  { document: '2KB', connections: 1 },
-  { document: '2KB', connections: 32 },
-  { document: '2KB', connections: 256 },
-  { document: '256KB', connections: 1 },
-  { document: '256KB', connections: 32 },
-  { document: '256KB', connections: 256 },
-];
-
 const FULL: Plan = {
-  cells: CELLS,
-  rounds: { fewest: 3, most: 9 },
-  latencyRounds: 5,
+  cells: [
+    { document: '2KB', connections: 32 },
+    { document: '256KB', connections: 32 },
+  ],
+  focus: {
+    contenders: [
+      ...['gateway', 'gateway-no-audit', 'go-reverse-proxy', 'express-http-proxy'],
+      ...['nginx', 'node-undici-held'],
+    ],
+    cells: [
+      { document: '2KB', connections: 1 },
+      { document: '2KB', connections: 256 },
+      { document: '256KB', connections: 1 },
+      { document: '256KB', connections: 256 },
+    ],
+  },
+  rounds: { fewest: 5, most: 15 },
+  latencyRounds: 7,
   crowd: 1000,
-  warmUp: { requests: 10_000, most: 3000 },
-  ms: { slice: 300, latency: 700, crowd: 400, total: 285_000 },
+  ms: { warmUp: 8000, slice: 250, latency: 600, crowd: 400, total: 288_000 },
 };
 
 const QUICK: Plan = {
-  cells: CELLS.filter(({ connections }) => connections < 256),
+  ...FULL,
+  focus: { ...FULL.focus, cells: [{ document: '2KB', connections: 1 }] },
   rounds: { fewest: 3, most: 3 },
   latencyRounds: 3,
   crowd: 256,
-  warmUp: { requests: 4000, most: 2000 },
-  ms: { slice: 150, latency: 250, crowd: 150, total: 60_000 },
+  ms: { warmUp: 2000, slice: 150, latency: 250, crowd: 150, total: 60_000 },
 };
 
 /** Ratios are to the first of these that is measured. */
@@ -80,7 +85,7 @@ async function run(options: Options, command: Command): Promise<void> {
   const reference = referenceAmong(installed, options.reference);
   if (reference === undefined)
     command.error('error: the reference is not installed, or not among those to measure');
-  const plan = planFor(options);
+  const plan = planFor(options, reference);
   const [loadBefore = 0] = loadavg();
   if (loadBefore > BUSY_LOAD) progress(`the load is ${loadBefore.toFixed(1)} already: expect noise`);
   const { measurements, pinned } = await measureAll(
@@ -89,7 +94,7 @@ async function run(options: Options, command: Command): Promise<void> {
     options,
     begun,
   );
-  const comparison = compare(measurements, plan.cells, reference);
+  const comparison = compare(measurements, cellsOf(plan), reference);
   console.log(`${describeMachine(pinned)}\n`);
   console.log(report(plan, entrants, measurements, comparison));
   const folder = resolve(options.out);
@@ -122,9 +127,13 @@ function referenceAmong(installed: readonly Entrant[], wanted: string | undefine
   return candidates.find((name) => names.includes(name));
 }
 
-function planFor({ quick, rounds }: Options): Plan {
+function planFor({ quick, rounds, only }: Options, reference: string): Plan {
   const plan = quick ? QUICK : FULL;
-  return rounds === undefined ? plan : { ...plan, rounds: { fewest: rounds, most: rounds } };
+  return {
+    ...plan,
+    focus: { ...plan.focus, contenders: only ?? [...plan.focus.contenders, reference] },
+    ...(rounds !== undefined && { rounds: { fewest: rounds, most: rounds } }),
+  };
 }
 
 /** Starts upstream and contenders, measures, and ends them, whatever happens. */

@@ -12,16 +12,19 @@ export interface Cell {
 }
 
 export interface Plan {
+  /** Kinds of load for every contender. */
   readonly cells: readonly Cell[];
+  /** Contenders that are measured in more detail: these kinds of load, and latency. */
+  readonly focus: { readonly contenders: readonly string[]; readonly cells: readonly Cell[] };
   /** Rounds stop at `most`, or when the next one would end after the deadline; but there are as many as `fewest`. */
   readonly rounds: { readonly fewest: number; readonly most: number };
   readonly latencyRounds: number;
   /** Connections for the memory in `MemoryUse.crowd`. */
   readonly crowd: number;
-  /** Requests for the small document before the rounds; not all of them if that takes longer than `most` milliseconds. */
-  readonly warmUp: { readonly requests: number; readonly most: number };
-  /** Milliseconds of each slice. */
   readonly ms: {
+    /** The longest warm-up of a contender on Node.js, with the small document. */
+    readonly warmUp: number;
+    /** The part of each slice that is counted. */
     readonly slice: number;
     readonly latency: number;
     readonly crowd: number;
@@ -48,6 +51,8 @@ export interface LatencySlice {
   readonly contender: string;
   readonly round: number;
   readonly requests: number;
+  /** Requests that are not counted, because the load program was late. */
+  readonly disturbed: number;
   readonly p50: number;
   readonly p99: number;
 }
@@ -62,13 +67,33 @@ export interface MemoryUse {
   readonly peak: number;
 }
 
+/** Bytes allocated for each request of the main cell by a contender on Node.js. */
+export interface AllocationSlice {
+  readonly contender: string;
+  readonly round: number;
+  readonly requests: number;
+  readonly heap: number;
+  /** Buffers outside of V8's heap. */
+  readonly external: number;
+}
+
+/** What the warm-up of a contender came to. */
+export interface WarmUp {
+  readonly contender: string;
+  readonly requests: number;
+  /** Microseconds of CPU time a request, of each step. */
+  readonly cpuUs: readonly number[];
+}
+
 export interface Measurements {
+  readonly warmUps: readonly WarmUp[];
   readonly cpu: readonly CpuSlice[];
   /** Cores that programs beside the benchmark took during each round. */
   readonly others: readonly number[];
   readonly latency: readonly LatencySlice[];
   /** Requests per second at which latency was measured. */
   readonly latencyRate: number;
+  readonly allocations: readonly AllocationSlice[];
   readonly memory: readonly MemoryUse[];
 }
 
@@ -81,14 +106,24 @@ export interface MeasureDeps {
   progress(text: string): void;
 }
 
-/** The cell from which the rate for latencies and the steady memory come. */
+/** The cell from which the rate for latencies, the allocations and the steady memory come. */
 export const MAIN_CELL: Cell = { document: '2KB', connections: 32 };
-const WARM_UP_STEP_MS = 100;
+const WARM_UP_STEP_MS = 500;
+/** A warm-up is over when so many steps have brought nothing. */
+const STEADY_STEPS = 5;
+/** As a part of the lowest cost so far. */
+const GAIN = 0.03;
+/** Of the longest warm-up, for the large document; and for a contender that has no compilers at run time. */
+const SHORT_WARM_UP = 1 / 8;
+/** Load before the part of a slice that counts: after idling, caches are cold and V8's heap has shrunk. */
+const LEAD_MS = 100;
 /** Connections for latencies: more than are under way at half load. */
 const LATENCY_CONNECTIONS = 64;
 const LATENCY_LOAD = 0.5;
 /** Requests per second that the load program itself sends without being late. */
-const HIGHEST_RATE = 2000;
+const HIGHEST_RATE = 4000;
+const ALLOCATION_ROUNDS = 3;
+const ALLOCATION_MS = 100;
 /** About what opening a connection takes, with its first request. */
 const OPEN_MS = 1;
 /** How long a contender has to finish what follows a response, such as writing it down, in milliseconds. */
@@ -104,39 +139,62 @@ export async function measure(
   deps: MeasureDeps,
 ): Promise<Measurements> {
   let contenders = first;
-  let steady = await warmUp(plan, contenders, deps);
+  const steady = new Map<string, number>();
+  const warmUps = await warmUpAll(plan, contenders, steady, deps);
   const cpu: CpuSlice[] = [];
   const others: number[] = [];
-  const lastRoundEnd = deps.deadline - msAfterRounds(plan, contenders.length);
+  const lastRoundEnd = deps.deadline - msAfterRounds(plan, contenders);
   let longest = 0;
   for (let round = 1; round <= plan.rounds.most; round += 1) {
     const begun = performance.now();
     if (round > plan.rounds.fewest && begun + longest > lastRoundEnd) break;
     if (round > 1 && deps.restart !== undefined) {
       contenders = await deps.restart();
-      steady = await warmUp(plan, contenders, deps);
+      await warmUpAll(plan, contenders, steady, deps);
     }
     deps.progress(`round ${round}`);
     const foreign = foreignCpu();
-    for (const cell of shuffled(plan.cells, deps.random)) {
-      for (const contender of shuffled(contenders, deps.random)) {
-        cpu.push({ ...(await cpuSlice(contender, cell, plan.ms.slice)), round });
-      }
+    for (const { cell, running } of slicesOf(plan, contenders, deps.random)) {
+      cpu.push({ ...(await cpuSlice(running, cell, plan.ms.slice)), round });
     }
     others.push(foreign());
     longest = Math.max(longest, performance.now() - begun);
   }
-  const latencyRate = modestRate(cpu);
-  const latency = await latencies(plan, contenders, latencyRate, deps);
+  const focus = contenders.filter(({ contender }) => plan.focus.contenders.includes(contender.name));
+  const latencyRate = modestRate(cpu, focus);
+  const latency = await latencies(plan, focus, latencyRate, deps);
+  const allocations = await allocationsOf(contenders, deps);
   const memory = await crowdMemory(plan, contenders, steady, deps);
-  return { cpu, others, latency, latencyRate, memory };
+  return { warmUps, cpu, others, latency, latencyRate, allocations, memory };
 }
 
-/** Time for latencies and memory, opening connections included. */
-function msAfterRounds({ latencyRounds, crowd, ms }: Plan, contenders: number): number {
+/** All kinds of load, those with few connections first. */
+export function cellsOf({ cells, focus }: Plan): Cell[] {
+  return [...cells, ...focus.cells].toSorted((one, other) => one.connections - other.connections);
+}
+
+/** The slices of one round: cell by cell, so that the ratios of a cell are of contenders that took turns. */
+function slicesOf(
+  { cells, focus }: Plan,
+  contenders: readonly RunningContender[],
+  random: () => number,
+): { cell: Cell; running: RunningContender }[] {
+  return shuffled([...cells, ...focus.cells], random).flatMap((cell) =>
+    shuffled(contenders, random)
+      .filter(({ contender }) => cells.includes(cell) || focus.contenders.includes(contender.name))
+      .map((running) => ({ cell, running })),
+  );
+}
+
+/** Time for latencies, allocations and memory, opening connections included. */
+function msAfterRounds(
+  { latencyRounds, focus, crowd, ms }: Plan,
+  contenders: readonly RunningContender[],
+): number {
   const open = (connections: number): number => OPEN_MS * connections;
   const latency = latencyRounds * (ms.latency + open(LATENCY_CONNECTIONS));
-  return contenders * (latency + ms.crowd + open(crowd));
+  const allocations = ALLOCATION_ROUNDS * ALLOCATION_MS + LEAD_MS + open(MAIN_CELL.connections);
+  return focus.contenders.length * latency + contenders.length * (allocations + ms.crowd + open(crowd));
 }
 
 /** Begins to watch; the function resolves to the cores that others took since then. */
@@ -150,32 +208,48 @@ function foreignCpu(): () => number {
   };
 }
 
-/** Lets compilers see the code, connects to the upstream, and resolves to the resident memory in steady use. */
-async function warmUp(
+/** Warms up each contender, which connects to the upstream with that, and notes its resident memory in steady use. */
+async function warmUpAll(
   plan: Plan,
   contenders: readonly RunningContender[],
+  steady: Map<string, number>,
   { progress }: MeasureDeps,
-): Promise<ReadonlyMap<string, number>> {
-  const steady = new Map<string, number>();
+): Promise<WarmUp[]> {
+  const warmUps: WarmUp[] = [];
   for (const running of contenders) {
-    progress(`warming up ${running.contender.name}`);
+    const { name, onNode } = running.contender;
+    progress(`warming up ${name}`);
+    const short = plan.ms.warmUp * SHORT_WARM_UP;
     await underLoad(running, MAIN_CELL, async (load) => {
-      await saturateFor(load, plan.warmUp);
-      steady.set(running.contender.name, memoryOf(running.pid).now);
+      warmUps.push(await untilSteady(running, load, onNode === true ? plan.ms.warmUp : short));
+      steady.set(name, memoryOf(running.pid).now);
     });
     const large: Cell = { document: '256KB', connections: MAIN_CELL.connections };
-    await underLoad(running, large, (load) =>
-      saturateFor(load, { requests: plan.warmUp.requests / 10, most: plan.warmUp.most / 3 }),
-    );
+    await underLoad(running, large, (load) => load.saturate(short));
   }
-  return steady;
+  return warmUps;
 }
 
-async function saturateFor(load: LoadConnections, { requests, most }: Plan['warmUp']): Promise<void> {
-  const end = performance.now() + most;
-  for (let left = requests; left > 0 && performance.now() < end; ) {
-    left -= await load.saturate(WARM_UP_STEP_MS);
+/** Sends requests until compilers have done their work: the cost of a request falls no further. */
+async function untilSteady(
+  running: RunningContender,
+  load: LoadConnections,
+  mostMs: number,
+): Promise<WarmUp> {
+  const end = performance.now() + mostMs;
+  const cpuUs: number[] = [];
+  let requests = 0;
+  let [lowest, vain] = [Number.POSITIVE_INFINITY, 0];
+  while (vain < STEADY_STEPS && performance.now() < end) {
+    const before = cpuOf(running.pid);
+    const sent = await load.saturate(WARM_UP_STEP_MS);
+    const cost = cpuBetween(before, cpuOf(running.pid)) / 1e3 / sent;
+    requests += sent;
+    cpuUs.push(cost);
+    vain = cost < lowest * (1 - GAIN) ? 0 : vain + 1;
+    lowest = Math.min(lowest, cost);
   }
+  return { contender: running.contender.name, requests, cpuUs };
 }
 
 async function cpuSlice(
@@ -184,6 +258,7 @@ async function cpuSlice(
   milliseconds: number,
 ): Promise<Omit<CpuSlice, 'round'>> {
   return underLoad(running, cell, async (load) => {
+    await load.saturate(LEAD_MS);
     await delay(SETTLE_MS);
     const before = cpuOf(running.pid);
     const begun = performance.now();
@@ -202,14 +277,15 @@ async function cpuSlice(
   });
 }
 
-/** Half of the requests per second that one core can serve with the contender that needs most CPU time; not too many. */
-function modestRate(slices: readonly CpuSlice[]): number {
-  const { document, connections } = MAIN_CELL;
-  const byContender = Map.groupBy(
-    slices.filter((slice) => slice.document === document && slice.connections === connections),
-    ({ contender }) => contender,
-  );
-  const costs = [...byContender.values()].map((all) => spreadOf(all.map(({ cpuUs }) => cpuUs)).median);
+/** Half of the requests per second that one core can serve with the one of them that needs most CPU time; not too many. */
+function modestRate(slices: readonly CpuSlice[], contenders: readonly RunningContender[]): number {
+  const costs = contenders.map(({ contender: { name } }) => {
+    const own = slices.filter(
+      ({ contender, document, connections }) =>
+        contender === name && document === MAIN_CELL.document && connections === MAIN_CELL.connections,
+    );
+    return spreadOf(own.map(({ cpuUs }) => cpuUs)).median;
+  });
   return Math.min(HIGHEST_RATE, Math.round((LATENCY_LOAD * 1e6) / Math.max(...costs)));
 }
 
@@ -224,18 +300,56 @@ async function latencies(
   for (let round = 1; round <= plan.latencyRounds; round += 1) {
     progress(`latencies at ${rate} requests/s, round ${round}`);
     for (const running of shuffled(contenders, random)) {
-      const values = await underLoad(running, cell, (load) => load.arrive(rate, plan.ms.latency, random));
-      const sorted = values.toSorted((one, other) => one - other);
+      const { latencies, disturbed } = await underLoad(running, cell, async (load) => {
+        await load.arrive(rate, LEAD_MS, random);
+        return load.arrive(rate, plan.ms.latency, random);
+      });
+      const sorted = latencies.toSorted((one, other) => one - other);
       slices.push({
         contender: running.contender.name,
         round,
-        requests: values.length,
+        requests: sorted.length,
+        disturbed,
         p50: quantile(sorted, 0.5),
         p99: quantile(sorted, 0.99),
       });
     }
   }
   return slices;
+}
+
+/** Allocations for each request of the contenders on Node.js. After the CPU time, because counting costs some. */
+async function allocationsOf(
+  contenders: readonly RunningContender[],
+  { progress }: MeasureDeps,
+): Promise<AllocationSlice[]> {
+  const slices: AllocationSlice[] = [];
+  for (const running of contenders) {
+    if (running.contender.onNode !== true) continue;
+    progress(`allocations of ${running.contender.name}`);
+    await underLoad(running, MAIN_CELL, async (load) => {
+      await load.saturate(LEAD_MS);
+      for (let round = 1; round <= ALLOCATION_ROUNDS; round += 1) {
+        slices.push({ ...(await allocationSlice(running, load)), round });
+      }
+    });
+  }
+  return slices;
+}
+
+async function allocationSlice(
+  running: RunningContender,
+  load: LoadConnections,
+): Promise<Omit<AllocationSlice, 'round'>> {
+  const before = await running.allocations();
+  const requests = await load.saturate(ALLOCATION_MS);
+  const after = await running.allocations();
+  return {
+    contender: running.contender.name,
+    requests,
+    heap: (after.heap - before.heap) / requests,
+    external: (after.external - before.external) / requests,
+  };
 }
 
 async function crowdMemory(

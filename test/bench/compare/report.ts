@@ -1,8 +1,8 @@
 import { getBorderCharacters, type TableUserConfig, table } from 'table';
 import type { Contender } from './contenders.ts';
 import { type Comparison, countNoise, type Figure, type Figures } from './figures.ts';
-import { MAIN_CELL, type Measurements, type Plan } from './measure.ts';
-import { NOISY_SPREAD, spreadOf } from './statistics.ts';
+import { type AllocationSlice, MAIN_CELL, type Measurements, type Plan } from './measure.ts';
+import { NOISY_MARGIN, spreadOf } from './statistics.ts';
 
 /** A contender with its version; undefined: it is not installed. */
 export interface Entrant {
@@ -89,7 +89,11 @@ function titleOf({ contender: { name, upstream } }: Entrant): string {
   return upstream === 'digest' ? name : `${name} *`;
 }
 
-function groupsOf(plan: Plan, { latencyRate, memory }: Measurements, { cpu, p50, p99 }: Comparison): Group[] {
+function groupsOf(
+  plan: Plan,
+  { latencyRate, allocations, memory }: Measurements,
+  { cpu, p50, p99 }: Comparison,
+): Group[] {
   const main = cpu.find(
     ({ document, connections }) => document === MAIN_CELL.document && connections === MAIN_CELL.connections,
   );
@@ -120,6 +124,10 @@ function groupsOf(plan: Plan, { latencyRate, memory }: Measurements, { cpu, p50,
       columns: [latencyColumn('p50', p50), latencyColumn('p99', p99), ratioColumn('p99 x', p99)],
     },
     {
+      heading: 'kB',
+      columns: [allocationColumn('heap', allocations), allocationColumn('external', allocations)],
+    },
+    {
       heading: 'MiB',
       columns: [
         memoryColumn(`${MAIN_CELL.connections}`, 'steady'),
@@ -140,12 +148,22 @@ function ratioColumn(heading: string, figures: Figures): Column {
   };
 }
 
+function allocationColumn(heading: 'heap' | 'external', slices: readonly AllocationSlice[]): Column {
+  return {
+    heading,
+    cell(name) {
+      const own = slices.filter(({ contender }) => contender === name);
+      return own.length === 0 ? '' : (spreadOf(own.map((slice) => slice[heading])).median / 1000).toFixed(1);
+    },
+  };
+}
+
 function latencyColumn(heading: string, figures: Figures): Column {
   return { heading, cell: (name) => figures.get(name)?.value.median.toFixed(2) ?? '' };
 }
 
-function ratioText({ ratio: { median, q1, q3 }, verdict }: Figure): string {
-  const percent = ((q3 - q1) / 2 / median) * 100;
+function ratioText({ ratio: { median, margin }, verdict }: Figure): string {
+  const percent = (margin / median) * 100;
   return `${median.toFixed(2)}±${percent.toFixed(0)}%${MARKS[verdict]}`;
 }
 
@@ -154,10 +172,11 @@ function legend(plan: Plan, { cpu, others }: Measurements, comparison: Compariso
   const { noisy, all } = countNoise(comparison);
   return [
     `us: CPU time of a request, ${MAIN_CELL.document}, ${MAIN_CELL.connections} connections. CPU x: the same as a ratio to ${comparison.reference}, by connections.`,
-    `Medians of ${rounds} rounds (latency: ${plan.latencyRounds}); ± half of what the middle half of the rounds spans.`,
-    `?  noise: the middle half spans more than ${NOISY_SPREAD * 100} %, or there are fewer than 3 rounds.`,
-    `=  no difference from ${comparison.reference}: it is less than the middle half spans.`,
+    `Medians of ${rounds} rounds (latency: ${plan.latencyRounds}); ± 95 % of runs like this one have their median within it.`,
+    `?  noise: ± more than ${NOISY_MARGIN * 100} %, or there are fewer than 3 rounds.`,
+    `=  no difference from ${comparison.reference} beyond ±.`,
     '*  without Digest.',
+    'kB: allocated for a request, in the heap of V8 and outside of it.',
     'MiB: resident memory by connections, and the most so far.',
     `${noisy} of ${all} ratios are noise. Other programs took ${spreadOf(others).median.toFixed(1)} cores, in one round up to ${Math.max(...others).toFixed(1)}.`,
   ];

@@ -3,11 +3,18 @@ import { quantile, ratios, seededRandom, shuffled, spreadOf, verdictOn } from '.
 
 describe('spread', () => {
   test('has the median and the quartiles, in whatever order values come', () => {
-    expect(spreadOf([5, 1, 4, 2, 3])).toEqual({ median: 3, q1: 2, q3: 4, min: 1, max: 5, rounds: 5 });
+    expect(spreadOf([5, 1, 4, 2, 3])).toMatchObject({ median: 3, q1: 2, q3: 4, min: 1, max: 5, rounds: 5 });
   });
 
   test('interpolates between two values', () => {
-    expect(spreadOf([1, 2, 3, 4])).toEqual({ median: 2.5, q1: 1.75, q3: 3.25, min: 1, max: 4, rounds: 4 });
+    expect(spreadOf([1, 2, 3, 4])).toMatchObject({
+      median: 2.5,
+      q1: 1.75,
+      q3: 3.25,
+      min: 1,
+      max: 4,
+      rounds: 4,
+    });
     expect(quantile([0, 100], 0.99)).toBe(99);
   });
 
@@ -61,15 +68,24 @@ describe('the verdict', () => {
     expect(verdict(0.5, 0.51, 0.49)).toBe('clear');
   });
 
-  test('is noisy when the middle half of the rounds spans more than 15 % of the median', () => {
-    expect(verdict(1.5, 1.6, 1.7, 1.8, 1.9)).toBe('clear');
+  test('is noisy when the margin is more than 10 % of the median', () => {
+    expect(verdict(1.5, 1.55, 1.6, 1.65, 1.7)).toBe('clear');
     expect(verdict(1.3, 1.5, 1.7, 1.9, 2.1)).toBe('noisy');
     expect(verdict(0.1, 2, 2, 2, 9)).toBe('clear');
   });
 
+  test('needs less agreement the more rounds there are', () => {
+    const rounds = [1.4, 1.5, 1.6, 1.7, 1.8];
+    expect(verdict(...rounds)).toBe('clear');
+    expect(verdict(1.4, 1.6, 1.8)).toBe('noisy');
+    expect(spreadOf([...rounds, ...rounds, ...rounds, ...rounds]).margin).toBeCloseTo(
+      spreadOf(rounds).margin / 2,
+    );
+  });
+
   test('is noisy when there are fewer than 3 rounds', () => expect(verdict(2, 2)).toBe('noisy'));
 
-  test('is that two are the same when they differ by less than the rounds do', () => {
+  test('is that two are the same when they differ by less than the margin', () => {
     expect(verdict(0.98, 1.0, 1.02, 1.04, 1.06)).toBe('same');
     expect(verdict(1.05, 1.06, 1.07, 1.08, 1.09)).toBe('clear');
   });

@@ -1,5 +1,5 @@
-/** A ratio is noise when the middle half of its rounds spans more than this part of their median. */
-export const NOISY_SPREAD = 0.15;
+/** A ratio is noise when its margin is more than this part of it. */
+export const NOISY_MARGIN = 0.1;
 
 /** Distribution of a figure over several rounds. */
 export interface Spread {
@@ -7,28 +7,34 @@ export interface Spread {
   /** The lower and the upper quartile. */
   readonly q1: number;
   readonly q3: number;
+  /** Another run of as many rounds has its median within this distance, about 19 times of 20. */
+  readonly margin: number;
   readonly min: number;
   readonly max: number;
   readonly rounds: number;
 }
 
 /**
- * Whether a ratio can be relied on. noisy: its rounds are too far apart (`NOISY_SPREAD`), or there are too few;
- * same: it differs from 1 by less than its rounds differ from each other; clear: neither.
+ * Whether a ratio can be relied on. noisy: its margin is too wide (`NOISY_MARGIN`), or there are too few rounds;
+ * same: it differs from 1 by no more than its margin; clear: neither.
  */
 export type Verdict = 'clear' | 'same' | 'noisy';
 
 /** With fewer rounds the quartiles say nothing. */
 const FEWEST_ROUNDS = 3;
+/** McGill, Tukey and Larsen, "Variations of Box Plots" (1978): the notch of a median, 95 %. */
+const NOTCH = 1.57;
 
 /** @throws RangeError when there are no values */
 export function spreadOf(values: readonly number[]): Spread {
   if (values.length === 0) throw new RangeError('There are no values.');
   const sorted = values.toSorted((one, other) => one - other);
+  const [q1, q3] = [quantile(sorted, 0.25), quantile(sorted, 0.75)];
   return {
     median: quantile(sorted, 0.5),
-    q1: quantile(sorted, 0.25),
-    q3: quantile(sorted, 0.75),
+    q1,
+    q3,
+    margin: (NOTCH * (q3 - q1)) / Math.sqrt(values.length),
     min: quantile(sorted, 0),
     max: quantile(sorted, 1),
     rounds: values.length,
@@ -51,10 +57,9 @@ export function ratios(own: ReadonlyMap<number, number>, reference: ReadonlyMap<
   });
 }
 
-export function verdictOn({ median, q1, q3, rounds }: Spread): Verdict {
-  const spread = q3 - q1;
-  if (rounds < FEWEST_ROUNDS || spread > NOISY_SPREAD * median) return 'noisy';
-  return Math.abs(median - 1) <= spread ? 'same' : 'clear';
+export function verdictOn({ median, margin, rounds }: Spread): Verdict {
+  if (rounds < FEWEST_ROUNDS || margin > NOISY_MARGIN * median) return 'noisy';
+  return Math.abs(median - 1) <= margin ? 'same' : 'clear';
 }
 
 /** Numbers from 0 to 1, the same ones for the same seed (mulberry32). */

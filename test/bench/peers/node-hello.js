@@ -1,9 +1,12 @@
 import { createServer } from 'node:http';
-import { DOCUMENTS } from '../compare/documents.ts';
 
-/** Bare node:http, which answers with the documents itself: the floor of any gateway on Node.js. Argument: port. */
+/**
+ * Bare node:http, which answers with the documents itself: the floor of any gateway on Node.js. Arguments: port, lengths
+ * of the documents by name, as JSON.
+ */
+const [, , port, lengths] = process.argv;
 const documents = new Map(
-  Object.entries(DOCUMENTS).map(([name, length]) => [name, Buffer.alloc(length, 'x')]),
+  Object.entries(JSON.parse(lengths)).map(([name, length]) => [name, Buffer.alloc(length, 'x')]),
 );
 
 const server = createServer((req, res) => {
@@ -12,4 +15,4 @@ const server = createServer((req, res) => {
   if (body === undefined) res.writeHead(404).end();
   else res.writeHead(200, { 'content-type': 'application/xml', 'content-length': body.length }).end(body);
 });
-server.listen(Number(process.argv[2]), '127.0.0.1');
+server.listen(Number(port), '127.0.0.1');

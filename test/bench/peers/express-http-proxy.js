@@ -4,7 +4,7 @@ import express from 'express';
 import httpProxy from 'http-proxy';
 
 /** express with http-proxy. Arguments: port, origin of the upstream, file of its authority, most connections to it. */
-const [, , port, target = '', caFile = '', connections] = process.argv;
+const [, , port, target, caFile, connections] = process.argv;
 const agent = new Agent({ keepAlive: true, maxSockets: Number(connections), ca: readFileSync(caFile) });
 const proxy = httpProxy.createProxyServer({ target, changeOrigin: true, agent });
 const app = express();

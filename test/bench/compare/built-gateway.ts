@@ -1,0 +1,40 @@
+import { copyFile, mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runCommand } from '../../support/command.ts';
+import { repository } from '../../support/repository.ts';
+
+/** Below node_modules, so that neither tests nor checks take its files for sources. */
+const FOLDER = join(repository, 'node_modules/.cache/bench');
+
+let build: Promise<readonly string[]> | undefined;
+
+/**
+ * Builds the package from the sources, once a process, without the console's page. Resolves to the command that runs
+ * it, with the flags of its own first line.
+ * @throws Error with the compiler's messages
+ */
+export function builtGateway(): Promise<readonly string[]> {
+  build ??= buildGateway();
+  return build;
+}
+
+async function buildGateway(): Promise<readonly string[]> {
+  // Files of removed sources would stay.
+  await rm(FOLDER, { recursive: true, force: true });
+  await mkdir(FOLDER, { recursive: true });
+  await copyFile(join(repository, 'package.json'), join(FOLDER, 'package.json'));
+  const dist = join(FOLDER, 'dist');
+  const compiler = join(repository, 'node_modules/typescript/bin/tsc');
+  const project = join(repository, 'tsconfig.build.json');
+  const { status, printed } = await runCommand(process.execPath, [compiler, '-p', project, '--outDir', dist]);
+  if (status !== 0) throw new Error(`TypeScript did not compile src/:\n${printed}`);
+  const program = join(dist, 'cli/digest-gateway.js');
+  return [process.execPath, ...flagsOf(await readFile(program, 'utf8')), program];
+}
+
+/** The flags of Node.js in the first line of a program. */
+function flagsOf(program: string): readonly string[] {
+  const [, flags] = /^#!\/usr\/bin\/env -S node (--.*)$/m.exec(program) ?? [];
+  if (flags === undefined) throw new Error('The first line of digest-gateway.js names no flags of Node.js.');
+  return flags.split(' ');
+}
