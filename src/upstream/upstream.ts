@@ -20,7 +20,8 @@ import {
 import type { VersionState } from './credential-selector.ts';
 import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
 import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
-import { clientTooSlow, overloaded, upstreamTooSlow } from './errors.ts';
+import { Deadlines } from './deadlines.ts';
+import { overloaded } from './errors.ts';
 
 /** Requests that may wait for each connection before the gateway says that it is overloaded. */
 const QUEUE_PER_CONNECTION = 16;
@@ -74,6 +75,7 @@ export class Upstream {
   readonly #deps: UpstreamDeps;
   readonly connections: Connections;
   readonly #transport: Transport;
+  readonly #deadlines: Deadlines;
   readonly #selectors = new Map<string, SelectorUse>();
   #inFlight = 0;
   /** Requests that are on a connection or wait for one. */
@@ -85,6 +87,7 @@ export class Upstream {
   constructor(options: UpstreamOptions, deps: UpstreamDeps, sets: readonly CredentialSet[]) {
     this.options = options;
     this.#deps = deps;
+    this.#deadlines = new Deadlines(options.totalTimeout, deps.clock);
     this.connections = new Connections(options, deps.clock);
     this.#transport = { options, exchange: this.connections.exchange };
     for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
@@ -162,21 +165,21 @@ export class Upstream {
     handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
-    const { deployment, totalTimeout } = this.options;
+    const { deployment } = this.options;
     const use = this.#selectors.get(credential);
     if (use === undefined) throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
-    const deadline = new Deadline(cancellation, totalTimeout);
+    const deadline = this.#deadlines.begin(cancellation, request.body !== undefined);
     let body: ReceivedBody = NO_BODY;
     this.#inFlight += 1;
     try {
       if (request.body !== undefined) {
         body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
+        deadline.body = body;
       }
-      deadline.received(body);
       const { method, target, headers, trace } = request;
       await this.#sendReceived({ method, target, headers, body, trace }, use, handler, cancellation);
     } finally {
-      deadline.end();
+      this.#deadlines.end(deadline);
       if (body.kind !== 'none') body.memory?.release();
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
@@ -234,36 +237,5 @@ export class Upstream {
 
   #selectorOf(set: CredentialSet): SelectorUse {
     return this.#deps.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
-  }
-}
-
-/** Cancels a request that takes too long. */
-class Deadline {
-  readonly #cancellation: Cancellation;
-  readonly #ms: number;
-  readonly #timer: NodeJS.Timeout;
-  /** Undefined until it was received. */
-  #body: ReceivedBody | undefined;
-
-  constructor(cancellation: Cancellation, ms: number) {
-    this.#cancellation = cancellation;
-    this.#ms = ms;
-    this.#timer = setTimeout(Deadline.#expire, ms, this);
-  }
-
-  /** The body was received, as far as it can be kept. */
-  received(body: ReceivedBody): void {
-    this.#body = body;
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-  }
-
-  static #expire(deadline: Deadline): void {
-    const body = deadline.#body;
-    const awaitsClient = body === undefined || (body.kind === 'streamed' && body.progress.awaitsClient);
-    const error = awaitsClient ? clientTooSlow(deadline.#ms) : upstreamTooSlow(deadline.#ms);
-    deadline.#cancellation.cancel(error);
   }
 }
