@@ -87,10 +87,18 @@ export class Limits {
   take(client: string, deployment: string): Permit | undefined {
     const ofClient = this.#clients.get(client);
     const ofDeployment = this.#deployments.get(deployment);
-    if (ofClient === undefined) {
-      return ofDeployment === undefined ? undefined : this.#takeAll(client, [ofDeployment]);
+    const first = ofClient ?? ofDeployment;
+    if (first === undefined) return undefined;
+    const second = ofClient === undefined ? undefined : ofDeployment;
+    const ofFirst = first.local.shortage();
+    if (ofFirst !== undefined) this.#refuse(client, first, ofFirst, fieldsOf(first, second));
+    const ofSecond = second?.local.shortage();
+    if (second !== undefined && ofSecond !== undefined) {
+      this.#refuse(client, second, ofSecond, fieldsOf(first, second));
     }
-    return this.#takeAll(client, ofDeployment === undefined ? [ofClient] : [ofClient, ofDeployment]);
+    takeOne(first);
+    if (second !== undefined) takeOne(second);
+    return new Permit(first, second);
   }
 
   /** Reports the last usage and closes the store. */
@@ -104,19 +112,10 @@ export class Limits {
     return [...this.#clients.values(), ...this.#deployments.values()];
   }
 
-  #takeAll(client: string, parts: readonly Limited[]): Permit {
-    for (const { local, sync } of parts) {
-      const shortage = local.shortage();
-      if (shortage === undefined) continue;
-      sync?.touch();
-      this.#deps.metrics.rateLimited.inc({ client });
-      throw new RateLimited(sentence(local.scope, shortage), shortage.seconds, fieldsOf(parts));
-    }
-    for (const { local, sync } of parts) {
-      local.take();
-      sync?.touch();
-    }
-    return new Permit(parts);
+  #refuse(client: string, { local, sync }: Limited, shortage: Shortage, fields: RawHeaders): never {
+    sync?.touch();
+    this.#deps.metrics.rateLimited.inc({ client });
+    throw new RateLimited(sentence(local.scope, shortage), shortage.seconds, fields);
   }
 
   *#build(
@@ -149,6 +148,11 @@ export class Limits {
     });
     return { local, sync };
   }
+}
+
+function takeOne({ local, sync }: Limited): void {
+  local.take();
+  sync?.touch();
 }
 
 /** A limit that is not in force yet. */

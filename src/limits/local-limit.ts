@@ -108,19 +108,19 @@ export class LocalLimit {
 
   /** The value of RateLimit, as of the last request: the rest for all processes together. */
   get state(): string {
-    const items: string[] = [];
+    let text = '';
     if (this.#bucket !== undefined) {
       const left = Math.max(0, Math.floor(this.#bucket.pool));
-      items.push(`"${this.scope}-rate";r=${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`);
+      text = `"${this.scope}-rate";r=${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`;
     }
     if (this.#quota !== undefined) {
       const seconds = Quota.secondsLeft(this.#clocks.epoch());
-      items.push(`"${this.scope}-daily";r=${this.#quota.remaining};t=${seconds}`);
+      text += `${separator(text)}"${this.scope}-daily";r=${this.#quota.remaining};t=${seconds}`;
     }
     if (this.#settings.concurrent !== undefined) {
-      items.push(`"${this.scope}-concurrent";r=${this.#slots.free}`);
+      text += `${separator(text)}"${this.scope}-concurrent";r=${this.#slots.free}`;
     }
-    return items.join(', ');
+    return text;
   }
 
   /** True if the share here is used up but not those of other processes, so that a report at once helps. */
@@ -191,6 +191,10 @@ export class LocalLimit {
     this.#bucket?.refill(now);
     if (this.#quota !== undefined) this.#quota.roll(this.#clocks.epoch());
   }
+}
+
+function separator(before: string): string {
+  return before === '' ? '' : ', ';
 }
 
 function policyOf(scope: LimitScope, { rate, concurrent, daily }: LimitSettings): string {

@@ -9,32 +9,38 @@ export interface Limited {
 
 /** The place of one admitted request in its limits. */
 export class Permit {
-  readonly #parts: readonly Limited[];
+  readonly #first: Limited;
+  readonly #second: Limited | undefined;
   #held = true;
 
-  constructor(parts: readonly Limited[]) {
-    this.#parts = parts;
+  constructor(first: Limited, second: Limited | undefined) {
+    this.#first = first;
+    this.#second = second;
   }
 
   /** The current RateLimit and RateLimit-Policy, as a flat list. */
   get fields(): readonly string[] {
-    return fieldsOf(this.#parts);
+    return fieldsOf(this.#first, this.#second);
   }
 
   /** The request has ended; only the first call counts. */
   release(): void {
     if (!this.#held) return;
     this.#held = false;
-    for (const { local, sync } of this.#parts) {
-      local.release();
-      sync?.touch();
-    }
+    releaseOne(this.#first);
+    if (this.#second !== undefined) releaseOne(this.#second);
   }
 }
 
+function releaseOne({ local, sync }: Limited): void {
+  local.release();
+  sync?.touch();
+}
+
 /** The header fields of draft-ietf-httpapi-ratelimit-headers. */
-export function fieldsOf(parts: readonly Limited[]): string[] {
-  const policies = parts.map(({ local }) => local.policy);
-  const states = parts.map(({ local }) => local.state);
-  return ['ratelimit-policy', policies.join(', '), 'ratelimit', states.join(', ')];
+export function fieldsOf({ local: first }: Limited, second: Limited | undefined): string[] {
+  const { policy, state } = first;
+  if (second === undefined) return ['ratelimit-policy', policy, 'ratelimit', state];
+  const { local } = second;
+  return ['ratelimit-policy', `${policy}, ${local.policy}`, 'ratelimit', `${state}, ${local.state}`];
 }
