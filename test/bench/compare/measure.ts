@@ -231,7 +231,7 @@ async function warmUpAll(
 }
 
 /** Sends requests until compilers have done their work: the cost of a request falls no further. */
-async function untilSteady(
+export async function untilSteady(
   running: RunningContender,
   load: LoadConnections,
   mostMs: number,
