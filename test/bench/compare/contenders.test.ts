@@ -76,7 +76,7 @@ test.each([
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const question = { origin: `http://127.0.0.1:${port}`, path: '/open/2KB', length: 2048 };
+  const question = { origin: `http://127.0.0.1:${port}`, path: '/open/2KB', length: 2048, headers: [] };
   await expect(LoadConnections.open(question, CONNECTIONS)).rejects.toThrow(
     `answered ${status} with ${length} bytes, not 200 with 2048.`,
   );
@@ -93,7 +93,10 @@ test('load sends a request again, once, when a kept connection was closed', asyn
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const load = await LoadConnections.open({ origin: `http://127.0.0.1:${port}`, path: '/', length: 4 }, 1);
+  const load = await LoadConnections.open(
+    { origin: `http://127.0.0.1:${port}`, path: '/', length: 4, headers: [] },
+    1,
+  );
   expect(await load.saturate(0)).toBe(1);
   expect({ requests, repeated: load.repeated }).toEqual({ requests: 3, repeated: 1 });
   refusing = true;

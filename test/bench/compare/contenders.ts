@@ -8,7 +8,7 @@ import { type Allocations, countedNode, readAllocations } from './allocations.ts
 import { builtGateway } from './built-gateway.ts';
 import { DOCUMENTS, type DocumentName, QUERY } from './documents.ts';
 import { type Durability, writeGatewayConfig } from './gateway-config.ts';
-import type { Question } from './load.ts';
+import { LoadConnections, type Question } from './load.ts';
 import { apacheConfig, haproxyConfig, nginxConfig } from './server-configs.ts';
 import type { BenchUpstream } from './upstream.ts';
 
@@ -19,6 +19,8 @@ export interface Contender {
   readonly upstream: 'digest' | 'open' | 'none';
   /** It runs on Node.js: it gets quicker while its compilers see requests, and its allocations can be counted. */
   readonly onNode?: boolean;
+  /** Fields of every request to it: names and values in turn. */
+  readonly headers?: readonly string[];
   /** Measured only if it is asked for by name. */
   readonly onRequest?: boolean;
   /** Which program this is; undefined: it is not installed. */
@@ -113,6 +115,7 @@ export async function startContender(
     origin: `http://127.0.0.1:${port}`,
     path: `/${contender.upstream === 'digest' ? 'digest' : 'open'}/${document}${QUERY}`,
     length: DOCUMENTS[document],
+    headers: contender.headers ?? [],
   });
   const server = await startServer({
     async prepare(place) {
@@ -134,10 +137,11 @@ export async function startContender(
   };
 }
 
-async function isAnswered({ origin, path, length }: Question): Promise<boolean> {
+async function isAnswered(question: Question): Promise<boolean> {
   try {
-    const response = await fetch(`${origin}${path}`, { headers: { connection: 'close' } });
-    return response.status === 200 && (await response.arrayBuffer()).byteLength === length;
+    const load = await LoadConnections.open(question, 1);
+    await load.close();
+    return true;
   } catch {
     return false;
   }

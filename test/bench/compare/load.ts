@@ -8,6 +8,8 @@ export interface Question {
   readonly path: string;
   /** Bytes of the response's body. */
   readonly length: number;
+  /** Names and values in turn. */
+  readonly headers: readonly string[];
 }
 
 export interface Arrivals {
@@ -141,7 +143,7 @@ class Connection implements Dispatcher.DispatchHandler {
 
   constructor(question: Question) {
     this.#question = question;
-    this.#request = { path: question.path, method: 'GET' };
+    this.#request = { path: question.path, method: 'GET', headers: [...question.headers] };
     this.#client = new Client(question.origin, { pipelining: 1 });
   }
 

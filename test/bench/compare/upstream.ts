@@ -73,6 +73,7 @@ server.max-fds = 16384
 server.max-connections = 8000
 server.max-keep-alive-idle = 600
 server.max-keep-alive-requests = 65535
+server.max-request-field-size = 65536
 server.feature-flags = ("server.h2proto" => "disable")
 mimetype.assign = ("" => "application/xml")
 ssl.engine = "enable"
