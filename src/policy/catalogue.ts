@@ -20,6 +20,8 @@ export interface Operation {
 
 interface Template {
   readonly operation: Operation;
+  /** The path before the first variable segment. */
+  readonly start: string;
   /** Undefined matches any segment. */
   readonly segments: readonly (string | undefined)[];
 }
@@ -51,10 +53,13 @@ export class Catalogue {
     const asked = method === 'HEAD' ? 'GET' : method;
     const known = this.#byPath.get(path)?.find((operation) => operation.method === asked);
     if (known !== undefined || this.#templates.length === 0) return known;
-    const segments = path.split('/');
-    return this.#templates.find(
-      (template) => template.operation.method === asked && fits(template, segments, isPlainSegment),
-    )?.operation;
+    let segments: readonly string[] | undefined;
+    for (const template of this.#templates) {
+      if (template.operation.method !== asked || !path.startsWith(template.start)) continue;
+      segments ??= path.split('/');
+      if (fits(template, segments, isPlainSegment)) return template.operation;
+    }
+    return undefined;
   }
 
   /**
@@ -65,8 +70,9 @@ export class Catalogue {
     const asked = method === 'HEAD' ? 'GET' : method;
     const folded = foldPath(path);
     // Some frameworks treat the part after the last dot as the response format.
-    const readings = [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')].map((each) =>
-      each.split('/'),
+    const readings = Array.from(
+      new Set([path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')]),
+      (each) => each.split('/'),
     );
     return this.#folded.find(
       (template) =>
@@ -78,7 +84,8 @@ export class Catalogue {
 
 function templateOf(operation: Operation, path: string): Template {
   const segments = path.split('/').map((segment) => (segment.startsWith('{') ? undefined : segment));
-  return { operation, segments };
+  const [start = ''] = path.split('/{', 1);
+  return { operation, start, segments };
 }
 
 function fits(

@@ -29,8 +29,11 @@ export function isAmbiguous(path: string): boolean {
   return AMBIGUOUS.test(path);
 }
 
+const PLAIN_SEGMENT = /^[\w-]+$/;
+
 /** True if every server reads the segment as the same single segment. */
 export function isPlainSegment(segment: string): boolean {
+  if (PLAIN_SEGMENT.test(segment)) return true;
   if (segment === '') return false;
   let decoded: string;
   try {

@@ -17,6 +17,8 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
+/** Paths that are already normal. */
+const PLAIN_PATH = /^(?:\/[a-z\d_-]+)+$/;
 const ASCII = /^[\0-\x7f]*$/;
 
 /**
@@ -47,6 +49,7 @@ function isPlainName(name: string): boolean {
  * segments.
  */
 export function foldPath(path: string): string {
+  if (PLAIN_PATH.test(path)) return path;
   const [text = ''] = foldCase(decodeAll(path)).split('\0', 1);
   const kept: string[] = [];
   for (const segment of text.replaceAll('\\', '/').split('/')) {

@@ -30,6 +30,7 @@ const cases: [string, ClientName, DeploymentName, string][] = [
   ['listed operation, anybody', 'anonymous', 'open', `${AUTHORS}?${query}`],
   ['listed operation, restricted client', 'reporting', 'strict', `${AUTHORS}?${query}`],
   ['template, restricted client, site added', 'reporting', 'inject', `${REPORTS}/7`],
+  ['template, anybody', 'anonymous', 'open', `${REPORTS}/7?site_name=journal-a`],
   ['unlisted operation, anybody', 'anonymous', 'open', `/api/v3/other/thing?${query}`],
   ['limit alone', 'limited', 'bare', `/bare/x?${query}`],
   ['upstream shared with another deployment', 'anonymous', 'v1', `/v1/x?${query}`],
