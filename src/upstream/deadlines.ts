@@ -1,33 +1,30 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { callEach } from '../base/report-error.ts';
 import { NO_BODY } from '../handshake/request.ts';
 import type { ReceivedBody } from '../transport/request-body.ts';
 import { clientTooSlow, upstreamTooSlow } from './errors.ts';
 
 /** The end of the time that one request may take. */
-export interface Deadline {
+export interface Deadline extends Linked<Deadline> {
   /** On the clock of the process, in milliseconds. */
   readonly at: number;
   readonly cancellation: Cancellation;
   /** Undefined until it was received, as far as it can be kept. */
   body: ReceivedBody | undefined;
-  /** Those that end before and after it; undefined: there is none, or it is over. */
-  previous: Deadline | undefined;
-  next: Deadline | undefined;
 }
 
 /**
  * Cancels requests that take longer than a time that is the same for all. One timer serves them all, since a timer for
- * each request costs more than the rest of its upkeep. They are a linked list in the order in which they end: a Set
- * would keep those that are over from being collected, because its outgrown tables refer to the next one.
+ * each request costs more than the rest of its upkeep.
  */
 export class Deadlines {
   readonly #ms: number;
   readonly #clock: Clock;
-  #first: Deadline | undefined;
-  #last: Deadline | undefined;
+  /** In the order in which they end. */
+  readonly #open = new LinkedQueue<Deadline>();
   #timer: NodeJS.Timeout | undefined;
 
   /** `ms`: the time that a request may take, in milliseconds. */
@@ -38,29 +35,17 @@ export class Deadlines {
 
   /** A request begins; the caller calls `end` when it is over. */
   begin(cancellation: Cancellation, hasBody: boolean): Deadline {
-    const deadline: Deadline = {
-      at: this.#clock.now() + this.#ms,
-      cancellation,
-      body: hasBody ? undefined : NO_BODY,
-      previous: this.#last,
-      next: undefined,
-    };
-    if (this.#last === undefined) this.#first = deadline;
-    else this.#last.next = deadline;
-    this.#last = deadline;
+    const at = this.#clock.now() + this.#ms;
+    const body = hasBody ? undefined : NO_BODY;
+    const deadline: Deadline = { at, cancellation, body, previous: undefined, next: undefined };
+    this.#open.add(deadline);
     this.#timer ??= this.#wake(this.#ms);
     return deadline;
   }
 
   /** Can be called again. */
   end(deadline: Deadline): void {
-    const { previous, next } = deadline;
-    if (previous !== undefined) previous.next = next;
-    else if (this.#first === deadline) this.#first = next;
-    if (next !== undefined) next.previous = previous;
-    else if (this.#last === deadline) this.#last = previous;
-    deadline.previous = undefined;
-    deadline.next = undefined;
+    this.#open.remove(deadline);
   }
 
   /** It keeps no process alive: a request does so by its connections. */
@@ -72,11 +57,12 @@ export class Deadlines {
     this.#timer = undefined;
     const now = this.#clock.now();
     const expired: Deadline[] = [];
-    for (let first = this.#first; first !== undefined && first.at <= now; first = this.#first) {
-      this.end(first);
+    const open = this.#open;
+    for (let first = open.first; first !== undefined && first.at <= now; first = open.first) {
+      open.remove(first);
       expired.push(first);
     }
-    if (this.#first !== undefined) this.#timer = this.#wake(this.#first.at - now);
+    if (open.first !== undefined) this.#timer = this.#wake(open.first.at - now);
     callEach(expired, (deadline) => deadline.cancellation.cancel(this.#reasonOf(deadline)));
   }
 
