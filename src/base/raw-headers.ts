@@ -4,6 +4,24 @@
  */
 export type RawHeaders = readonly string[];
 
+/** RFC 9110 §5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;
+/** RFC 9110 §5.5: no control character but the tab, and nothing above Latin-1. */
+const NOT_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
+
+/** True if the text can be a method or the name of a field. */
+export function isToken(text: string): boolean {
+  return TOKEN.test(text);
+}
+
+/**
+ * True if the text can be the value of a field or a reason phrase. A CR or LF alone would end the line for some
+ * programs, and a character above FF is cut to one byte when it is written, which may be one of these.
+ */
+export function isFieldValue(text: string): boolean {
+  return !NOT_IN_VALUE.test(text);
+}
+
 /** Returns the values of a field, one for each line. `name` is in lower case, here and below. */
 export function fieldValues(headers: RawHeaders, name: string): string[] {
   const found: string[] = [];

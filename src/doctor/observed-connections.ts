@@ -73,7 +73,7 @@ export class ObservedConnections {
 
   /** Closes every connection at once. */
   close(): Promise<void> {
-    return this.#connections.dispatcher.destroy();
+    return this.#connections.destroy();
   }
 
   #noteDate(date: string | undefined): void {

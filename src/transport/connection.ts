@@ -1,111 +1,305 @@
-import type { IncomingHttpHeaders } from 'node:http';
-import { type buildConnector, Client, type Dispatcher } from 'undici';
-import { ResponseHeads } from './response-heads.ts';
+import type { Socket } from 'node:net';
+import type { buildConnector } from 'undici';
+import type { Clock } from '../base/clock.ts';
+import { asGatewayError, GatewayError } from '../base/errors.ts';
+import type { ExchangeConnection, UpstreamExchange } from './exchange.ts';
+import { connectionEnded } from './network-error.ts';
+import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
+import { ResponseReader } from './response-reader.ts';
 
-/** Trailer fields that say something about the connection or the framing, which RFC 9110 §6.5.1 forbids. */
-const CONNECTION_FIELDS = [
-  'connection',
-  'proxy-connection',
-  'keep-alive',
-  'upgrade',
-  'content-length',
-  'transfer-encoding',
-];
+/** How long a connection is kept idle if the upstream does not say, in milliseconds, and at most. */
+const IDLE_TIME = 4_000;
+const MAX_IDLE_TIME = 600_000;
+/** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
+const IDLE_MARGIN = 2_000;
 
-export interface ConnectionDispatchOptions extends Dispatcher.DispatchOptions {
-  /** True if a connection that has been used before is replaced by a new one. */
-  readonly freshConnection?: boolean;
+export interface ConnectionSettings {
+  readonly target: buildConnector.Options;
+  /** Value of the Host field. */
+  readonly host: string;
+  readonly connect: buildConnector.connector;
+  /** Ticks from the last byte of the request to the head of the response. */
+  readonly responseTicks: number;
+  /** Ticks between two pieces of a body. */
+  readonly idleTicks: number;
+  readonly clock: Clock;
 }
 
-/** The heads of the responses on the socket that is open, if one is. */
-interface Wire {
-  heads: ResponseHeads | undefined;
+/** The pool of a connection. */
+export interface ConnectionOwner {
+  /** The connection can carry an exchange. */
+  onFree(connection: Connection): void;
+  /** The connection will carry no exchange any more; once. */
+  onClosed(connection: Connection): void;
 }
 
-/** One connection of a pool: carries one exchange at a time, and connects again after it was closed. */
-export class Connection extends Client {
-  readonly #wire: Wire;
+/** One connection to the upstream, from connecting to closing. It carries one exchange at a time. */
+export class Connection implements ExchangeConnection {
+  readonly #settings: ConnectionSettings;
+  readonly #owner: ConnectionOwner;
+  readonly #reader = new ResponseReader();
+  /** Undefined: connecting. */
+  #socket: Socket | undefined;
+  #exchange: UpstreamExchange | undefined;
+  #isClosed = false;
+  #wasUsed = false;
+  #isPaused = false;
+  /** True while the body of a request is being sent. */
+  #isSending = false;
+  #onDrain: (() => void) | undefined;
+  #ticksLeft = 0;
+  #idleUntil = 0;
+  #isReferenced = true;
 
-  constructor(origin: URL, options: Client.Options, connect: buildConnector.connector) {
-    const wire: Wire = { heads: undefined };
-    super(origin, {
-      ...options,
-      connect: (target, callback) =>
-        connect(target, (...result) => {
-          if (result[0] === null) wire.heads = new ResponseHeads(result[1]);
-          callback(...result);
-        }),
-    });
-    this.#wire = wire;
+  constructor(settings: ConnectionSettings, owner: ConnectionOwner) {
+    this.#settings = settings;
+    this.#owner = owner;
   }
 
-  override dispatch(options: ConnectionDispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
-    const { heads } = this.#wire;
-    if (options.freshConnection === true && heads?.isIdle === true) heads.close();
-    return super.dispatch(options, new CheckedHandler(handler, this.#wire));
-  }
-}
-
-/** Tells `ResponseHeads` where an exchange begins and ends, and a response that broke off from a whole one. */
-class CheckedHandler implements Dispatcher.DispatchHandler {
-  readonly #handler: Dispatcher.DispatchHandler;
-  readonly #wire: Wire;
-  #heads: ResponseHeads | undefined;
-  /** True if the end of the connection is the end of the response. */
-  #endsWithConnection = false;
-
-  constructor(handler: Dispatcher.DispatchHandler, wire: Wire) {
-    this.#handler = handler;
-    this.#wire = wire;
+  /** True if it is connected. */
+  get isOpen(): boolean {
+    return this.#socket !== undefined && !this.#isClosed;
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController, context: unknown): void {
-    this.#heads = this.#wire.heads;
-    this.#heads?.begin();
-    this.#handler.onRequestStart?.(controller, context);
+  /** True if an exchange is on it, or waits for it to connect. */
+  get isBusy(): boolean {
+    return this.#exchange !== undefined;
   }
 
-  onBodySent(chunk: Buffer): void {
-    this.#heads?.sent();
-    this.#handler.onBodySent?.(chunk);
+  /** True if it has carried an exchange. */
+  get wasUsed(): boolean {
+    return this.#wasUsed;
   }
 
-  onRequestSent(): void {
-    this.#heads?.sent();
-    this.#handler.onRequestSent?.();
+  /** True if it has been idle for so long that the upstream may be closing it. */
+  get isStale(): boolean {
+    return this.#settings.clock.now() >= this.#idleUntil;
   }
 
-  onResponseStart(
-    controller: Dispatcher.DispatchController,
-    status: number,
-    headers: IncomingHttpHeaders,
-    reason?: string,
-  ): void {
-    this.#endsWithConnection =
-      headers['content-length'] === undefined && headers['transfer-encoding'] === undefined;
-    this.#handler.onResponseStart?.(controller, status, headers, reason);
+  /** Connects, for this exchange first. */
+  open(exchange: UpstreamExchange): void {
+    this.#exchange = exchange;
+    exchange.enter(this);
+    const { connect, target } = this.#settings;
+    try {
+      connect(target, (...[error, socket]) => {
+        if (error === null) this.#connected(socket);
+        else this.#lose(error);
+      });
+    } catch (error) {
+      this.#lose(error);
+    }
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    this.#handler.onResponseData?.(controller, chunk);
+  /** Sends the request of an exchange. Called when the connection is open and not busy. */
+  begin(exchange: UpstreamExchange): void {
+    this.#exchange = exchange;
+    this.#wasUsed = true;
+    exchange.enter(this);
+    if (this.#socket === undefined) return;
+    if (!this.#isReferenced) this.#socket.ref();
+    this.#isReferenced = true;
+    this.#send(exchange, this.#socket);
   }
 
-  onResponseEnd(controller: Dispatcher.DispatchController, trailers: IncomingHttpHeaders): void {
-    this.#heads?.end();
-    // undici takes a reset for the end of such a response (RFC 9112 §8).
-    const broken = this.#endsWithConnection ? this.#heads?.broken : undefined;
-    if (broken !== undefined) {
-      this.#handler.onResponseError?.(controller, broken);
+  /** Closes the connection. The exchange on it, if there is one, fails with this error. */
+  close(error?: GatewayError): void {
+    if (error !== undefined) this.#exchange?.onError(error);
+    this.#end();
+  }
+
+  abandon(): void {
+    this.#exchange = undefined;
+    if (this.#socket !== undefined) this.#end();
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    this.#socket?.pause();
+  }
+
+  resume(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#restartTimeout();
+    this.#socket?.resume();
+  }
+
+  /** Called by the pool in equal intervals: counts towards the timeouts. A process that stands still has no ticks. */
+  tick(): void {
+    if (this.#socket === undefined) return;
+    if (this.#exchange === undefined) {
+      if (this.isStale) this.close();
+      else this.#unreference(this.#socket);
       return;
     }
-    // undici uses the connection again, but its parser refuses the next response.
-    const hasTrailers = controller.rawTrailers?.length !== 0;
-    if (hasTrailers && CONNECTION_FIELDS.some((name) => trailers[name] !== undefined)) this.#heads?.close();
-    this.#handler.onResponseEnd?.(controller, trailers);
+    // A slow client, which does not read or does not send, is not the fault of the upstream.
+    if (this.#isPaused || (this.#isSending && !this.#reader.isInBody && !this.#socket.writableNeedDrain))
+      return;
+    this.#ticksLeft -= 1;
+    if (this.#ticksLeft < 0) this.close(this.#reader.isInBody ? bodyTooSlow() : responseTooSlow());
   }
 
-  onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
-    this.#heads?.end();
-    this.#handler.onResponseError?.(controller, error);
+  #unreference(socket: Socket): void {
+    if (this.#isReferenced) socket.unref();
+    this.#isReferenced = false;
   }
+
+  #connected(socket: Socket): void {
+    if (this.#isClosed) {
+      socket.on('error', () => {}).destroy();
+      return;
+    }
+    this.#socket = socket;
+    // An error comes before the end or close that it causes.
+    socket.on('error', (error) => this.#lose(error));
+    socket.on('end', () => this.#ended());
+    socket.on('close', () => this.#lose(connectionEnded()));
+    socket.on('drain', () => this.#onDrain?.());
+    socket.on('data', (bytes: Buffer) => this.#receive(bytes));
+    if (this.#exchange === undefined) this.#free();
+    else this.begin(this.#exchange);
+  }
+
+  #send(exchange: UpstreamExchange, socket: Socket): void {
+    const { request } = exchange;
+    if (request.body !== null && !Buffer.isBuffer(request.body)) {
+      void this.#stream(exchange, socket, request.body);
+      return;
+    }
+    try {
+      this.#reader.begin(request.method, exchange);
+      writeRequest(socket, request, request.body, this.#settings.host);
+      this.#restartTimeout();
+    } catch (error) {
+      this.close(asGatewayError(error));
+    }
+  }
+
+  async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
+    this.#isSending = true;
+    try {
+      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host);
+      let isBegun = false;
+      const begin = (): void => {
+        // Bytes of the upstream before this moment are no response to this request.
+        if (!isBegun) this.#reader.begin(exchange.request.method, exchange);
+        isBegun = true;
+        this.#restartTimeout();
+      };
+      for await (const piece of body) {
+        if (this.#exchange !== exchange) return;
+        if (piece.length === 0) continue;
+        begin();
+        if (!streamed.write(piece)) await this.#drained();
+        if (this.#exchange !== exchange) return;
+      }
+      if (this.#exchange !== exchange) return;
+      begin();
+      streamed.end();
+      this.#isSending = false;
+    } catch (error) {
+      if (this.#exchange === exchange) this.close(asGatewayError(error));
+    }
+  }
+
+  /** Resolves when the socket has room again, or is closed. */
+  async #drained(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#onDrain = resolve;
+    });
+    this.#onDrain = undefined;
+    this.#restartTimeout();
+  }
+
+  #receive(bytes: Buffer): void {
+    const reader = this.#reader;
+    if (reader.isIdle) {
+      // A response that comes before its request would be taken for somebody else's: response smuggling.
+      this.#lose(connectionEnded());
+      return;
+    }
+    const { progress } = reader;
+    try {
+      reader.read(bytes);
+    } catch (error) {
+      this.close(asGatewayError(error));
+      return;
+    }
+    if (reader.isIdle) this.#finished();
+    else if (reader.progress !== progress) this.#restartTimeout();
+  }
+
+  #ended(): void {
+    try {
+      if (!this.#reader.end()) this.#lose(connectionEnded());
+      else this.#finished();
+    } catch (error) {
+      this.close(asGatewayError(error));
+    }
+  }
+
+  /** The response has been read whole, or the exchange was abandoned. */
+  #finished(): void {
+    if (this.#isClosed) return;
+    const exchange = this.#exchange;
+    const isReusable =
+      exchange !== undefined &&
+      this.#reader.isPersistent &&
+      // The upstream would take the rest of the body for the next request.
+      !this.#isSending &&
+      !isLastRequest(exchange.request);
+    this.#exchange = undefined;
+    if (isReusable) this.#free();
+    else this.#end();
+  }
+
+  #free(): void {
+    const idleTime = this.#idleTime();
+    if (idleTime <= 0) {
+      this.#end();
+      return;
+    }
+    this.#idleUntil = this.#settings.clock.now() + idleTime;
+    this.resume();
+    this.#owner.onFree(this);
+  }
+
+  #idleTime(): number {
+    const { keepAliveSeconds } = this.#reader;
+    if (keepAliveSeconds === undefined) return IDLE_TIME;
+    return Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
+  }
+
+  #restartTimeout(): void {
+    const { responseTicks, idleTicks } = this.#settings;
+    this.#ticksLeft = this.#reader.isInBody ? idleTicks : responseTicks;
+  }
+
+  /** The connection broke, or was not made. */
+  #lose(error: unknown): void {
+    this.#exchange?.onConnectionError(error);
+    this.#end();
+  }
+
+  #end(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#exchange = undefined;
+    this.#reader.stop();
+    this.#onDrain?.();
+    this.#socket?.destroy();
+    this.#owner.onClosed(this);
+  }
+}
+
+function responseTooSlow(): GatewayError {
+  return new GatewayError('upstream-timeout', 'The upstream took too long to respond (timeouts.response).');
+}
+
+function bodyTooSlow(): GatewayError {
+  return new GatewayError(
+    'upstream-timeout',
+    'The upstream stopped in the middle of its response (timeouts.idle).',
+  );
 }

@@ -1,11 +1,9 @@
-import type { IncomingHttpHeaders } from 'node:http';
-import type { Dispatcher } from 'undici';
-import { asGatewayError, GatewayError } from '../base/errors.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { asGatewayError, type GatewayError } from '../base/errors.ts';
+import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
-import type { ConnectionDispatchOptions } from './connection.ts';
 import { isConnectionLost, upstreamError } from './network-error.ts';
+import type { ResponseReceiver } from './response-reader.ts';
 
 /** Bounds for reading the body of a 401 so that its connection can be used again: bytes … */
 const DRAIN_LIMIT = 64 * 1024;
@@ -13,37 +11,23 @@ const DRAIN_LIMIT = 64 * 1024;
 const DRAIN_TIME = 1_000;
 const EMPTY = Buffer.alloc(0);
 
-/**
- * Sends one request over a connection of undici: `Exchange`. Errors of undici and of the connection are told apart
- * here; an error that `onHead` or the response handler throws is never taken for one of them.
- * @throws GatewayError when there is no response, or when it broke off; the reason of the cancellation
- */
-export function exchange(
-  dispatcher: Dispatcher,
-  request: ExchangeRequest,
-  handler: ResponseHandler,
-): Promise<ExchangeResult> {
-  return new Promise((resolve, reject) => {
-    const { method, target: path, headers, body, cancellation, freshConnection = false } = request;
-    if (cancellation.reason !== undefined) {
-      reject(cancellation.reason);
-      return;
-    }
-    const exchanging = new ExchangeHandler(request, handler, resolve, reject);
-    const options = { method, path, headers, body, freshConnection };
-    try {
-      dispatcher.dispatch(options as ConnectionDispatchOptions, exchanging);
-    } catch (error) {
-      exchanging.fail(asGatewayError(error));
-    }
-  });
+/** The connection that an exchange is on. */
+export interface ExchangeConnection {
+  /** The exchange needs nothing more of the response. Closes the connection unless it is still being made. */
+  abandon(): void;
+  /** Stops reading until `resume`. */
+  pause(): void;
+  resume(): void;
 }
 
-class ExchangeHandler implements Dispatcher.DispatchHandler {
-  readonly #request: ExchangeRequest;
+/** One request and what becomes of it: it waits for a connection, goes out on one, and receives its response. */
+export class UpstreamExchange implements ResponseReceiver {
+  readonly request: ExchangeRequest;
   readonly #handler: ResponseHandler;
+  readonly #waiting: Set<UpstreamExchange>;
   readonly #resolve: (result: ExchangeResult) => void;
   readonly #reject: (error: GatewayError) => void;
+  #connection: ExchangeConnection | undefined;
   #status = 0;
   #challenge: ExchangeResult | undefined;
   #drained = 0;
@@ -51,94 +35,65 @@ class ExchangeHandler implements Dispatcher.DispatchHandler {
   #proof: BodyProof | undefined;
   #held: Buffer = EMPTY;
 
+  /** @param waiting the exchanges that wait for a connection, to which it adds itself */
   constructor(
     request: ExchangeRequest,
     handler: ResponseHandler,
+    waiting: Set<UpstreamExchange>,
     resolve: (result: ExchangeResult) => void,
     reject: (error: GatewayError) => void,
   ) {
-    this.#request = request;
+    this.request = request;
     this.#handler = handler;
+    this.#waiting = waiting;
     this.#resolve = resolve;
     this.#reject = reject;
-    // A request that waits in the pool's queue is not on a connection yet: it is given up in
-    // onRequestStart, and the client need not wait for that.
-    request.cancellation.onCancel(reject);
-  }
-
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#request.cancellation.onCancel((reason) => {
-      this.#reject(reason);
-      controller.abort(reason);
+    waiting.add(this);
+    request.cancellation.onCancel((reason) => {
+      this.#leave();
+      this.#fail(reason);
     });
   }
 
-  onResponseStart(
-    controller: Dispatcher.DispatchController,
-    status: number,
-    headers: IncomingHttpHeaders,
-    reason = '',
-  ): void {
-    try {
-      this.#start(controller, status, headers, reason);
-    } catch (error) {
-      throw asGatewayError(error);
-    }
+  /** Goes from the queue to a connection. */
+  enter(connection: ExchangeConnection): void {
+    this.#waiting.delete(this);
+    this.#connection = connection;
   }
 
-  #start(
-    controller: Dispatcher.DispatchController,
-    status: number,
-    headers: IncomingHttpHeaders,
-    reason: string,
-  ): void {
-    if (status < 200) {
-      this.#handler.information(status, flatText(controller.rawHeaders));
-      return;
-    }
+  onInformation(status: number, headers: RawHeaders): void {
+    this.#handler.information(status, headers);
+  }
+
+  onHead(status: number, reason: string, headers: RawHeaders): void {
     this.#status = status;
     if (status === 401) {
       this.#challenge = {
         kind: 'challenged',
-        challenges: fieldLines(headers['www-authenticate']),
-        setCookies: fieldLines(headers['set-cookie']),
-        date: headers.date,
+        challenges: fieldValues(headers, 'www-authenticate'),
+        setCookies: fieldValues(headers, 'set-cookie'),
+        date: fieldValue(headers, 'date'),
       };
-      this.#drainTimer = setTimeout(() => this.#endDrain(controller), DRAIN_TIME);
+      this.#drainTimer = setTimeout(() => this.#endDrain(), DRAIN_TIME);
       return;
     }
-    this.#proof = this.#request.onHead(status, fieldLines(headers['authentication-info']));
-    this.#handler.head(status, reason, flatText(controller.rawHeaders));
-    this.#handler.onDrain(() => this.#resume(controller));
+    this.#proof = this.request.onHead(status, fieldValues(headers, 'authentication-info'));
+    this.#handler.head(status, reason, headers);
+    this.#handler.onDrain(() => this.#connection?.resume());
   }
 
-  /** Called by the client's connection: an error of undici's parser must not go there. */
-  #resume(controller: Dispatcher.DispatchController): void {
-    try {
-      controller.resume();
-    } catch (error) {
-      controller.abort(asGatewayError(error));
-    }
-  }
-
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    try {
-      this.#take(controller, chunk);
-    } catch (error) {
-      throw asGatewayError(error);
-    }
-  }
-
-  #take(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+  onData(chunk: Buffer): void {
     if (this.#challenge !== undefined) {
       this.#drained += chunk.length;
-      if (this.#drained > DRAIN_LIMIT) this.#endDrain(controller);
+      if (this.#drained > DRAIN_LIMIT) this.#endDrain();
       return;
     }
-    if (!this.#handler.data(this.#proof === undefined ? chunk : this.#prove(chunk))) controller.pause();
+    if (!this.#handler.data(this.#proof === undefined ? chunk : this.#prove(chunk)))
+      this.#connection?.pause();
   }
 
-  onResponseEnd(controller: Dispatcher.DispatchController): void {
+  /** The response was read whole: an error of the proof or the handler ends the exchange, not the connection. */
+  onEnd(trailers: RawHeaders): void {
     if (this.#challenge !== undefined) {
       this.#finish(this.#challenge);
       return;
@@ -146,28 +101,32 @@ class ExchangeHandler implements Dispatcher.DispatchHandler {
     try {
       this.#proof?.finish();
       if (this.#held.length > 0) this.#handler.data(this.#held);
-      this.#handler.end(flatText(controller.rawTrailers));
+      this.#handler.end(trailers);
+      this.#finish({ kind: 'answered', status: this.#status });
     } catch (error) {
-      this.fail(asGatewayError(error));
-      return;
+      this.#fail(asGatewayError(error));
     }
-    this.#finish({ kind: 'answered', status: this.#status });
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    const givenUp = this.#request.cancellation.reason !== undefined;
-    if (this.#challenge !== undefined && !givenUp) {
-      this.#finish(this.#challenge);
-    } else if (this.#status === 0 && !givenUp && isConnectionLost(error)) {
+  /** The connection failed, or was not made. */
+  onConnectionError(error: unknown): void {
+    if (this.#challenge === undefined && this.#status === 0 && isConnectionLost(error)) {
       this.#finish({ kind: 'lost', error: upstreamError(error) });
     } else {
-      this.fail(upstreamError(error));
+      this.onError(upstreamError(error));
     }
   }
 
-  /** The challenge is in the head: a body that does not end need not be waited for. Closes the connection. */
-  #endDrain(controller: Dispatcher.DispatchController): void {
-    controller.abort(new GatewayError('upstream-protocol', 'The body of a 401 does not end.'));
+  /** The exchange ends without a whole response. */
+  onError(error: GatewayError): void {
+    if (this.#challenge === undefined) this.#fail(error);
+    else this.#finish(this.#challenge);
+  }
+
+  /** The challenge is in the head: a body that does not end need not be waited for. */
+  #endDrain(): void {
+    this.#leave();
+    if (this.#challenge !== undefined) this.#finish(this.#challenge);
   }
 
   /** Holds the last piece back until the proof is checked: with it the client would have the whole response. */
@@ -178,26 +137,25 @@ class ExchangeHandler implements Dispatcher.DispatchHandler {
     return before;
   }
 
+  #leave(): void {
+    this.#waiting.delete(this);
+    this.#connection?.abandon();
+  }
+
   #finish(result: ExchangeResult): void {
-    clearTimeout(this.#drainTimer);
-    this.#request.cancellation.onCancel(undefined);
+    this.#release();
     this.#resolve(result);
   }
 
-  fail(error: GatewayError): void {
-    clearTimeout(this.#drainTimer);
-    this.#request.cancellation.onCancel(undefined);
+  #fail(error: GatewayError): void {
+    this.#release();
     this.#reject(error);
   }
-}
 
-/** undici gives header names and values as bytes; on the wire they are Latin-1. */
-function flatText(raw: Dispatcher.DispatchController['rawHeaders']): RawHeaders {
-  if (!Array.isArray(raw)) return [];
-  return raw.map((item) => (typeof item === 'string' ? item : item.toString('latin1')));
-}
-
-function fieldLines(value: string | string[] | undefined): readonly string[] {
-  if (value === undefined) return [];
-  return typeof value === 'string' ? [value] : value;
+  #release(): void {
+    // The connection may be another exchange's from now on.
+    this.#connection = undefined;
+    clearTimeout(this.#drainTimer);
+    this.request.cancellation.onCancel(undefined);
+  }
 }

@@ -1,45 +1,22 @@
 import { constants } from 'node:os';
-import { errors } from 'undici';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import { whyNoTls } from './tls-errors.ts';
 
-/** Codes of undici, Node and OpenSSL, each with the gateway's code and what the client is told. */
+/** Codes of connections that were not made, each with the gateway's code and what the client is told. */
 const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
   [
     'UND_ERR_CONNECT_TIMEOUT',
     ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).'],
   ],
   ['ETIMEDOUT', ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).']],
-  [
-    'UND_ERR_HEADERS_TIMEOUT',
-    ['upstream-timeout', 'The upstream took too long to respond (timeouts.response).'],
-  ],
-  [
-    'UND_ERR_BODY_TIMEOUT',
-    ['upstream-timeout', 'The upstream stopped in the middle of its response (timeouts.idle).'],
-  ],
-  [
-    'UND_ERR_HEADERS_OVERFLOW',
-    ['upstream-protocol', 'The upstream sent more header bytes than are accepted.'],
-  ],
-  [
-    'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
-    ['upstream-protocol', 'The response of the upstream is not as long as its Content-Length says.'],
-  ],
-  [
-    'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH',
-    ['bad-request', 'The body is not as long as its Content-Length says.'],
-  ],
   ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.']],
   ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.']],
   ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.']],
 ]);
 
-/** Codes of undici and Node for a connection that ended or was ended. */
+/** Codes of Node for a connection that ended or was ended. */
 const BROKEN: ReadonlySet<string> = new Set([
-  'UND_ERR_SOCKET',
-  'UND_ERR_INFO',
   'ERR_SOCKET_CLOSED',
   'ERR_SOCKET_CONNECTION_TIMEOUT',
   'ERR_STREAM_DESTROYED',
@@ -49,7 +26,7 @@ const BROKEN: ReadonlySet<string> = new Set([
 const LACKING: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC']);
 
 /**
- * Translates an error of undici, of a connection or of a tunnel for the client; the error itself goes along as the
+ * Translates an error of a connection, a connector or a tunnel for the client; the error itself goes along as the
  * cause, for the log. An error that comes neither from the upstream nor from the network is the gateway's own:
  * `internal-error`. For errors that an exchange ended with, and for no others.
  */
@@ -66,10 +43,6 @@ export function upstreamError(error: unknown): GatewayError {
       error,
     );
   }
-  // Its code is missing from some releases of undici.
-  if (error instanceof errors.HTTPParserError) {
-    return new GatewayError('upstream-protocol', 'The response of the upstream is not HTTP/1.1.', error);
-  }
   if (isOfNetwork(code)) {
     return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error);
   }
@@ -83,5 +56,10 @@ function isOfNetwork(code: string): boolean {
 /** True if the connection broke, so that nothing is known of what became of the request. */
 export function isConnectionLost(error: unknown): boolean {
   const code = errorCode(error);
-  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
+  return code === 'ECONNRESET' || code === 'EPIPE';
+}
+
+/** The error of a connection that the upstream ended without a reset, but too early. */
+export function connectionEnded(): Error {
+  return Object.assign(new Error('The upstream ended the connection.'), { code: 'ECONNRESET' });
 }

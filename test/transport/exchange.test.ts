@@ -5,7 +5,6 @@ import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
 import { discardResponse } from '../../src/handshake/response-handler.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { Connections } from '../../src/transport/connections.ts';
-import { exchange } from '../../src/transport/exchange.ts';
 import { useClosing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
@@ -76,19 +75,21 @@ async function send(
     onHead: () => undefined,
     ...change,
   };
-  const result = await exchange(connections.dispatcher, request, {
-    ...discardResponse,
-    information: (status) => void responses.push(`${status}`),
-    head: (status, reason) => void responses.push(`${status} ${reason}`),
-    data: (chunk) => {
-      body += chunk.toString('latin1');
-      onData();
-      return true;
-    },
-    end: (found) => {
-      trailers = found;
-    },
-  }).catch((error): { kind: 'failed'; code: string } => ({ kind: 'failed', code: error.code }));
+  const result = await connections
+    .exchange(request, {
+      ...discardResponse,
+      information: (status) => void responses.push(`${status}`),
+      head: (status, reason) => void responses.push(`${status} ${reason}`),
+      data: (chunk) => {
+        body += chunk.toString('latin1');
+        onData();
+        return true;
+      },
+      end: (found) => {
+        trailers = found;
+      },
+    })
+    .catch((error): { kind: 'failed'; code: string } => ({ kind: 'failed', code: error.code }));
   let kind: string = result.kind;
   if (result.kind === 'failed') kind = result.code;
   if (result.kind === 'lost') kind = `lost: ${result.error.code}`;
@@ -259,7 +260,7 @@ describe('bytes that answer no request', () => {
 
   test('before a request of which nothing was sent yet are not its response', async () => {
     const { send } = await scene(async (connection) => {
-      // undici sends the head with the first piece of a streamed body.
+      // The head goes out with the first piece of a streamed body.
       await connection.write(FORGED);
       await connection.closed();
     });

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { errors } from 'undici';
 import { GatewayError } from '../../src/base/errors.ts';
-import { upstreamError } from '../../src/transport/network-error.ts';
+import { connectionEnded, isConnectionLost, upstreamError } from '../../src/transport/network-error.ts';
 
 function coded(code: string, message = 'x'): Error {
   return Object.assign(new Error(message), { code });
@@ -12,10 +12,9 @@ test.each([
   [coded('ENETUNREACH'), 'upstream-unreachable'],
   [coded('ECONNRESET'), 'upstream-unreachable'],
   [coded('EAI_FAIL'), 'upstream-unreachable'],
-  [new errors.SocketError('other side closed'), 'upstream-unreachable'],
-  [new errors.InformationalError('reset'), 'upstream-unreachable'],
-  [new errors.HeadersTimeoutError(), 'upstream-timeout'],
-  [new errors.HTTPParserError('x'), 'upstream-protocol'],
+  [coded('ERR_SOCKET_CLOSED'), 'upstream-unreachable'],
+  [connectionEnded(), 'upstream-unreachable'],
+  [new errors.ConnectTimeoutError(), 'upstream-timeout'],
   [coded('CERT_HAS_EXPIRED'), 'upstream-tls'],
   [new GatewayError('body-too-large', 'x'), 'body-too-large'],
 ])('the network or the upstream: %p is %s', (error, code) => {
@@ -31,9 +30,18 @@ test.each([
   coded('EMFILE'),
   coded('ERR_OUT_OF_RANGE'),
   new errors.InvalidArgumentError('invalid header key'),
-  new errors.NotSupportedError('x'),
-  new errors.ClientDestroyedError(),
   'no Error at all',
 ])('the gateway itself: %p is internal-error', (error) => {
   expect(upstreamError(error)).toMatchObject({ code: 'internal-error', cause: error });
+});
+
+test.each([
+  [coded('ECONNRESET'), true],
+  [coded('EPIPE'), true],
+  [connectionEnded(), true],
+  [coded('ECONNREFUSED'), false],
+  [new errors.ConnectTimeoutError(), false],
+  [new GatewayError('upstream-protocol', 'x'), false],
+])('%p tells nothing of what became of the request: %p', (error, expected) => {
+  expect(isConnectionLost(error)).toBe(expected);
 });

@@ -4,7 +4,9 @@ import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { connect, type DetailedPeerCertificate } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
+import { discardResponse } from '../../src/handshake/response-handler.ts';
 import { Connections } from '../../src/transport/connections.ts';
 import { pinOf } from '../../src/transport/pins.ts';
 import type { TlsSeen } from '../../src/transport/upstream-tls.ts';
@@ -90,11 +92,12 @@ async function ask(
   );
   const outcomes: unknown[] = [];
   for (let index = 0; index < times; index += 1) {
-    const answer = await connections.dispatcher
-      .request({ origin, path: '/', method: 'GET' })
-      .catch((error) => error.code);
-    if (typeof answer === 'object') await answer.body.dump();
-    outcomes.push(typeof answer === 'object' ? answer.statusCode : answer);
+    const request = {
+      ...{ method: 'GET', target: '/', headers: [], body: null },
+      ...{ cancellation: new Cancellation(), onHead: () => undefined },
+    };
+    const result = await connections.exchange(request, discardResponse).catch((error) => error.code);
+    outcomes.push(result.kind === 'answered' ? result.status : result);
   }
   await connections.close();
   return { outcomes, seen: connections.tlsSeen };

@@ -1,0 +1,131 @@
+import type { Socket } from 'node:net';
+import { GatewayError } from '../base/errors.ts';
+import { fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
+import type { Message } from '../handshake/exchange.ts';
+
+/** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
+const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);
+/** Fields that the connection writes itself. */
+const OWN_FIELDS: ReadonlySet<string> = new Set([
+  'host',
+  'connection',
+  'keep-alive',
+  'upgrade',
+  'expect',
+  'content-length',
+  'transfer-encoding',
+]);
+const OWN_FIELD_LENGTHS: ReadonlySet<number> = new Set(Array.from(OWN_FIELDS, ({ length }) => length));
+
+const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
+
+/**
+ * True if the connection is to be closed after the response. A server that sends a body for HEAD would have it taken for
+ * the next response.
+ */
+export function isLastRequest({ method, body }: Message): boolean {
+  return method === 'HEAD' || (body !== null && !WITH_CONTENT.has(method));
+}
+
+/**
+ * Writes a request whose body is there, or has none.
+ * @param host value of the Host field
+ * @throws GatewayError `bad-request` if the body is not as long as declared; TypeError if the request is malformed.
+ *   Nothing has been written then.
+ */
+export function writeRequest(socket: Socket, message: Message, body: Buffer | null, host: string): void {
+  const size = body?.length ?? 0;
+  if (body !== null && size !== (declaredLength(message) ?? size)) throw lengthMismatch();
+  const length = size > 0 || WITH_CONTENT.has(message.method) ? `content-length: ${size}\r\n` : '';
+  const head = `${headOf(message, host)}${length}\r\n`;
+  if (body === null || size === 0) {
+    socket.write(head, 'latin1');
+    return;
+  }
+  socket.cork();
+  socket.write(head, 'latin1');
+  socket.write(body);
+  socket.uncork();
+}
+
+/** Writes a request whose body comes in pieces. Nothing is written before the first one. */
+export class StreamedRequest {
+  readonly #socket: Socket;
+  readonly #head: string;
+  /** Content-Length; undefined: chunked. */
+  readonly #length: number | undefined;
+  #written = 0;
+
+  /** @throws TypeError if the request is malformed */
+  constructor(socket: Socket, message: Message, host: string) {
+    this.#socket = socket;
+    this.#length = declaredLength(message);
+    const framing =
+      this.#length === undefined ? 'transfer-encoding: chunked' : `content-length: ${this.#length}`;
+    this.#head = `${headOf(message, host)}${framing}\r\n\r\n`;
+  }
+
+  /**
+   * Writes the next piece, which is not empty; false: the socket should drain first.
+   * @throws GatewayError `bad-request` if the body is longer than declared
+   */
+  write(piece: Buffer): boolean {
+    const isFirst = this.#written === 0;
+    this.#written += piece.length;
+    if (this.#length !== undefined && this.#written > this.#length) throw lengthMismatch();
+    this.#socket.cork();
+    if (isFirst) this.#socket.write(this.#head, 'latin1');
+    if (this.#length === undefined) this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
+    const more = this.#socket.write(piece);
+    if (this.#length === undefined) this.#socket.write('\r\n', 'latin1');
+    this.#socket.uncork();
+    return more;
+  }
+
+  /** @throws GatewayError `bad-request` if the body is shorter than declared */
+  end(): void {
+    if (this.#length !== undefined && this.#written !== this.#length) throw lengthMismatch();
+    const isEmpty = this.#written === 0;
+    if (isEmpty) this.#socket.write(this.#head, 'latin1');
+    if (this.#length === undefined) this.#socket.write('0\r\n\r\n', 'latin1');
+  }
+}
+
+/** Request line and fields, without those for the body and the empty line. */
+function headOf(message: Message, host: string): string {
+  const { method, target, headers } = message;
+  if (!isToken(method) || !target.startsWith('/') || NOT_IN_TARGET.test(target)) {
+    throw new TypeError('The request line is malformed.');
+  }
+  const connection = isLastRequest(message) ? 'close' : 'keep-alive';
+  let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\nconnection: ${connection}\r\n`;
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const name = headers[at] ?? '';
+    const value = headers[at + 1] ?? '';
+    if (!isToken(name) || !isFieldValue(value)) throw new TypeError('A header is malformed.');
+    if (isOwnField(name)) continue;
+    head += `${name}: ${value}\r\n`;
+  }
+  return head;
+}
+
+/** True for Content-Length, which is written with the body. */
+function isOwnField(name: string): boolean {
+  if (!OWN_FIELD_LENGTHS.has(name.length)) return false;
+  const key = name.toLowerCase();
+  if (OWN_FIELDS.has(key) && key !== 'content-length') throw new TypeError(`The header ${key} is reserved.`);
+  return key === 'content-length';
+}
+
+function declaredLength({ headers }: Message): number | undefined {
+  const value = fieldValue(headers, 'content-length');
+  if (value === undefined) return undefined;
+  const length = Number(value);
+  if (!/^\d+$/.test(value) || !Number.isSafeInteger(length))
+    throw new TypeError('Content-Length is malformed.');
+  return length;
+}
+
+function lengthMismatch(): GatewayError {
+  return new GatewayError('bad-request', 'The body is not as long as its Content-Length says.');
+}
