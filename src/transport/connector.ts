@@ -72,7 +72,7 @@ export function connector(
   };
 }
 
-/** A throw would leave undici waiting for its callback. */
+/** A throw would leave the exchange waiting for a connection. */
 function orFail(step: () => void, socket: Socket, callback: buildConnector.Callback): void {
   try {
     step();
@@ -106,7 +106,7 @@ function checkIdentity(
 
 /**
  * With TLS 1.3 an upstream says only after the handshake that it does not accept the client's certificate, and
- * closes. undici would tell of the end, and not of the alert before it.
+ * closes. Node.js would tell of the end, and not of the alert before it.
  */
 function surfaceAlerts(socket: TLSSocket): void {
   socket.on('error', (error) => {

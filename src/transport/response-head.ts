@@ -18,7 +18,7 @@ const MALFORMED_FIELD =
 const FRAMING_TRAILER =
   'The upstream sent Content-Length or Transfer-Encoding in the trailers of a response (RFC 9110 §6.5.1).';
 const AMBIGUOUS_LENGTH =
-  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding (RFC 9112 §6.3).';
+  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
 export interface ResponseHead {
   readonly status: number;
@@ -163,7 +163,7 @@ function isKept(options: string, byDefault: boolean): boolean {
 
 /**
  * True if the codings end with chunked; false: the body ends with the connection (RFC 9112 §6.3).
- * @throws GatewayError `upstream-protocol` if they have it twice (RFC 9112 §6.1)
+ * @throws GatewayError `upstream-protocol` if they have it twice (RFC 9112 §6.1), or one without a name
  */
 export function isChunked(codings: string): boolean {
   const names = codings
@@ -171,7 +171,7 @@ export function isChunked(codings: string): boolean {
     .split(',')
     .map((name) => name.trim());
   const first = names.indexOf('chunked');
-  if (first !== names.lastIndexOf('chunked')) throw ambiguousLength();
+  if (first !== names.lastIndexOf('chunked') || names.includes('')) throw ambiguousLength();
   return first !== -1 && first === names.length - 1;
 }
 

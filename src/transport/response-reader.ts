@@ -31,6 +31,7 @@ const CHUNK_EXTENSIONS =
 const HEAD_TOO_LARGE = `The head of the response of the upstream is larger than ${MAX_HEAD_BYTES} bytes.`;
 const TRAILERS_TOO_LARGE = `The trailers of the response of the upstream are larger than ${MAX_HEAD_BYTES} bytes.`;
 const UNASKED_SWITCH = 'The upstream switched protocols (101) without having been asked to.';
+const CLOSING_INTERIM = 'The upstream closed the connection with an interim response (RFC 9112 §9.6).';
 const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim responses, or more than ${MAX_INTERIM_BYTES} bytes of them.`;
 const MALFORMED_CHUNK = 'The upstream sent a chunked body that is not valid HTTP/1.1 (RFC 9112 §7.1).';
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
@@ -176,13 +177,16 @@ export class ResponseReader {
 
   #takeInterim(head: ResponseHead, size: number): void {
     if (head.status === 101) throw refusal(UNASKED_SWITCH);
-    framingOf(head);
     this.#interim += 1;
     this.#interimBytes += size;
-    if (this.#interim > MAX_INTERIM || this.#interimBytes > MAX_INTERIM_BYTES)
+    if (this.#interim > MAX_INTERIM || this.#interimBytes > MAX_INTERIM_BYTES) {
       throw refusal(TOO_MANY_INTERIM);
+    }
     // The gateway answers Expect: 100-continue itself, so the client waits for no other 100.
-    if (head.status !== 100) this.#receiver?.onInformation(head.status, head.headers);
+    if (head.status === 100) return;
+    // Some programs read nothing after a response that closes the connection (RFC 9112 §9.6).
+    if (!framingOf(head).isPersistent) throw refusal(CLOSING_INTERIM);
+    this.#receiver?.onInformation(head.status, head.headers);
   }
 
   #takeHead(head: ResponseHead): void {
@@ -190,6 +194,7 @@ export class ResponseReader {
     const { status, reason, headers } = head;
     this.#isPersistent = isPersistent;
     this.#keepAliveSeconds = keepAliveSeconds;
+    const chunked = codings !== undefined && isChunked(codings);
     // RFC 9112 §6.3: the first rule that applies.
     if (this.#method === 'HEAD') {
       this.#enter('length', 0);
@@ -197,7 +202,7 @@ export class ResponseReader {
       this.#enter('length', 0);
       // One that announces a body may have it, and it would pass for the next response.
       if (codings !== undefined || (length ?? 0) > 0) this.#isPersistent = false;
-    } else if (codings !== undefined && isChunked(codings)) {
+    } else if (chunked) {
       this.#enter('chunk-line', 0);
     } else if (length !== undefined) {
       this.#enter('length', length);

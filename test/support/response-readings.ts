@@ -129,7 +129,8 @@ export function readWithNode(
     } else if (status !== 100) {
       recording.onInformation(status, headers);
     }
-    return method === 'HEAD' ? 1 : 0;
+    // As Node's client does: no body follows.
+    return method === 'HEAD' || status < 200 ? 1 : 0;
   };
   parser[HTTPParser.kOnBody] = (chunk: Buffer) => {
     if (recording.result !== 'whole') recording.onData(chunk);

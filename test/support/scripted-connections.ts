@@ -29,19 +29,29 @@ export class UpstreamConnection {
   }
 
   /** The head of the next request; undefined: the connection closed before one came whole. */
-  async request(): Promise<string | undefined> {
+  request(): Promise<string | undefined> {
+    return this.#upTo('\r\n\r\n');
+  }
+
+  async #upTo(text: string): Promise<string | undefined> {
     for (;;) {
-      const end = this.#received.indexOf('\r\n\r\n');
+      const end = this.#received.indexOf(text);
       if (end !== -1) {
-        const head = this.#received.slice(0, end);
-        this.#received = this.#received.slice(end + 4);
-        return head;
+        const found = this.#received.slice(0, end);
+        this.#received = this.#received.slice(end + text.length);
+        return found;
       }
       if (this.#socket.destroyed) return undefined;
       await new Promise<void>((resolve) => {
         this.#news = resolve;
       });
     }
+  }
+
+  /** The next bytes up to this text and with it; undefined: the connection closed before it came. */
+  async through(text: string): Promise<string | undefined> {
+    const head = await this.#upTo(text);
+    return head === undefined ? undefined : `${head}${text}`;
   }
 
   /** Latin-1 text; resolves when it has been sent. */
@@ -55,6 +65,15 @@ export class UpstreamConnection {
       await this.write(byte);
       await turn();
     }
+  }
+
+  get isClosed(): boolean {
+    return this.#socket.destroyed;
+  }
+
+  /** Reads nothing more. */
+  pause(): void {
+    this.#socket.pause();
   }
 
   /** Ends the connection; with TLS after a close_notify. */

@@ -1,100 +1,10 @@
-import { beforeAll, describe, expect, test } from '@jest/globals';
-import { Cancellation } from '../../src/base/cancellation.ts';
-import { monotonicClock } from '../../src/base/clock.ts';
-import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
-import { discardResponse } from '../../src/handshake/response-handler.ts';
-import type { KeyPair } from '../../src/simulator/certificates.ts';
-import { Connections } from '../../src/transport/connections.ts';
-import { useClosing } from '../support/closing.ts';
-import { createTestAuthority } from '../support/issued-certificates.ts';
-import {
-  type ScriptedConnections,
-  startConnections,
-  type UpstreamConnection,
-} from '../support/scripted-connections.ts';
+import { describe, expect, test } from '@jest/globals';
+import { useExchanges } from '../support/exchanges.ts';
+import type { UpstreamConnection } from '../support/scripted-connections.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 
-let ca = '';
-let pair: KeyPair | undefined;
-beforeAll(async () => {
-  const authority = await createTestAuthority();
-  ca = authority.ca;
-  pair = await authority.server();
-});
-
-const closing = useClosing();
-
-/** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
-interface Outcome {
-  readonly kind: string;
-  readonly responses: readonly string[];
-  readonly body: string;
-  readonly trailers: readonly string[];
-}
-
-interface Scene {
-  readonly upstream: ScriptedConnections;
-  readonly connections: Connections;
-  send(change?: Partial<ExchangeRequest>): Promise<Outcome>;
-}
-
-async function scene(
-  script: (connection: UpstreamConnection) => Promise<void>,
-  { tls = true, connections: most = 1 } = {},
-): Promise<Scene> {
-  const upstream = await startConnections(script, tls ? pair : undefined);
-  closing.push(() => upstream.close());
-  const connections = new Connections(
-    {
-      origin: upstream.origin,
-      connections: most,
-      timeouts: { connect: 20_000, response: 20_000, idle: 20_000 },
-      tls: { ca, minVersion: 'TLSv1.2', serverName: undefined, pins: [], clientCertificate: undefined },
-      egress: { localAddress: undefined, proxy: undefined },
-    },
-    monotonicClock,
-  );
-  closing.push(() => connections.close());
-  return { upstream, connections, send: (change = {}) => send(connections, change) };
-}
-
-async function send(
-  connections: Connections,
-  { onData = () => {}, ...change }: Partial<ExchangeRequest> & { onData?: () => void },
-): Promise<Outcome> {
-  const responses: string[] = [];
-  let trailers: readonly string[] = [];
-  let body = '';
-  const request: ExchangeRequest = {
-    method: 'GET',
-    target: '/',
-    headers: [],
-    body: null,
-    cancellation: new Cancellation(),
-    onHead: () => undefined,
-    ...change,
-  };
-  const result = await connections
-    .exchange(request, {
-      ...discardResponse,
-      information: (status) => void responses.push(`${status}`),
-      head: (status, reason) => void responses.push(`${status} ${reason}`),
-      data: (chunk) => {
-        body += chunk.toString('latin1');
-        onData();
-        return true;
-      },
-      end: (found) => {
-        trailers = found;
-      },
-    })
-    .catch((error): { kind: 'failed'; code: string } => ({ kind: 'failed', code: error.code }));
-  let kind: string = result.kind;
-  if (result.kind === 'failed') kind = result.code;
-  if (result.kind === 'lost') kind = `lost: ${result.error.code}`;
-  return { kind, responses, body, trailers };
-}
+const scene = useExchanges();
 
 /** Answers the first request of each connection with these bytes, and then goes on with it; later ones with `OK`. */
 function firstly(reply: string, { trickled = false, after = (_connection: UpstreamConnection) => {} } = {}) {
@@ -311,8 +221,16 @@ describe.each([
       await read.promise;
       connection.reset();
     };
-    const { connections } = await scene(script, { tls });
-    const outcome = await send(connections, { onData: () => read.resolve() });
+    const { send } = await scene(script, { tls });
+    const outcome = await send(
+      {},
+      {
+        data: () => {
+          read.resolve();
+          return true;
+        },
+      },
+    );
     expect(outcome).toMatchObject({ kind: 'upstream-unreachable', body: 'some of it' });
   });
 

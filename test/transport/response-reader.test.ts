@@ -39,7 +39,6 @@ describe('a response is read', () => {
   test.each([
     ['neither length nor chunks', `${HEAD}\r\nok`],
     ['a coding that is not chunked at last', `${HEAD}Transfer-Encoding: chunked, gzip\r\n\r\nok`],
-    ['an empty Transfer-Encoding', `${HEAD}Transfer-Encoding:\r\n\r\nok`],
   ])('to the end of the connection, with %s', (_what, bytes) => {
     expect(readWithGateway(bytes, {})).toMatchObject({ result: 'partial', body: 'ok' });
     expect(readWithGateway(bytes, { ends: true })).toMatchObject({ result: 'whole', isPersistent: false });
@@ -165,6 +164,8 @@ describe('a response is refused', () => {
     ['a head above 32 KiB', withHead(`A: ${long}`)],
     ['the start of a head above 32 KiB', `${HEAD}A: ${long}`],
     ['the start of something else', '<html>'],
+    ['an interim response that closes the connection', 'HTTP/1.1 103 x\r\nConnection: close\r\n\r\n'],
+    ['an interim response of HTTP/1.0', 'HTTP/1.0 103 x\r\n\r\n'],
     ['101', 'HTTP/1.1 101 Switching Protocols\r\n\r\n'],
     ['65 interim responses', 'HTTP/1.1 100 x\r\n\r\n'.repeat(65)],
     ['more than 64 KiB of them', `HTTP/1.1 103 x\r\nA: ${'a'.repeat(30_000)}\r\n\r\n`.repeat(3)],
@@ -461,6 +462,8 @@ describe('a generated response', () => {
         const ours = readWithGateway(bytes, how);
         if (ours.result !== 'whole') return;
         const nodes = readWithNode(bytes, how);
+        // The one exception: whatever a 100 (Continue) says is skipped with it, and Node.js stops at "close" in it.
+        if (nodes.result !== 'whole' && /HTTP\/1\.[01] 100/.test(bytes)) return;
         expect(nodes.result).toBe('whole');
         expect(contentOf(ours)).toEqual(contentOf(nodes));
         if (ours.isPersistent) expect(nodes.isPersistent || how.method === 'HEAD').toBe(true);

@@ -1,0 +1,123 @@
+import { beforeAll } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
+import type { KeyPair } from '../../src/simulator/certificates.ts';
+import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
+import { useClosing } from './closing.ts';
+import { createTestAuthority } from './issued-certificates.ts';
+import {
+  type ScriptedConnections,
+  startConnections,
+  type UpstreamConnection,
+} from './scripted-connections.ts';
+
+/** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
+export interface Outcome {
+  /** `answered`, `challenged`, `lost: CODE`, or the code of the error. */
+  readonly kind: string;
+  readonly responses: readonly string[];
+  readonly body: string;
+  readonly trailers: readonly string[];
+}
+
+/** What a test does when a part of a response comes; false or a throw as in `ResponseHandler`. */
+export interface Reactions {
+  readonly head?: () => void;
+  readonly data?: (chunk: Buffer) => boolean;
+  readonly onDrain?: ResponseHandler['onDrain'];
+}
+
+export interface ExchangeScene {
+  readonly upstream: ScriptedConnections;
+  readonly connections: Connections;
+  send(change?: Partial<ExchangeRequest>, reactions?: Reactions): Promise<Outcome>;
+}
+
+export interface ExchangeSceneOptions {
+  readonly tls?: boolean;
+  /** Most connections. */
+  readonly connections?: number;
+  readonly timeouts?: Partial<ConnectionOptions['timeouts']>;
+  /** False: the certificate of the upstream is of an unknown authority. */
+  readonly trusted?: boolean;
+}
+
+export type StartScene = (
+  script: (connection: UpstreamConnection) => Promise<void>,
+  options?: ExchangeSceneOptions,
+) => Promise<ExchangeScene>;
+
+/** Exchanges with upstreams that follow scripts. All of it ends after each test. */
+export function useExchanges(): StartScene {
+  let ca = '';
+  let pair: KeyPair | undefined;
+  beforeAll(async () => {
+    const authority = await createTestAuthority();
+    ca = authority.ca;
+    pair = await authority.server();
+  });
+  const closing = useClosing();
+  return async (script, { tls = true, connections: most = 1, timeouts = {}, trusted = true } = {}) => {
+    const upstream = await startConnections(script, tls ? pair : undefined);
+    closing.push(() => upstream.close());
+    const connections = new Connections(
+      {
+        origin: upstream.origin,
+        connections: most,
+        timeouts: { connect: 20_000, response: 20_000, idle: 20_000, ...timeouts },
+        tls: {
+          ca: trusted ? ca : undefined,
+          ...{ minVersion: 'TLSv1.2', serverName: undefined, pins: [], clientCertificate: undefined },
+        },
+        egress: { localAddress: undefined, proxy: undefined },
+      },
+      monotonicClock,
+    );
+    closing.push(() => connections.destroy());
+    return { upstream, connections, send: (...args) => send(connections, ...args) };
+  };
+}
+
+async function send(
+  connections: Connections,
+  change: Partial<ExchangeRequest> = {},
+  { head, data, onDrain = () => {} }: Reactions = {},
+): Promise<Outcome> {
+  const responses: string[] = [];
+  let trailers: readonly string[] = [];
+  let body = '';
+  const request: ExchangeRequest = {
+    method: 'GET',
+    target: '/',
+    headers: [],
+    body: null,
+    cancellation: new Cancellation(),
+    onHead: () => undefined,
+    ...change,
+  };
+  const handler: ResponseHandler = {
+    ...discardResponse,
+    information: (status) => void responses.push(`${status}`),
+    head: (status, reason) => {
+      responses.push(`${status} ${reason}`);
+      head?.();
+    },
+    data: (chunk) => {
+      body += chunk.toString('latin1');
+      return data?.(chunk) !== false;
+    },
+    onDrain,
+    end: (found) => {
+      trailers = found;
+    },
+  };
+  const result = await connections
+    .exchange(request, handler)
+    .catch((error): { kind: 'failed'; code: string } => ({ kind: 'failed', code: error.code }));
+  let kind: string = result.kind;
+  if (result.kind === 'failed') kind = result.code;
+  if (result.kind === 'lost') kind = `lost: ${result.error.code}`;
+  return { kind, responses, body, trailers };
+}
