@@ -1,6 +1,7 @@
 import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type GatewayError } from '../base/errors.ts';
+import { LinkedQueue } from '../base/linked-queue.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { Exchange } from '../handshake/exchange.ts';
 import { Connection, type ConnectionSettings } from './connection.ts';
@@ -52,7 +53,7 @@ export class Connections {
   /** Open connections that carry no request; the one that was used last is the last. */
   readonly #idle: Connection[] = [];
   /** In the order in which they came. */
-  readonly #waiting = new Set<UpstreamExchange>();
+  readonly #waiting = new LinkedQueue<UpstreamExchange>();
   #isScheduled = false;
   #ticking: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -142,8 +143,10 @@ export class Connections {
   /** Closes every connection at once; requests under way fail. */
   destroy(): Promise<void> {
     this.#isClosed = true;
-    for (const exchange of this.#waiting) exchange.onError(closed());
-    this.#waiting.clear();
+    for (let first = this.#waiting.first; first !== undefined; first = this.#waiting.first) {
+      this.#waiting.remove(first);
+      first.onError(closed());
+    }
     for (const connection of this.#connections) connection.close(closed());
     return this.close();
   }
@@ -160,8 +163,8 @@ export class Connections {
 
   readonly #assign = (): void => {
     this.#isScheduled = false;
-    for (const exchange of this.#waiting) {
-      if (!this.#start(exchange)) break;
+    for (let first = this.#waiting.first; first !== undefined; first = this.#waiting.first) {
+      if (!this.#start(first)) break;
     }
     this.#settle();
   };

@@ -1,4 +1,5 @@
 import { asGatewayError, type GatewayError } from '../base/errors.ts';
+import type { Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
@@ -21,10 +22,12 @@ export interface ExchangeConnection {
 }
 
 /** One request and what becomes of it: it waits for a connection, goes out on one, and receives its response. */
-export class UpstreamExchange implements ResponseReceiver {
+export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchange> {
   readonly request: ExchangeRequest;
+  previous: UpstreamExchange | undefined;
+  next: UpstreamExchange | undefined;
   readonly #handler: ResponseHandler;
-  readonly #waiting: Set<UpstreamExchange>;
+  readonly #waiting: LinkedQueue<UpstreamExchange>;
   readonly #resolve: (result: ExchangeResult) => void;
   readonly #reject: (error: GatewayError) => void;
   #connection: ExchangeConnection | undefined;
@@ -39,7 +42,7 @@ export class UpstreamExchange implements ResponseReceiver {
   constructor(
     request: ExchangeRequest,
     handler: ResponseHandler,
-    waiting: Set<UpstreamExchange>,
+    waiting: LinkedQueue<UpstreamExchange>,
     resolve: (result: ExchangeResult) => void,
     reject: (error: GatewayError) => void,
   ) {
@@ -57,7 +60,7 @@ export class UpstreamExchange implements ResponseReceiver {
 
   /** Goes from the queue to a connection. */
   enter(connection: ExchangeConnection): void {
-    this.#waiting.delete(this);
+    this.#waiting.remove(this);
     this.#connection = connection;
   }
 
@@ -138,7 +141,7 @@ export class UpstreamExchange implements ResponseReceiver {
   }
 
   #leave(): void {
-    this.#waiting.delete(this);
+    this.#waiting.remove(this);
     this.#connection?.abandon();
   }
 
