@@ -88,7 +88,7 @@ export const CONTENDERS: readonly Contender[] = [
       return [programFile('nginx') ?? '', '-e', 'stderr', '-c', file];
     },
   },
-  floor('node-undici', []),
+  { ...floor('node-undici', []), onRequest: true },
   floor('node-undici-held', ['held']),
   {
     name: 'node-hello',

@@ -113,8 +113,10 @@ const WARM_UP_STEP_MS = 500;
 const STEADY_STEPS = 5;
 /** As a part of the lowest cost so far. */
 const GAIN = 0.03;
-/** Of the longest warm-up, for the large document; and for a contender that has no compilers at run time. */
+/** Of the longest warm-up, for a contender that has no compilers at run time. */
 const SHORT_WARM_UP = 1 / 8;
+/** Of a contender's longest warm-up, for each kind of load after the first one. */
+const OTHER_WARM_UP = 1 / 4;
 /** Load before the part of a slice that counts: after idling, caches are cold and V8's heap has shrunk. */
 const LEAD_MS = 100;
 /** Connections for latencies: more than are under way at half load. */
@@ -160,7 +162,7 @@ export async function measure(
     others.push(foreign());
     longest = Math.max(longest, performance.now() - begun);
   }
-  const focus = contenders.filter(({ contender }) => plan.focus.contenders.includes(contender.name));
+  const focus = contenders.filter((running) => isInFocus(plan, running));
   const latencyRate = modestRate(cpu, focus);
   const latency = await latencies(plan, focus, latencyRate, deps);
   const allocations = await allocationsOf(contenders, deps);
@@ -175,13 +177,13 @@ export function cellsOf({ cells, focus }: Plan): Cell[] {
 
 /** The slices of one round: cell by cell, so that the ratios of a cell are of contenders that took turns. */
 function slicesOf(
-  { cells, focus }: Plan,
+  plan: Plan,
   contenders: readonly RunningContender[],
   random: () => number,
 ): { cell: Cell; running: RunningContender }[] {
-  return shuffled([...cells, ...focus.cells], random).flatMap((cell) =>
+  return shuffled([...plan.cells, ...plan.focus.cells], random).flatMap((cell) =>
     shuffled(contenders, random)
-      .filter(({ contender }) => cells.includes(cell) || focus.contenders.includes(contender.name))
+      .filter((running) => plan.cells.includes(cell) || isInFocus(plan, running))
       .map((running) => ({ cell, running })),
   );
 }
@@ -219,15 +221,24 @@ async function warmUpAll(
   for (const running of contenders) {
     const { name, onNode } = running.contender;
     progress(`warming up ${name}`);
-    const short = plan.ms.warmUp * SHORT_WARM_UP;
+    const longest = onNode === true ? plan.ms.warmUp : plan.ms.warmUp * SHORT_WARM_UP;
     await underLoad(running, MAIN_CELL, async (load) => {
-      warmUps.push(await untilSteady(running, load, onNode === true ? plan.ms.warmUp : short));
+      warmUps.push(await untilSteady(running, load, longest));
       steady.set(name, memoryOf(running.pid).now);
     });
-    const large: Cell = { document: '256KB', connections: MAIN_CELL.connections };
-    await underLoad(running, large, (load) => load.saturate(short));
+    // Large bodies and requests that come alone take other paths, which are compiled with their first slices otherwise.
+    const others = [...plan.cells, ...(isInFocus(plan, running) ? plan.focus.cells : [])].filter(
+      ({ document, connections }) => document !== MAIN_CELL.document || connections < MAIN_CELL.connections,
+    );
+    for (const cell of others) {
+      await underLoad(running, cell, (load) => untilSteady(running, load, longest * OTHER_WARM_UP));
+    }
   }
   return warmUps;
+}
+
+function isInFocus({ focus }: Plan, { contender }: RunningContender): boolean {
+  return focus.contenders.includes(contender.name);
 }
 
 /** Sends requests until compilers have done their work: the cost of a request falls no further. */
