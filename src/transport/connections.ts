@@ -10,7 +10,10 @@ import { type Egress, isOnThisHost } from './egress.ts';
 import { UpstreamExchange } from './exchange.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
-/** Timeouts end at most so much too late, in milliseconds or as a part of them. */
+/**
+ * One timer counts the timeouts of all connections, in ticks: at most so many milliseconds, and so many for the shortest
+ * timeout. A timeout never ends early, and at most two ticks late.
+ */
 const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
 
@@ -22,9 +25,9 @@ export interface ConnectionOptions {
   /** Milliseconds. */
   readonly timeouts: {
     readonly connect: number;
-    /** From the last byte of the request to the head of the answer. */
+    /** From the last byte of the request to the head of the response. */
     readonly response: number;
-    /** Between two pieces of the answer's body. */
+    /** Between two pieces of the body of a response. */
     readonly idle: number;
   };
   readonly tls: UpstreamTls;
