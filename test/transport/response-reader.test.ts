@@ -415,6 +415,12 @@ const mutated: fc.Arbitrary<Message> = fc
     ends,
   }));
 
+// Two kinds of responses are read otherwise than by Node.js on purpose.
+/** A 100 (Continue) is skipped, whatever it says; Node.js reads nothing after one with "Connection: close". */
+const CONTINUE = /HTTP\/1\.[01] 100/;
+/** A tab may follow a coding (RFC 9110 §5.6.3); Node.js does not know "chunked" before one. */
+const TAB_AFTER_CODING = /transfer-encoding:[^\r\n]*\t/i;
+
 const cuts = fc.array(fc.nat({ max: 600 }), { maxLength: 12 });
 
 /** The parts of a reading in which two readers must agree. */
@@ -462,8 +468,8 @@ describe('a generated response', () => {
         const ours = readWithGateway(bytes, how);
         if (ours.result !== 'whole') return;
         const nodes = readWithNode(bytes, how);
-        // The one exception: whatever a 100 (Continue) says is skipped with it, and Node.js stops at "close" in it.
-        if (nodes.result !== 'whole' && /HTTP\/1\.[01] 100/.test(bytes)) return;
+        if (TAB_AFTER_CODING.test(bytes)) return;
+        if (nodes.result !== 'whole' && CONTINUE.test(bytes)) return;
         expect(nodes.result).toBe('whole');
         expect(contentOf(ours)).toEqual(contentOf(nodes));
         if (ours.isPersistent) expect(nodes.isPersistent || how.method === 'HEAD').toBe(true);
