@@ -38,8 +38,9 @@ export async function readSealed(
   { file, identity }: SealedSection,
   read: (source: IdentitySource) => Promise<Found>,
 ): Promise<SealedEntries> {
-  const [bytes, identities] = await Promise.all([readCipher(file), readIdentities(identity, read)]);
-  return open(bytes, identities, file);
+  // One after the other: if both are missing, the error is always that of the file.
+  const bytes = await readCipher(file);
+  return open(bytes, await readIdentities(identity, read), file);
 }
 
 /**
