@@ -1,5 +1,9 @@
 /** Body bytes between two collections. */
 const COLLECT_EVERY = 16 * 1024 * 1024;
+/** Size from which the bytes of a body count more: no copy of it is kept, so a collection frees most of them. */
+const LARGE_BODY = 1024 * 1024;
+/** Collecting so much more often for small bodies would promote those that are under way. */
+const LARGE_WEIGHT = 4;
 
 /**
  * Limits the memory of used body buffers. A body passes in buffers of up to 64 KiB, each outside V8's heap
@@ -15,9 +19,9 @@ export class BufferGc {
     this.#collect = collect;
   }
 
-  /** Counts body bytes that have passed. */
-  add(bytes: number): void {
-    this.#bytes += bytes;
+  /** Counts body bytes that have passed. `size`: bytes of the same body so far; left out: it is no body. */
+  add(bytes: number, size = 0): void {
+    this.#bytes += size > LARGE_BODY ? bytes * LARGE_WEIGHT : bytes;
     if (this.#bytes < COLLECT_EVERY) return;
     this.#bytes = 0;
     this.#collect();

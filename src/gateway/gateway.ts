@@ -209,8 +209,8 @@ export class Gateway {
     const { req, cancellation } = exchange;
     const metrics = this.#metrics.deployment(name);
     const body = bodyOf(exchange, (count) => {
-      this.#plane.bufferGc.add(count);
       record.bytesIn += count;
+      this.#plane.bufferGc.add(count, record.bytesIn);
       metrics.requestBytes.inc(count);
     });
     const { trace } = record;

@@ -248,7 +248,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   #count({ length }: Buffer): void {
     this.bytes += length;
-    this.#plane.bufferGc.add(length);
+    this.#plane.bufferGc.add(length, this.bytes);
   }
 }
 
