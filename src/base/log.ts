@@ -19,7 +19,7 @@ export function createLog(terminal: boolean): Log {
   // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
   stderr.on('error', () => undefined);
   if (!terminal) return pino(options, stderr);
-  // Only a terminal needs it, and it takes a MiB of memory.
+  // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
   return pino(options, { write: (line: string) => void stderr.write(readable(line)) });

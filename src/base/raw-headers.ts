@@ -9,7 +9,7 @@ const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;
 /** RFC 9110 §5.5: no control character but the tab, and nothing above Latin-1. */
 const NOT_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** True if the text can be a method or the name of a field. */
+/** True if the text is a token, as a method or the name of a field is. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }

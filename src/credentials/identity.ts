@@ -2,7 +2,7 @@ import { Secret } from '../base/secret.ts';
 
 type Age = typeof import('age-encryption');
 
-/** Loads the library with the first sealed file, because few gateways need its 5 MiB of memory. */
+/** Loads the library with the first sealed file, because few gateways need it. */
 export function ageLibrary(): Promise<Age> {
   return import('age-encryption');
 }

@@ -90,11 +90,11 @@ export class Limits {
     const first = ofClient ?? ofDeployment;
     if (first === undefined) return undefined;
     const second = ofClient === undefined ? undefined : ofDeployment;
-    const ofFirst = first.local.shortage();
-    if (ofFirst !== undefined) this.#refuse(client, first, ofFirst, fieldsOf(first, second));
-    const ofSecond = second?.local.shortage();
-    if (second !== undefined && ofSecond !== undefined) {
-      this.#refuse(client, second, ofSecond, fieldsOf(first, second));
+    const shortage = first.local.shortage();
+    if (shortage !== undefined) this.#refuse(client, first, shortage, fieldsOf(first, second));
+    const secondShortage = second?.local.shortage();
+    if (second !== undefined && secondShortage !== undefined) {
+      this.#refuse(client, second, secondShortage, fieldsOf(first, second));
     }
     takeOne(first);
     if (second !== undefined) takeOne(second);

@@ -3,7 +3,7 @@ import { foldName } from './spelling.ts';
 
 /** One parameter of the query. */
 interface Pair {
-  /** As it was sent, like the value. */
+  /** Still encoded, like the value. */
   readonly name: string;
   readonly folded: string;
   readonly value: string;

@@ -234,7 +234,7 @@ export class Connections {
   }
 }
 
-/** What a connector needs of an origin, and the value of the Host field. */
+/** Returns the target for the connector, and the value of the Host field. */
 function targetOf(origin: string): { target: buildConnector.Options; host: string } {
   const { host, hostname, protocol, port } = new URL(origin);
   return { target: { host, hostname: hostname.replace(/^\[|\]$/g, ''), protocol, port }, host };

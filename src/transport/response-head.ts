@@ -28,7 +28,7 @@ export interface ResponseHead {
   readonly isHttp11: boolean;
 }
 
-/** What the fields of a head say about the body and the connection. */
+/** The length of the body and the use of the connection, from the fields of a head. */
 export interface Framing {
   /** Content-Length in bytes; undefined: none. */
   length: number | undefined;

@@ -16,10 +16,7 @@ export interface Deadline extends Linked<Deadline> {
   body: ReceivedBody | undefined;
 }
 
-/**
- * Cancels requests that take longer than a time that is the same for all. One timer serves them all, since a timer for
- * each request costs more than the rest of its upkeep.
- */
+/** Cancels requests that take longer than a time that is the same for all, so that one timer serves them all. */
 export class Deadlines {
   readonly #ms: number;
   readonly #clock: Clock;

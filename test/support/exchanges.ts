@@ -22,7 +22,7 @@ export interface Outcome {
   readonly trailers: readonly string[];
 }
 
-/** What a test does when a part of a response comes; false or a throw as in `ResponseHandler`. */
+/** Called by a test's handler when a part of a response comes; false or a throw as in `ResponseHandler`. */
 export interface Reactions {
   readonly head?: () => void;
   readonly data?: (chunk: Buffer) => boolean;

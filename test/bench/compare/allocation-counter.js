@@ -19,7 +19,7 @@ function add(now, left) {
 
 function begin() {
   counts = true;
-  // What a collection frees has to be free when it ends.
+  // Memory that a collection frees has to be free when it ends.
   setFlagsFromString('--no-concurrent-array-buffer-sweeping');
   lastExternal = getHeapStatistics().external_memory;
 }

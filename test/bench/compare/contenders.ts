@@ -34,7 +34,7 @@ export interface RunningContender {
   /** The root of its processes. */
   readonly pid: number;
   question(document: DocumentName): Question;
-  /** What it has allocated so far. Only contenders on Node.js can tell. */
+  /** Bytes allocated so far. Only contenders on Node.js can tell. */
   allocations(): Promise<Allocations>;
   close(): Promise<void>;
 }

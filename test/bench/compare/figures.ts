@@ -18,7 +18,7 @@ export interface CellFigures extends Cell {
   readonly figures: Figures;
 }
 
-/** What is compared with the reference. */
+/** The quantities that are compared with the reference. */
 export interface Comparison {
   readonly reference: string;
   /** CPU time, microseconds a request. */

@@ -77,7 +77,7 @@ export interface AllocationSlice {
   readonly external: number;
 }
 
-/** What the warm-up of a contender came to. */
+/** The cost of a contender during its warm-up. */
 export interface WarmUp {
   readonly contender: string;
   readonly requests: number;
