@@ -33,6 +33,8 @@ export class CredentialCheck {
   readonly #whileRefused: boolean;
   /** Held while this request is the one that tests. */
   #flight: Flight | undefined;
+  /** True if a test took longer than this request waits. */
+  #hasWaited = false;
 
   /** `whileRefused`: true: the version is tried although it counts as refused. */
   constructor(client: DigestClient, call: CheckedCall, { whileRefused }: { readonly whileRefused: boolean }) {
@@ -52,6 +54,14 @@ export class CredentialCheck {
     return this.#flight !== undefined;
   }
 
+  /** The upstream accepted the credential: no test of an unknown credential need be waited for. */
+  accept(): void {
+    this.end('check');
+    const { state } = this.#client;
+    state.firstTest?.land('check');
+    state.firstTest = undefined;
+  }
+
   /** Ends the test: the others look at what is known now, or go on without knowing. */
   end(landing: Landing): void {
     this.#flight?.land(landing);
@@ -67,11 +77,21 @@ export class CredentialCheck {
     for (let entry: 'at-once' | 'waited' = 'at-once'; ; entry = 'waited') {
       if (health.refused) return 'refused';
       if (!flights.busy) {
-        if (!health.accepted) this.#flight = flights.lead(options.patienceMs);
+        if (!health.accepted) this.#leadFirst();
         return entry;
       }
-      if ((await this.#follow()) === 'proceed') return 'waited';
+      // The upstream may take as long as it likes for the request that tests: each other one waits once, and not for a
+      // test that has taken too long already.
+      const left = options.patienceMs - flights.age;
+      if (this.#hasWaited || left <= 0) return entry;
+      if ((await this.#follow(left)) === 'proceed') return 'waited';
     }
+  }
+
+  #leadFirst(): void {
+    const { state, flights, options } = this.#client;
+    this.#flight = flights.lead(options.patienceMs);
+    state.firstTest = this.#flight;
   }
 
   /**
@@ -145,10 +165,12 @@ export class CredentialCheck {
     return !health.refused;
   }
 
-  async #follow(): Promise<Landing> {
+  async #follow(patienceMs?: number): Promise<Landing> {
     const { cancellation } = this.#call;
-    const landing = await this.#client.flights.follow(cancellation);
+    const landing = await this.#client.flights.follow(cancellation, patienceMs);
     if (cancellation.reason !== undefined) throw cancellation.reason;
-    return landing;
+    if (landing !== 'late') return landing;
+    this.#hasWaited = true;
+    return 'proceed';
   }
 }

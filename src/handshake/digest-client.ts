@@ -1,7 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError } from '../base/errors.ts';
-import { SingleFlight } from '../base/single-flight.ts';
+import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { NoncePool } from '../challenges/pool.ts';
@@ -44,6 +44,8 @@ export class DigestState {
   readonly health = new CredentialHealth();
   /** Its leader finds out whether the upstream accepts the credential; authenticated attempts wait meanwhile. */
   readonly flights = new SingleFlight();
+  /** The flight of a request that tests whether the upstream accepts an unknown credential; undefined: none does. */
+  firstTest: Flight | undefined;
   /** Client requests in progress, whichever connections they are on. */
   clientRequests = 0;
 }
@@ -55,6 +57,8 @@ export interface DigestClientOptions {
   /** The longest that requests wait for another one that tests the credential, in milliseconds. */
   readonly patienceMs: number;
   readonly field: CredentialsField;
+  /** Host and port of the server. */
+  readonly address: string;
   /** For the spans of exchanges. */
   readonly tracing: ExchangeTracing;
 }
@@ -75,8 +79,12 @@ export interface DigestClientDeps {
 /** Where and how a message goes out. */
 export interface ExchangeContext {
   readonly exchange: Exchange;
+  /** Id of the client; empty: the gateway itself. */
+  readonly client: string;
   readonly cancellation: Cancellation;
   readonly freshConnection: boolean;
+  readonly noTotalTimeout?: ExchangeRequest['noTotalTimeout'];
+  readonly refusal?: ExchangeRequest['refusal'];
   readonly trace: TracedWork | undefined;
 }
 
@@ -137,15 +145,26 @@ export class DigestClient {
     handler: ResponseHandler,
   ): Promise<ExchangeResult> {
     const { method, target, body } = message;
-    const { cancellation, freshConnection, exchange } = context;
+    const { client, cancellation, freshConnection, noTotalTimeout, refusal, exchange } = context;
     const span = this.#spanOf(message, context);
     const headers =
       span !== undefined && this.options.tracing.forwardTrace
         ? [...message.headers, ...span.headers()]
         : message.headers;
-    handler.attempt(this.options.credential);
+    handler.attempt(this.options.credential, this.options.address);
     try {
-      const request = { method, target, headers, body, cancellation, freshConnection, onHead };
+      const request = {
+        client,
+        method,
+        target,
+        headers,
+        body,
+        cancellation,
+        freshConnection,
+        noTotalTimeout,
+        refusal,
+        onHead,
+      };
       const result = await exchange(request, handler);
       if (result.kind === 'challenged') handler.challenged();
       else this.listener.onAttempt(result.kind === 'lost' ? 'error' : 'ok');

@@ -12,10 +12,19 @@ export interface Message {
   readonly body: Buffer | AsyncIterable<Buffer> | null;
 }
 
+/** Returns the error that refuses a request now; undefined: it may go out. */
+export type Refusal = () => GatewayError | undefined;
+
 export interface ExchangeRequest extends Message {
+  /** Id of the client that it is for; empty: the gateway itself, for a probe or a renewal. */
+  readonly client: string;
   readonly cancellation: Cancellation;
   /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
   readonly freshConnection?: boolean;
+  /** True: it may take any time, as a stream does, which says nothing about other requests. */
+  readonly noTotalTimeout?: boolean | undefined;
+  /** Asked when the request leaves the queue for a connection; left out: it goes out. */
+  readonly refusal?: Refusal | undefined;
   /**
    * Sees the status and the Authentication-Info of a response that is no 401, before the response handler does.
    * @throws GatewayError when the response must not go further
@@ -41,8 +50,19 @@ export type ExchangeResult =
       /** The Date field; undefined: it is missing. */
       readonly date: string | undefined;
     }
-  /** The connection broke before any response came. The response handler got nothing. */
-  | { readonly kind: 'lost'; readonly error: GatewayError };
+  | Lost;
+
+/** There was no connection, or it broke before the first byte of a response. The response handler got nothing. */
+export interface Lost {
+  readonly kind: 'lost';
+  readonly error: GatewayError;
+  /** True if the connection broke; false if it could not be made. */
+  readonly broke: boolean;
+  /** True if bytes of the request may have reached the upstream. */
+  readonly sent: boolean;
+  /** True if the connection had been idle: the upstream may have closed it before the request came. */
+  readonly reused: boolean;
+}
 
 /**
  * Sends one request and hands its response on: over the connections of an upstream, or as a CONNECT to a proxy.

@@ -1,5 +1,6 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
+import type { Refusal } from './exchange.ts';
 
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
 export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
@@ -11,8 +12,14 @@ export interface UpstreamRequest {
   readonly target: string;
   readonly headers: RawHeaders;
   readonly body: RequestBody;
+  /** Id of the client; empty: the gateway itself. */
+  readonly client: string;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
+  /** True: it may take any time, as a stream does. */
+  readonly noTotalTimeout?: boolean;
+  /** Asked before each exchange; left out: they go out. */
+  readonly refusal?: Refusal | undefined;
 }
 
 /** A request body: none; kept in memory, so that it can be sent again after a 401; or streamed, once only. */

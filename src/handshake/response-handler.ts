@@ -8,8 +8,8 @@ export interface CredentialUsed {
 
 /** Receives the response of an upstream, as it comes. The reason phrase is Latin-1 text as on the wire. */
 export interface ResponseHandler {
-  /** The request goes to the upstream, once more, with this credential. */
-  attempt(credential: CredentialUsed): void;
+  /** The request goes to the upstream, once more, with this credential. `address`: host and port. */
+  attempt(credential: CredentialUsed, address: string): void;
   /** The upstream asked for authentication. */
   challenged(): void;
   /** An interim response (1xx); any number of them, before the head. */
@@ -19,6 +19,8 @@ export interface ResponseHandler {
   /** False: hold the rest back until the callback given to `onDrain` is called. */
   data(chunk: Buffer): boolean;
   onDrain(resume: () => void): void;
+  /** The response belongs to this outcome of the configuration; at most once, after the head and before the end. */
+  outcome(name: string): void;
   end(trailers: RawHeaders): void;
 }
 
@@ -30,6 +32,7 @@ export const discardResponse: ResponseHandler = {
   head() {},
   data: () => true,
   onDrain() {},
+  outcome() {},
   end() {},
 };
 
@@ -37,7 +40,7 @@ export const discardResponse: ResponseHandler = {
 export function attemptsOnly(handler: ResponseHandler): ResponseHandler {
   return {
     ...discardResponse,
-    attempt: (credential) => handler.attempt(credential),
+    attempt: (credential, address) => handler.attempt(credential, address),
     challenged: () => handler.challenged(),
   };
 }

@@ -7,9 +7,9 @@ import type { ChallengeReason } from '../metrics/metrics.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import { type Attempt, CredentialCheck, FRESH_MS } from './credential-check.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
-import type { DigestClient } from './digest-client.ts';
+import type { DigestClient, ExchangeContext } from './digest-client.ts';
 import { alwaysStale, cannotRepeat, noDigest, refusedAgain } from './errors.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Message } from './exchange.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult, Lost, Message } from './exchange.ts';
 import { onProvenHead } from './proof.ts';
 import type { UpstreamRequest } from './request.ts';
 import { attemptsOnly, type ResponseHandler } from './response-handler.ts';
@@ -122,7 +122,7 @@ class Handshake {
     const result = asksFirst
       ? await this.#exchange(challengeRequest(request), () => undefined, attemptsOnly(handler))
       : await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler);
-    if (result.kind === 'lost') return this.#afterLoss(result.error, ASK);
+    if (result.kind === 'lost') return this.#afterLoss(result, ASK);
     if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
     if (!asksFirst) return ANSWERED;
     this.#unprotected = true;
@@ -178,7 +178,7 @@ class Handshake {
     }
     if (result.kind === 'lost') {
       this.#client.pool.abandon(attempt.nonce);
-      return this.#afterLoss(result.error, attempt.own || budget.answered > 0 ? ASK : undefined);
+      return this.#afterLoss(result, attempt.own || budget.answered > 0 ? ASK : undefined);
     }
     budget.answered += 1;
     return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;
@@ -190,19 +190,36 @@ class Handshake {
     handler: ResponseHandler,
   ): Promise<ExchangeResult> {
     const { budget, cancellation, exchange, request } = this.#call;
-    budget.bodySent ||= request.body.kind === 'streamed' && message.body !== null;
-    const context = { exchange, cancellation, freshConnection: budget.repeated, trace: request.trace };
+    const { client, noTotalTimeout, refusal, trace } = request;
+    const freshConnection = budget.needsFreshConnection;
+    const context = { exchange, client, cancellation, freshConnection, noTotalTimeout, refusal, trace };
+    if (request.body.kind === 'streamed' && message.body !== null) {
+      return this.#stream(message, context, onHead, handler);
+    }
     return this.#client.exchange(message, context, onHead, handler);
   }
 
+  /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
+  async #stream(
+    message: Message,
+    context: ExchangeContext,
+    onHead: ExchangeRequest['onHead'],
+    handler: ResponseHandler,
+  ): Promise<ExchangeResult> {
+    const { budget } = this.#call;
+    budget.bodySent = true;
+    const result = await this.#client.exchange(message, context, onHead, handler);
+    if (result.kind === 'lost') budget.bodySent = result.sent;
+    return result;
+  }
+
   /**
-   * Repeats a request whose connection broke before any response: once, on a new connection. A nonce with a count
-   * is not used again, since the upstream may have seen the count or not.
+   * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
+   * used again, since the upstream may have seen the count or not.
    */
-  #afterLoss(error: Error, next: Step | undefined): Next {
+  #afterLoss(lost: Lost, next: Step | undefined): Next {
     const { budget, request } = this.#call;
-    if (!budget.mayRepeat(request)) throw error;
-    budget.repeated = true;
+    if (!budget.takeRepeat(request, lost)) throw lost.error;
     return next ?? this.begin();
   }
 
@@ -216,7 +233,7 @@ class Handshake {
     if (SAYS_NOTHING.has(status)) {
       this.#check.end('proceed');
     } else if (health.accept(attempt.number)) {
-      this.#check.end('check');
+      this.#check.accept();
       listener.onAccepted(status);
     }
     pool.accept(attempt.nonce, this.#pending, nextnonce);

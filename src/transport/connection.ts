@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import type { ExchangeConnection, UpstreamExchange } from './exchange.ts';
+import type { ExchangeConnection, ExchangeProgress, UpstreamExchange } from './exchange.ts';
 import { connectionEnded } from './network-error.ts';
 import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
@@ -12,6 +12,8 @@ const IDLE_TIME = 4_000;
 const MAX_IDLE_TIME = 600_000;
 /** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
 const IDLE_MARGIN = 2_000;
+/** The longest that a connection is used, in milliseconds: later ones find the new address if DNS has changed. */
+const LONGEST_USE = 300_000;
 
 export interface ConnectionSettings {
   readonly target: buildConnector.Options;
@@ -37,18 +39,23 @@ export interface ConnectionOwner {
 export class Connection implements ExchangeConnection {
   readonly #settings: ConnectionSettings;
   readonly #owner: ConnectionOwner;
+  /** For the pool: when it was taken for an exchange; undefined: it is free. */
+  takenAt: number | undefined;
   readonly #reader = new ResponseReader();
   /** Undefined: connecting. */
   #socket: Socket | undefined;
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
   #wasUsed = false;
+  #progress: ExchangeProgress = 'unsent';
+  #isReused = false;
   #isPaused = false;
   /** True while the body of a request is being sent. */
   #isSending = false;
   #onDrain: (() => void) | undefined;
   #ticksLeft = 0;
   #idleUntil = 0;
+  #useUntil = 0;
   #isReferenced = true;
 
   constructor(settings: ConnectionSettings, owner: ConnectionOwner) {
@@ -71,9 +78,17 @@ export class Connection implements ExchangeConnection {
     return this.#wasUsed;
   }
 
+  get progress(): ExchangeProgress {
+    return this.#progress;
+  }
+
+  get isReused(): boolean {
+    return this.#isReused;
+  }
+
   /** True if it has been idle for so long that the upstream may be closing it. */
-  get isStale(): boolean {
-    return this.#settings.clock.now() >= this.#idleUntil;
+  isStale(now: number): boolean {
+    return now >= this.#idleUntil;
   }
 
   /** Connects, for this exchange first. */
@@ -95,6 +110,8 @@ export class Connection implements ExchangeConnection {
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
     this.#wasUsed = true;
+    this.#isReused = this.#idleUntil > 0;
+    this.#progress = 'unsent';
     exchange.enter(this);
     if (this.#socket === undefined) return;
     if (!this.#isReferenced) this.#socket.ref();
@@ -104,7 +121,7 @@ export class Connection implements ExchangeConnection {
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
   close(error?: GatewayError): void {
-    if (error !== undefined) this.#exchange?.onError(error);
+    if (error !== undefined) this.#exchange?.onError(error, this.#progress);
     this.#end();
   }
 
@@ -126,10 +143,10 @@ export class Connection implements ExchangeConnection {
   }
 
   /** Called by the pool in equal intervals: counts towards the timeouts. A process that stands still has no ticks. */
-  tick(): void {
+  tick(now: number): void {
     if (this.#socket === undefined) return;
     if (this.#exchange === undefined) {
-      if (this.isStale) this.close();
+      if (this.isStale(now)) this.close();
       else this.#unreference(this.#socket);
       return;
     }
@@ -151,6 +168,7 @@ export class Connection implements ExchangeConnection {
       return;
     }
     this.#socket = socket;
+    this.#useUntil = this.#settings.clock.now() + LONGEST_USE;
     // An error comes before the end or close that it causes.
     socket.on('error', (error) => this.#lose(error));
     socket.on('end', () => this.#ended());
@@ -169,6 +187,7 @@ export class Connection implements ExchangeConnection {
     }
     try {
       this.#reader.begin(request.method, exchange);
+      this.#progress = 'sent';
       writeRequest(socket, request, request.body, this.#settings.host);
       this.#restartTimeout();
     } catch (error) {
@@ -185,6 +204,7 @@ export class Connection implements ExchangeConnection {
         // Bytes of the upstream before this moment are no response to this request.
         if (!isBegun) this.#reader.begin(exchange.request.method, exchange);
         isBegun = true;
+        if (this.#progress === 'unsent') this.#progress = 'sent';
         this.#restartTimeout();
       };
       for await (const piece of body) {
@@ -219,6 +239,7 @@ export class Connection implements ExchangeConnection {
       this.#lose(connectionEnded());
       return;
     }
+    this.#progress = 'responding';
     const { progress } = reader;
     try {
       reader.read(bytes);
@@ -255,12 +276,13 @@ export class Connection implements ExchangeConnection {
   }
 
   #free(): void {
+    const now = this.#settings.clock.now();
     const idleTime = this.#idleTime();
-    if (idleTime <= 0) {
+    if (idleTime <= 0 || now >= this.#useUntil) {
       this.#end();
       return;
     }
-    this.#idleUntil = this.#settings.clock.now() + idleTime;
+    this.#idleUntil = now + idleTime;
     this.resume();
     this.#owner.onFree(this);
   }
@@ -278,7 +300,7 @@ export class Connection implements ExchangeConnection {
 
   /** The connection broke, or was not made. */
   #lose(error: unknown): void {
-    this.#exchange?.onConnectionError(error);
+    this.#exchange?.onConnectionError(error, this);
     this.#end();
   }
 

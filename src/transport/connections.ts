@@ -1,13 +1,18 @@
 import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type GatewayError } from '../base/errors.ts';
-import { LinkedQueue } from '../base/linked-queue.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { Exchange } from '../handshake/exchange.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
+import type { ResponseHandler } from '../handshake/response-handler.ts';
+import type { HistogramSeries } from '../metrics/histogram.ts';
+import { AdaptiveLimit } from './adaptive-limit.ts';
 import { Connection, type ConnectionSettings } from './connection.ts';
 import { connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
-import { UpstreamExchange } from './exchange.ts';
+import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
+import { FairQueue } from './fair-queue.ts';
+import { upstreamError } from './network-error.ts';
+import { waitedTooLong } from './overload-errors.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 /**
@@ -16,12 +21,16 @@ import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
  */
 const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
+/** How many exchanges the average of `#meanHold` covers, for each connection, at least, and at most. */
+const AVERAGED = { perConnection: 2, least: 4, most: 64 };
 
 export interface ConnectionOptions {
   /** `https://host:port`. */
   readonly origin: string;
   /** At most so many connections at a time. */
   readonly connections: number;
+  /** True: only as many of them are used as the upstream can serve without becoming slow. */
+  readonly adapt: boolean;
   /** Milliseconds. */
   readonly timeouts: {
     readonly connect: number;
@@ -44,19 +53,34 @@ export interface ConnectionStats {
   readonly running: number;
   /** Requests that wait for a connection. */
   readonly pending: number;
+  /** The most requests on connections at a time. */
+  readonly limit: number;
+}
+
+export interface ConnectionListeners {
+  /** Is told of the result of each exchange; left out: nobody. */
+  readonly observer?: ExchangeObserver;
+  /** Observes the seconds of exchanges that had to wait for a connection. */
+  readonly queueWait?: HistogramSeries;
 }
 
 /** Kept-alive connections to one upstream. */
 export class Connections {
+  readonly #observer: ExchangeObserver;
   readonly #egress: Egress;
   readonly #settings: ConnectionSettings;
   readonly #most: number;
+  readonly #adaptive: AdaptiveLimit | undefined;
   readonly #tickMs: number;
   readonly #connections = new Set<Connection>();
   /** Open connections that carry no request; the one that was used last is the last. */
   readonly #idle: Connection[] = [];
-  /** In the order in which they came. */
-  readonly #waiting = new LinkedQueue<UpstreamExchange>();
+  readonly #waiting = new FairQueue<UpstreamExchange>();
+  readonly #longestWait: number;
+  readonly #queueWait: HistogramSeries | undefined;
+  /** How long exchanges hold a connection, in milliseconds: an exponential moving average. */
+  #meanHold = 0;
+  readonly #holdWeight: number;
   #isScheduled = false;
   #ticking: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -64,10 +88,20 @@ export class Connections {
   #proxyCredential: Credential | undefined;
   #tlsSeen: TlsSeen | undefined;
 
-  constructor(options: ConnectionOptions, clock: Clock) {
+  constructor(
+    options: ConnectionOptions,
+    clock: Clock,
+    { observer = NO_OBSERVER, queueWait }: ConnectionListeners = {},
+  ) {
+    this.#observer = observer;
     const { origin, timeouts, tls, egress } = options;
     this.#egress = egress;
     this.#most = options.connections;
+    this.#adaptive = options.adapt ? new AdaptiveLimit(this.#most, clock) : undefined;
+    this.#longestWait = timeouts.response;
+    this.#queueWait = queueWait;
+    const { perConnection, least, most } = AVERAGED;
+    this.#holdWeight = 1 / Math.min(Math.max(perConnection * this.#most, least), most);
     const connect = connector(
       { origin, tls, egress, timeout: timeouts.connect },
       {
@@ -93,18 +127,77 @@ export class Connections {
 
   /**
    * Sends a request over one of the connections. One connection carries one request at a time: if an upstream refuses
-   * or resets, only one client is hit.
+   * or resets, only one client is hit. Rejects with `overloaded` if none is free within `timeouts.response`.
    */
-  readonly exchange: Exchange = (request, handler) =>
-    new Promise((resolve, reject) => {
+  readonly exchange: Exchange = (request, handler) => this.#send(request, handler, this.#observer);
+
+  /** Does the same for a health check, of whose result the observer is not told. */
+  readonly check: Exchange = (request, handler) => this.#send(request, handler, NO_OBSERVER);
+
+  /**
+   * Makes a connection, with its checks, and closes it. It does not count as one of the connections.
+   * @throws GatewayError
+   */
+  connect(): Promise<void> {
+    const { connect, target } = this.#settings;
+    return new Promise((resolve, reject) => {
+      const fail = (error: unknown): void => reject(upstreamError(error));
+      try {
+        connect(target, (...[error, socket]) => {
+          if (error !== null) {
+            fail(error);
+            return;
+          }
+          // An error after this moment would end the process.
+          socket.on('error', () => {}).destroy();
+          resolve();
+        });
+      } catch (error) {
+        fail(error);
+      }
+    });
+  }
+
+  #send(
+    request: ExchangeRequest,
+    handler: ResponseHandler,
+    observer: ExchangeObserver,
+  ): Promise<ExchangeResult> {
+    return new Promise((resolve, reject) => {
       const { reason } = request.cancellation;
       if (reason !== undefined || this.#isClosed) {
         reject(reason ?? closed());
         return;
       }
-      new UpstreamExchange(request, handler, this.#waiting, resolve, reject);
+      const exchange = new UpstreamExchange(request, handler, this.#waiting, observer, resolve, reject);
+      if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
       this.#schedule();
     });
+  }
+
+  /**
+   * The expected wait for a connection of a request of this client that would come now, in milliseconds. 0: nothing
+   * waits ahead of it, however long exchanges took before, so that an upstream that has recovered gets requests.
+   */
+  expectedWait(client: string): number {
+    const ahead = this.#waiting.aheadOf(client) - this.#available;
+    return ahead <= 0 ? 0 : (ahead * this.#meanHold) / this.limit;
+  }
+
+  /** The most exchanges at a time: as many as there may be connections, or fewer for an upstream that is overloaded. */
+  get limit(): number {
+    return this.#adaptive === undefined ? this.#most : this.#adaptive.value;
+  }
+
+  /** The limit to expect for the requests of a queue, see `AdaptiveLimit`. */
+  get expectedLimit(): number {
+    return this.#adaptive === undefined ? this.#most : this.#adaptive.expected;
+  }
+
+  /** Exchanges that could get a connection now. */
+  get #available(): number {
+    return this.limit - this.#connections.size + this.#idle.length;
+  }
 
   get stats(): ConnectionStats {
     let connected = 0;
@@ -115,7 +208,8 @@ export class Connections {
       if (isBusy) busy += 1;
       if (isOpen && isBusy) running += 1;
     }
-    return { connected, free: connected - running, running, pending: this.#waiting.size + busy - running };
+    const pending = this.#waiting.size + busy - running;
+    return { connected, free: connected - running, running, pending, limit: this.limit };
   }
 
   /** Observations of the last full TLS handshake; undefined: there was none yet. */
@@ -143,13 +237,16 @@ export class Connections {
     });
   }
 
+  /** Ends every exchange that waits for a connection with this error; nothing of it was sent. */
+  refuseWaiting(error: GatewayError): void {
+    for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take()) next.refuse(error);
+  }
+
   /** Closes every connection at once; requests under way fail. */
   destroy(): Promise<void> {
     this.#isClosed = true;
-    for (let first = this.#waiting.first; first !== undefined; first = this.#waiting.first) {
-      this.#waiting.remove(first);
-      first.onError(closed());
-    }
+    for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take())
+      next.onError(closed(), 'unsent');
     for (const connection of this.#connections) connection.close(closed());
     return this.close();
   }
@@ -166,35 +263,50 @@ export class Connections {
 
   readonly #assign = (): void => {
     this.#isScheduled = false;
-    for (let first = this.#waiting.first; first !== undefined; first = this.#waiting.first) {
-      if (!this.#start(first)) break;
+    const now = this.#settings.clock.now();
+    for (let { next } = this.#waiting; next !== undefined; { next } = this.#waiting) {
+      if (!this.#start(next, now)) break;
     }
     this.#settle();
   };
 
-  /** Puts an exchange on a connection; false: there is none for it now. */
-  #start(exchange: UpstreamExchange): boolean {
-    const idle = this.#takeIdle(exchange.request.freshConnection === true);
-    if (idle !== undefined) {
-      idle.begin(exchange);
+  /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
+  #start(next: UpstreamExchange, now: number): boolean {
+    const refusal = next.request.refusal?.();
+    if (refusal !== undefined) {
+      this.#waiting.take();
+      this.#observeWait(next, now);
+      next.onError(refusal, 'unsent');
       return true;
     }
-    if (this.#connections.size >= this.#most) return false;
+    if (this.#available <= 0) return false;
+    const idle = this.#takeIdle(next.request.freshConnection === true, now);
+    this.#waiting.take();
+    this.#observeWait(next, now);
+    const connection = idle ?? this.#connection();
+    // A stream of an hour does not show how long other requests have to wait.
+    connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
+    next.sample = this.#adaptive?.measure(this.#connections.size - this.#idle.length);
+    if (idle === undefined) connection.open(next);
+    else connection.begin(next);
+    return true;
+  }
+
+  #connection(): Connection {
     const connection = new Connection(this.#settings, {
       onFree: (freed) => this.#onFree(freed),
       onClosed: (ended) => this.#onClosed(ended),
     });
     this.#connections.add(connection);
     this.#ticking ??= setInterval(() => this.#tick(), this.#tickMs).unref();
-    connection.open(exchange);
-    return true;
+    return connection;
   }
 
   /** Takes an idle connection, the one that was used last; `fresh`: one that was never used, and closes a used one. */
-  #takeIdle(fresh: boolean): Connection | undefined {
+  #takeIdle(fresh: boolean, now: number): Connection | undefined {
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
       const isUnfit = fresh && idle.wasUsed;
-      if (!isUnfit && !idle.isStale) return idle;
+      if (!isUnfit && !idle.isStale(now)) return idle;
       idle.close();
       if (isUnfit) return undefined;
     }
@@ -202,12 +314,14 @@ export class Connections {
   }
 
   #onFree(connection: Connection): void {
+    this.#learnHold(connection);
     this.#idle.push(connection);
     if (this.#waiting.size > 0) this.#schedule();
     else this.#settle();
   }
 
   #onClosed(connection: Connection): void {
+    this.#learnHold(connection);
     this.#connections.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
@@ -219,8 +333,32 @@ export class Connections {
     else this.#settle();
   }
 
+  #learnHold(connection: Connection): void {
+    if (connection.takenAt === undefined) return;
+    const held = this.#settings.clock.now() - connection.takenAt;
+    connection.takenAt = undefined;
+    this.#meanHold += (held - this.#meanHold) * this.#holdWeight;
+  }
+
+  #observeWait({ waitingSince }: UpstreamExchange, now: number): void {
+    if (waitingSince !== undefined) this.#queueWait?.observe((now - waitingSince) / 1000);
+  }
+
   #tick(): void {
-    for (const connection of this.#connections) connection.tick();
+    const now = this.#settings.clock.now();
+    for (const connection of this.#connections) connection.tick(now);
+    if (this.#waiting.size > 0) this.#endLongWaits(now);
+  }
+
+  /** Nobody else ends a wait that turns out longer than it was expected to be, but `timeouts.total`. */
+  #endLongWaits(now: number): void {
+    const since = now - this.#longestWait;
+    const over = this.#waiting.removeOldest(({ waitingSince = now }) => waitingSince < since);
+    for (const exchange of over) {
+      this.#observeWait(exchange, now);
+      exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)), 'unsent');
+    }
+    this.#settle();
   }
 
   /** Ends closing when nothing is under way. */
@@ -233,6 +371,8 @@ export class Connections {
     for (const resolve of this.#onSettled.splice(0)) resolve();
   }
 }
+
+const NO_OBSERVER: ExchangeObserver = { responded() {}, failed() {} };
 
 /** Returns the target for the connector, and the value of the Host field. */
 function targetOf(origin: string): { target: buildConnector.Options; host: string } {

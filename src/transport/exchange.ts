@@ -1,8 +1,9 @@
-import { asGatewayError, type GatewayError } from '../base/errors.ts';
-import type { Linked, LinkedQueue } from '../base/linked-queue.ts';
+import { asGatewayError, type ErrorCode, type GatewayError } from '../base/errors.ts';
 import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
+import type { LatencySample } from './adaptive-limit.ts';
+import type { FairQueue, Queued } from './fair-queue.ts';
 import { isConnectionLost, upstreamError } from './network-error.ts';
 import type { ResponseReceiver } from './response-reader.ts';
 
@@ -12,8 +13,14 @@ const DRAIN_LIMIT = 64 * 1024;
 const DRAIN_TIME = 1_000;
 const EMPTY = Buffer.alloc(0);
 
+/** How far the exchange on a connection is: `responding` from the first byte of the response on. */
+export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
+
 /** The connection that an exchange is on. */
 export interface ExchangeConnection {
+  readonly progress: ExchangeProgress;
+  /** True if the connection was idle before this exchange. */
+  readonly isReused: boolean;
   /** The exchange needs nothing more of the response. Closes the connection unless it is still being made. */
   abandon(): void;
   /** Stops reading until `resume`. */
@@ -21,13 +28,30 @@ export interface ExchangeConnection {
   resume(): void;
 }
 
+/** Is told of the results of all exchanges with one upstream. */
+export interface ExchangeObserver {
+  /** The head of a response came. */
+  responded(status: number): void;
+  /** The exchange failed through the upstream or the network, before the head came. `sent`: the upstream may have got the request. */
+  failed(error: GatewayError, sent: boolean): void;
+}
+
+/** Codes of errors that are the fault of the upstream or the network, not of a client, a response or the gateway. */
+const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
+
 /** One request and what becomes of it: it waits for a connection, goes out on one, and receives its response. */
-export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchange> {
+export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchange> {
   readonly request: ExchangeRequest;
+  readonly client: string;
+  /** When it began to wait; undefined: it found a connection that it can have. */
+  waitingSince: number | undefined;
+  /** Measures the latency of its head; undefined: it is not measured, or has been. */
+  sample: LatencySample | undefined;
   previous: UpstreamExchange | undefined;
   next: UpstreamExchange | undefined;
   readonly #handler: ResponseHandler;
-  readonly #waiting: LinkedQueue<UpstreamExchange>;
+  readonly #waiting: FairQueue<UpstreamExchange>;
+  readonly #observer: ExchangeObserver;
   readonly #resolve: (result: ExchangeResult) => void;
   readonly #reject: (error: GatewayError) => void;
   #connection: ExchangeConnection | undefined;
@@ -42,26 +66,31 @@ export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchan
   constructor(
     request: ExchangeRequest,
     handler: ResponseHandler,
-    waiting: LinkedQueue<UpstreamExchange>,
+    waiting: FairQueue<UpstreamExchange>,
+    observer: ExchangeObserver,
     resolve: (result: ExchangeResult) => void,
     reject: (error: GatewayError) => void,
   ) {
     this.request = request;
+    this.client = request.client;
     this.#handler = handler;
     this.#waiting = waiting;
+    this.#observer = observer;
     this.#resolve = resolve;
     this.#reject = reject;
     waiting.add(this);
     request.cancellation.onCancel((reason) => {
+      const connection = this.#connection;
       this.#leave();
+      if (connection !== undefined) this.#observe(reason, connection.progress);
       this.#fail(reason);
     });
   }
 
-  /** Goes from the queue to a connection. */
+  /** It was taken from the queue for this connection. */
   enter(connection: ExchangeConnection): void {
-    this.#waiting.remove(this);
     this.#connection = connection;
+    this.sample?.start();
   }
 
   onInformation(status: number, headers: RawHeaders): void {
@@ -70,6 +99,9 @@ export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchan
 
   onHead(status: number, reason: string, headers: RawHeaders): void {
     this.#status = status;
+    this.#observer.responded(status);
+    this.sample?.end();
+    this.sample = undefined;
     if (status === 401) {
       this.#challenge = {
         kind: 'challenged',
@@ -112,18 +144,36 @@ export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchan
   }
 
   /** The connection failed, or was not made. */
-  onConnectionError(error: unknown): void {
-    if (this.#challenge === undefined && this.#status === 0 && isConnectionLost(error)) {
-      this.#finish({ kind: 'lost', error: upstreamError(error) });
-    } else {
-      this.onError(upstreamError(error));
+  onConnectionError(thrown: unknown, { progress, isReused }: ExchangeConnection): void {
+    const error = upstreamError(thrown);
+    const broke = isConnectionLost(thrown);
+    const sent = progress === 'sent';
+    if (progress === 'responding' || (sent && !broke) || error.code === 'internal-error') {
+      this.onError(error, progress);
+      return;
     }
+    this.#observe(error, progress);
+    this.#finish({ kind: 'lost', error, broke, sent, reused: isReused });
+  }
+
+  /** The exchange, which has no connection yet, gets none. */
+  refuse(error: GatewayError): void {
+    this.#finish({ kind: 'lost', error, broke: false, sent: false, reused: false });
   }
 
   /** The exchange ends without a whole response. */
-  onError(error: GatewayError): void {
-    if (this.#challenge === undefined) this.#fail(error);
-    else this.#finish(this.#challenge);
+  onError(error: GatewayError, progress: ExchangeProgress): void {
+    if (this.#challenge === undefined) {
+      this.#observe(error, progress);
+      this.#fail(error);
+    } else {
+      this.#finish(this.#challenge);
+    }
+  }
+
+  /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
+  #observe(error: GatewayError, progress: ExchangeProgress): void {
+    if (this.#status === 0 && FAULTS.has(error.code)) this.#observer.failed(error, progress !== 'unsent');
   }
 
   /** The challenge is in the head: a body that does not end need not be waited for. */
@@ -156,6 +206,8 @@ export class UpstreamExchange implements ResponseReceiver, Linked<UpstreamExchan
   }
 
   #release(): void {
+    this.sample?.drop();
+    this.sample = undefined;
     // The connection may be another exchange's from now on.
     this.#connection = undefined;
     clearTimeout(this.#drainTimer);

@@ -117,7 +117,7 @@ export class ProxyAuthentication implements DigestListener {
     };
     const target = this.#account.authority;
     const call = {
-      request: { method: 'CONNECT', target, headers: [], body: NO_BODY, trace: undefined },
+      request: { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined },
       handler: discardResponse,
       cancellation: new Cancellation(),
       budget: new AttemptBudget(),
@@ -177,6 +177,7 @@ export class ProxyAuthentication implements DigestListener {
         algorithms: ALGORITHMS,
         patienceMs: PATIENCE_MS,
         field: 'proxy-authorization',
+        address: '',
         tracing,
       },
       { pool, state: this.#state, listener: this, clock },

@@ -90,7 +90,7 @@ export class ResponseReader {
     return this.#keepAliveSeconds;
   }
 
-  /** Grows with each head, and with each piece of a body. */
+  /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
   get progress(): number {
     return this.#progress;
   }
@@ -169,7 +169,6 @@ export class ResponseReader {
       return at;
     }
     const head = responseHead(input.toString('latin1', at, end - CRLF_LENGTH));
-    this.#progress += 1;
     if (head.status < 200) this.#takeInterim(head, end - at);
     else this.#takeHead(head);
     return end;
@@ -190,6 +189,7 @@ export class ResponseReader {
   }
 
   #takeHead(head: ResponseHead): void {
+    this.#progress += 1;
     const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
     const { status, reason, headers } = head;
     this.#isPersistent = isPersistent;

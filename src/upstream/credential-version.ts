@@ -63,6 +63,8 @@ export interface VersionDeps {
 /** Settings and connections of one upstream. */
 export interface Transport {
   readonly options: VersionOptions;
+  /** Host and port of the upstream. */
+  readonly address: string;
   readonly exchange: Exchange;
 }
 
@@ -176,6 +178,7 @@ export class CredentialVersion implements DigestListener {
         algorithms,
         patienceMs: Math.min(PATIENCE_MS, timeouts.response),
         field: 'authorization',
+        address: transport.address,
         tracing: { deployment: this.#deployment, forwardTrace },
       },
       { pool: use.pool, state: this.#state, listener: this, clock },
@@ -300,12 +303,13 @@ export class CredentialVersion implements DigestListener {
     const trace = this.#deps.tracing?.background('challenge', {
       'digest_gateway.deployment': this.#deployment,
     });
-    const request = { method, target: path, headers: [], body: NO_BODY, trace };
+    const request = { method, target: path, headers: [], body: NO_BODY, client: '', trace };
     const cancellation = new Cancellation();
     const limit = 2 * timeouts.response;
     const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
     try {
-      const context: ExchangeContext = { exchange: transport.exchange, cancellation, freshConnection, trace };
+      const { exchange } = transport;
+      const context: ExchangeContext = { exchange, client: '', cancellation, freshConnection, trace };
       return await probeCredential(client, { ...options, request, context });
     } catch {
       // Counted as an attempt that failed.

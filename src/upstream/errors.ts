@@ -1,13 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
 
-/** `overloaded`: too many requests wait for a connection of this upstream. */
-export function overloaded(): GatewayError {
-  return new GatewayError(
-    'overloaded',
-    'Too many requests wait for this upstream. Try again later; raise connections if the upstream allows more.',
-  );
-}
-
 /** `request-timeout`: `totalTimeout`, in milliseconds, passed while the client was sending its body. */
 export function clientTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
@@ -21,5 +13,15 @@ export function upstreamTooSlow(totalTimeout: number): GatewayError {
   return new GatewayError(
     'upstream-timeout',
     `The request took longer than ${totalTimeout} ms in total (timeouts.total).`,
+  );
+}
+
+/** `upstream-circuit-open`: `retryAfterMs` until a request may be tried; 0: one is being tried. */
+export function circuitOpen(retryAfterMs: number): GatewayError {
+  return new GatewayError(
+    'upstream-circuit-open',
+    'Requests are kept away from this upstream, since most of the last ones failed. Try again later.',
+    undefined,
+    Math.max(1, Math.ceil(retryAfterMs / 1000)),
   );
 }

@@ -1,6 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { Clock } from '../base/clock.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
+import type { NoncePool } from '../challenges/pool.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
@@ -9,7 +9,7 @@ import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import type { ConnectionStats } from '../transport/connections.ts';
 import {
   type BodyLimits,
   type BodyMemory,
@@ -17,26 +17,35 @@ import {
   type ReceivedBody,
   receiveBody,
 } from '../transport/request-body.ts';
-import type { VersionState } from './credential-selector.ts';
-import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
-import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
+import type { TlsSeen } from '../transport/upstream-tls.ts';
+import { Admission } from './admission.ts';
 import { Deadlines } from './deadlines.ts';
-import { overloaded } from './errors.ts';
-
-/** Requests that may wait for each connection before the gateway says that it is overloaded. */
-const QUEUE_PER_CONNECTION = 16;
+import { circuitOpen } from './errors.ts';
+import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
+import { RetryBudget, type RetryOptions } from './retry-budget.ts';
+import {
+  type AddressCall,
+  type AddressDeps,
+  type AddressOptions,
+  type CredentialState,
+  UpstreamAddress,
+} from './upstream-address.ts';
 
 /** Options of an upstream; its credentials come apart, since they can change while it is in use. */
-export interface UpstreamOptions extends ConnectionOptions, VersionOptions {
-  /** Attempts in a minute with a credential that is refused. */
-  readonly attemptsWhenRefused: number;
+export interface UpstreamOptions extends Omit<AddressOptions, 'origin'> {
+  /** `https://host:port` of each address, the preferred one first. */
+  readonly origins: readonly string[];
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
+  readonly outcomes: readonly OutcomeOptions[];
+  readonly retry: RetryOptions;
 }
 
 /** A client's request as it is to reach the upstream. */
 export interface ClientRequest {
+  /** Id of the client. */
+  readonly client: string;
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
@@ -45,65 +54,84 @@ export interface ClientRequest {
   readonly body: BodySource | undefined;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
+  /** True: the request may take longer than the total timeout. */
+  readonly noTotalTimeout: boolean;
 }
 
-export interface UpstreamDeps {
-  readonly clock: Clock;
+export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps {
   readonly metrics: Metrics;
-  /** Shared by all upstreams of this process. */
-  readonly selectors: CredentialSelectors;
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
 }
 
-/** State of one version of a credential. */
-export interface CredentialState {
-  readonly credential: string;
-  readonly version: string;
-  readonly state: VersionState;
-  /** True if requests go out with it. */
-  readonly inUse: boolean;
-  /** False: the upstream refuses every version of the credential, so that requests fail. */
-  readonly serves: boolean;
-  /** True if it was to take the place of the one in use, and its trial failed. */
-  readonly rejected: boolean;
-}
-
-/** One deployment's upstream: its connections, and a selector for each credential. */
+/** One deployment's upstream, at one address or several. */
 export class Upstream {
   readonly options: UpstreamOptions;
+  readonly addresses: readonly UpstreamAddress[];
   readonly #deps: UpstreamDeps;
-  readonly connections: Connections;
-  readonly #transport: Transport;
+  /** Undefined: none are configured. */
+  readonly outcomes: Outcomes | undefined;
   readonly #deadlines: Deadlines;
-  readonly #selectors = new Map<string, SelectorUse>();
+  readonly #admission: Admission;
+  readonly #retries: RetryBudget;
   #inFlight = 0;
-  /** Requests that are on a connection or wait for one. */
-  #sending = 0;
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
   #onIdle: (() => void) | undefined;
 
-  constructor(options: UpstreamOptions, deps: UpstreamDeps, sets: readonly CredentialSet[]) {
+  /** `before`: what serves the deployment so far. */
+  constructor(
+    options: UpstreamOptions,
+    deps: UpstreamDeps,
+    sets: readonly CredentialSet[],
+    before: Upstream | undefined,
+  ) {
+    const { origins, totalTimeout, retry } = options;
     this.options = options;
     this.#deps = deps;
-    this.#deadlines = new Deadlines(options.totalTimeout, deps.clock);
-    this.connections = new Connections(options, deps.clock);
-    this.#transport = { options, exchange: this.connections.exchange };
-    for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
+    this.outcomes = Outcomes.of(options, deps, before?.outcomes);
+    this.#deadlines = new Deadlines(totalTimeout, deps.clock);
+    this.#admission = new Admission(options.timeouts.response);
+    const { retries, queueWait } = deps.metrics.deployment(options.deployment);
+    this.#retries = new RetryBudget(retry, deps.clock, retries);
+    const addressDeps = { ...deps, queueWait };
+    this.addresses = origins.map((origin) => new UpstreamAddress({ ...options, origin }, addressDeps, sets));
   }
 
+  /** The address that requests prefer now. */
+  get preferred(): UpstreamAddress {
+    const found = preferredOf(this.addresses);
+    if (found === undefined) throw new TypeError('an upstream has at least one address');
+    return found;
+  }
+
+  /** The credentials at the preferred address. */
   get credentials(): CredentialState[] {
-    return Array.from(this.#selectors, ([credential, { selector }]) =>
-      selector.versions.map((each) => ({
-        credential,
-        version: each.version,
-        state: selector.stateOf(each),
-        inUse: selector.isInUse(each),
-        serves: !selector.isRefused,
-        rejected: selector.isRejected(each),
-      })),
-    ).flat();
+    return this.preferred.credentials;
+  }
+
+  /** Connections and requests on them, at all addresses together. */
+  get connectionStats(): ConnectionStats {
+    const sum = { connected: 0, free: 0, running: 0, pending: 0, limit: 0 };
+    for (const { connections } of this.addresses) {
+      const { connected, free, running, pending, limit } = connections.stats;
+      sum.connected += connected;
+      sum.free += free;
+      sum.running += running;
+      sum.pending += pending;
+      sum.limit += limit;
+    }
+    return sum;
+  }
+
+  /** Observations of the last full TLS handshake with the preferred address; undefined: there was none yet. */
+  get tlsSeen(): TlsSeen | undefined {
+    return this.preferred.connections.tlsSeen;
+  }
+
+  /** True if this host has the address that connections leave from; undefined: none is configured. */
+  hasEgressAddress(): Promise<boolean | undefined> {
+    return this.preferred.connections.hasEgressAddress();
   }
 
   /** Age of the youngest nonce in use, in milliseconds; undefined: none is. */
@@ -128,35 +156,32 @@ export class Upstream {
 
   /** Takes over nonces that other processes share; for the start. */
   async restore(): Promise<void> {
-    await Promise.all(this.#inUse.map((version) => version.restore()));
+    await Promise.all(this.addresses.map((address) => address.restore()));
   }
 
   uses(credential: string): boolean {
-    return this.#selectors.has(credential);
+    return this.addresses.some((address) => address.uses(credential));
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
   offer(set: CredentialSet): void {
-    const known = this.#selectors.get(set.name);
-    known?.selector.offer(set);
-    if (known !== undefined) return;
-    const added = this.#selectorOf(set);
-    this.#selectors.set(set.name, added);
-    void added.selector.current.restore();
+    for (const address of this.addresses) address.offer(set);
+  }
+
+  /** Does the same if it is the credential of the proxy. */
+  offerProxy(set: CredentialSet): void {
+    for (const { connections } of this.addresses) connections.offer(set);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, use] of this.#selectors) {
-      if (names.has(name)) continue;
-      this.#selectors.delete(name);
-      void use.end();
-    }
+    for (const address of this.addresses) address.keepOnly(names);
   }
 
   /**
    * Sends a client request, authenticated with the credential of this name, and hands its response to the handler.
-   * @throws GatewayError when no response reached the handler, or when it broke off; the reason of the cancellation
+   * @throws GatewayError when no response reached the handler, or when it broke off; `upstream-paused`; the reason of
+   * the cancellation
    * @throws TypeError when the deployment has no such credential
    */
   async send(
@@ -165,21 +190,23 @@ export class Upstream {
     handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
-    const { deployment } = this.options;
-    const use = this.#selectors.get(credential);
-    if (use === undefined) throw new TypeError(`deployment ${deployment} has no credential ${credential}`);
-    const deadline = this.#deadlines.begin(cancellation, request.body !== undefined);
+    const deadline = request.noTotalTimeout
+      ? undefined
+      : this.#deadlines.begin(cancellation, request.body !== undefined);
     let body: ReceivedBody = NO_BODY;
     this.#inFlight += 1;
     try {
       if (request.body !== undefined) {
         body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
-        deadline.body = body;
+        if (deadline !== undefined) deadline.body = body;
       }
-      const { method, target, headers, trace } = request;
-      await this.#sendReceived({ method, target, headers, body, trace }, use, handler, cancellation);
+      const { client, method, target, headers, trace, noTotalTimeout } = request;
+      const classified = this.outcomes?.admit(handler, credential);
+      const refusal = classified?.refusal;
+      const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal };
+      await this.#sendReceived(received, credential, classified ?? handler, cancellation);
     } finally {
-      this.#deadlines.end(deadline);
+      if (deadline !== undefined) this.#deadlines.end(deadline);
       if (body.kind !== 'none') body.memory?.release();
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
@@ -189,53 +216,75 @@ export class Upstream {
   /** Sends a request whose body is there, or is as far as it can be kept. */
   async #sendReceived(
     request: UpstreamRequest,
-    use: SelectorUse,
+    credential: string,
     handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
     const { deployment, connections } = this.options;
     const spilled = request.body.kind === 'streamed' && request.body.spilled;
-    if (this.#sending >= connections * (1 + QUEUE_PER_CONNECTION)) throw overloaded();
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(connections / 2)) throw outOfBodyMemory();
+    const address = this.#choose();
+    if (address === undefined) throw circuitOpen(this.#retryAfterMs);
+    const load = this.#admission.enter(request.client, address.connections);
     const begun = this.#deps.clock.now();
-    this.#sending += 1;
     if (spilled) this.#spilled += 1;
-    use.enter();
     try {
-      const transport = this.#transport;
-      const { exchange } = transport;
-      const budget = new AttemptBudget();
-      await use.selector.send({ request, handler, cancellation, transport, exchange, budget });
+      this.#retries.onRequest(begun);
+      const call = { request, handler, cancellation, budget: new AttemptBudget(this.#retries) };
+      await this.#sendOrMove(call, credential, address);
     } finally {
-      use.leave();
-      this.#sending -= 1;
+      this.#admission.leave(load);
       if (spilled) this.#spilled -= 1;
       const seconds = (this.#deps.clock.now() - begun) / 1000;
       this.#deps.metrics.deployment(deployment).upstreamDuration.observe(seconds);
     }
   }
 
+  /** Sends a request to this address; if it gets no response there, once to another one. */
+  #sendOrMove(call: AddressCall, credential: string, address: UpstreamAddress): Promise<void> {
+    const sent = address.send(call, credential);
+    if (this.addresses.length === 1) return sent;
+    return sent.catch((error) => {
+      const other = this.#choose(address);
+      if (other === undefined || !call.budget.takeMove(call.request, error)) throw error;
+      return other.send(call, credential);
+    });
+  }
+
+  /** The address for a request; undefined: the circuit of each is open. `except`: the one that it was sent to. */
+  #choose(except?: UpstreamAddress): UpstreamAddress | undefined {
+    const [first] = this.addresses;
+    if (this.addresses.length === 1) return first;
+    const usable = this.addresses.filter((each) => each !== except && each.circuit.isAdmitting);
+    return preferredOf(usable);
+  }
+
+  get #retryAfterMs(): number {
+    return Math.min(...this.addresses.map(({ circuit }) => circuit.retryAfterMs));
+  }
+
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
+    for (const address of this.addresses) address.endChecks();
     if (this.#inFlight > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
       });
     }
-    await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
-    await this.connections.close();
+    await Promise.all(this.addresses.map((address) => address.close()));
   }
 
-  get #inUse(): CredentialVersion[] {
-    return Array.from(this.#selectors.values(), ({ selector }) => selector.current);
+  get #pools(): NoncePool[] {
+    return this.addresses.flatMap(({ pools }) => pools);
   }
+}
 
-  get #pools() {
-    return this.#inUse.flatMap((version) => version.poolOn(this.#transport) ?? []);
-  }
-
-  #selectorOf(set: CredentialSet): SelectorUse {
-    return this.#deps.selectors.use(set, this.#transport, this.options.attemptsWhenRefused);
-  }
+/** The first address that is settled, else the first that is not failing, else the first. */
+function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
+  return (
+    addresses.find(({ health }) => health.isSettled) ??
+    addresses.find(({ health }) => health.state !== 'failing') ??
+    addresses[0]
+  );
 }

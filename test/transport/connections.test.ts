@@ -60,7 +60,7 @@ describe('a connection that breaks at any byte of a response', () => {
     for (let sent = 1; sent < response.length; sent += 1) {
       const { kind, body } = await send({ target: `/${sent}` });
       // Bytes before a reset may be lost with it.
-      if (how === 'end') expect(kind).toBe(sent < head.length ? LOST : 'upstream-unreachable');
+      if (how === 'end') expect(kind).toBe('upstream-unreachable');
       else expect([LOST, 'upstream-unreachable']).toContain(kind);
       expect('abcd'.startsWith(body)).toBe(true);
       expect(await send({ target: '/0' })).toMatchObject({ kind: 'answered', body: 'ok' });
@@ -87,10 +87,10 @@ describe('requests that wait for a connection', () => {
     const { send, upstream, connections } = await scene(script);
     const all = Array.from({ length: 20 }, (_, index) => `/${index}`);
     const sent = all.map((target) => send({ target }));
-    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 20 });
+    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 20, limit: 1 });
     await Promise.all(sent);
     expect([targets, upstream.count]).toEqual([all, 1]);
-    expect(connections.stats).toEqual({ connected: 1, free: 1, running: 0, pending: 0 });
+    expect(connections.stats).toEqual({ connected: 1, free: 1, running: 0, pending: 0, limit: 1 });
   });
 
   test('never reach the upstream if they are cancelled meanwhile', async () => {
@@ -112,6 +112,30 @@ describe('requests that wait for a connection', () => {
     expect(targets).toEqual(['/1', '/3']);
   });
 
+  test('are refused when their turn comes, if something refuses them by then; the next ones go out', async () => {
+    const answer = Promise.withResolvers<void>();
+    const { targets, script } = noting(answer.promise);
+    const { send } = await scene(script);
+    let error: GatewayError | undefined;
+    const refusal = (): GatewayError | undefined => error;
+    const sent = [
+      send({ target: '/1', refusal }),
+      send({ target: '/2', refusal }),
+      send({ target: '/3', refusal }),
+      send({ target: '/4' }),
+    ];
+    await until(() => targets.length === 1);
+    error = new GatewayError('upstream-paused', '');
+    answer.resolve();
+    expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual([
+      'answered',
+      'upstream-paused',
+      'upstream-paused',
+      'answered',
+    ]);
+    expect(targets).toEqual(['/1', '/4']);
+  });
+
   test('get the connection that a cancelled one has waited for', async () => {
     const { send, upstream } = await scene(numbering);
     const { cancellation, cancel } = cancellable();
@@ -125,8 +149,40 @@ describe('requests that wait for a connection', () => {
   test('each fail with the error of a connection of their own if none can be made', async () => {
     const { send, connections } = await scene(always(OK), { trusted: false });
     const sent = await Promise.all([send(), send(), send()]);
-    expect(sent.map(({ kind }) => kind)).toEqual(['upstream-tls', 'upstream-tls', 'upstream-tls']);
-    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0 });
+    expect(sent.map(({ kind }) => kind)).toEqual([
+      'lost: upstream-tls',
+      'lost: upstream-tls',
+      'lost: upstream-tls',
+    ]);
+    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
+  });
+});
+
+describe('an adaptive number of exchanges', () => {
+  test('grows, also after exchanges that got no response', async () => {
+    const script = async (connection: UpstreamConnection): Promise<void> => {
+      for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+        if (head.startsWith('GET /broken')) connection.reset();
+        else await connection.write(OK);
+      }
+    };
+    const { send, connections } = await scene(script, { tls: false, connections: 64, adapt: true });
+    expect(connections.stats.limit).toBe(4);
+    const { cancellation, cancel } = cancellable();
+    const cancelled = send({ cancellation });
+    await new Promise(setImmediate);
+    cancel();
+    const broken = Array.from({ length: 5 }, () => send({ target: '/broken' }));
+    expect((await cancelled).kind).toBe('client-closed');
+    expect(new Set((await Promise.all(broken)).map(({ kind }) => kind))).toEqual(
+      new Set(['lost: upstream-unreachable']),
+    );
+    let highest = 0;
+    for (let batch = 0; batch < 10 && highest <= 4; batch += 1) {
+      await Promise.all(Array.from({ length: 8 }, () => send()));
+      highest = connections.stats.limit;
+    }
+    expect(highest).toBe(8);
   });
 });
 
@@ -459,7 +515,7 @@ describe('the end of the connections', () => {
     answer.resolve();
     expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(['answered', 'answered']);
     await closed;
-    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0 });
+    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
     expect((await send()).kind).toBe('internal-error');
   });
 
@@ -469,6 +525,23 @@ describe('the end of the connections', () => {
     await until(() => connections.stats.running === 1);
     await connections.destroy();
     expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(['internal-error', 'internal-error']);
-    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0 });
+    expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
   });
+});
+
+test('a connection that the upstream keeps open is replaced after five minutes, so that a change of DNS takes effect', async () => {
+  const clock = { time: 1_000, now: () => clock.time };
+  const { send } = await scene(
+    (connection) =>
+      always(`HTTP/1.1 200 OK\r\nKeep-Alive: timeout=600\r\nContent-Length: 1\r\n\r\n${connection.number}`)(
+        connection,
+      ),
+    { clock },
+  );
+  const bodies: string[] = [];
+  for (const passed of [0, 299_999, 1, 0, 299_999]) {
+    clock.time += passed;
+    bodies.push((await send()).body);
+  }
+  expect(bodies).toEqual(['1', '1', '1', '2', '2']);
 });

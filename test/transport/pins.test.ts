@@ -84,6 +84,7 @@ async function ask(
     {
       origin,
       connections: 1,
+      adapt: false,
       timeouts: { connect: 5000, response: 5000, idle: 5000 },
       tls: { ca, minVersion: 'TLSv1.2', serverName: undefined, pins, clientCertificate: undefined },
       egress: { localAddress: undefined, proxy: undefined },
@@ -93,11 +94,11 @@ async function ask(
   const outcomes: unknown[] = [];
   for (let index = 0; index < times; index += 1) {
     const request = {
-      ...{ method: 'GET', target: '/', headers: [], body: null },
+      ...{ client: '', method: 'GET', target: '/', headers: [], body: null },
       ...{ cancellation: new Cancellation(), onHead: () => undefined },
     };
-    const result = await connections.exchange(request, discardResponse).catch((error) => error.code);
-    outcomes.push(result.kind === 'answered' ? result.status : result);
+    const result = await connections.exchange(request, discardResponse);
+    outcomes.push(result.kind === 'answered' ? result.status : result.kind === 'lost' && result.error.code);
   }
   await connections.close();
   return { outcomes, seen: connections.tlsSeen };

@@ -1,0 +1,90 @@
+import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
+import { type ClientState, PerClient } from '../base/per-client.ts';
+
+/** An item of a `FairQueue`. */
+export interface Queued<T> extends Linked<T> {
+  /** Id of its client. */
+  readonly client: string;
+}
+
+/** The items of one client, and its place among the clients that have items. */
+class ClientQueue<T extends Queued<T>> extends LinkedQueue<T> implements ClientState, Linked<ClientQueue<T>> {
+  previous: ClientQueue<T> | undefined = undefined;
+  next: ClientQueue<T> | undefined = undefined;
+
+  get isUnused(): boolean {
+    return this.size === 0;
+  }
+}
+
+/**
+ * A queue that is fair between clients: it takes the oldest item of each client in turn (round robin), so that a client
+ * waits for at most one item of each other client, however many those have. Everything but `removeOldest` takes
+ * constant time, and allocates nothing once a client is known.
+ */
+export class FairQueue<T extends Queued<T>> {
+  readonly #clients = new PerClient(() => new ClientQueue<T>());
+  /** Clients that have items, the one whose turn is next first. */
+  readonly #turns = new LinkedQueue<ClientQueue<T>>();
+  #size = 0;
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** The item that `take` would return. */
+  get next(): T | undefined {
+    return this.#turns.first?.first;
+  }
+
+  /** The most items that can be taken before one that this client would add now. */
+  aheadOf(client: string): number {
+    if (this.#size === 0) return 0;
+    const own = this.#clients.find(client)?.size ?? 0;
+    return Math.min(this.#size, (own + 1) * this.#turns.size);
+  }
+
+  /** Adds an item that is in no queue. */
+  add(item: T): void {
+    const queue = this.#clients.of(item.client);
+    if (queue.size === 0) this.#turns.add(queue);
+    queue.add(item);
+    this.#size += 1;
+  }
+
+  /** Removes the next item and returns it; undefined: there is none. The turn goes to the next client. */
+  take(): T | undefined {
+    const queue = this.#turns.first;
+    const item = queue?.first;
+    if (queue === undefined || item === undefined) return undefined;
+    queue.remove(item);
+    this.#size -= 1;
+    this.#turns.remove(queue);
+    if (queue.size > 0) this.#turns.add(queue);
+    return item;
+  }
+
+  /** Does nothing if the item is not in the queue. */
+  remove(item: T): void {
+    const queue = this.#clients.find(item.client);
+    if (queue === undefined) return;
+    const { size } = queue;
+    queue.remove(item);
+    this.#size -= size - queue.size;
+    if (size > 0 && queue.size === 0) this.#turns.remove(queue);
+  }
+
+  /** Removes and returns the items for which `isOver` is true, up to the first of each client for which it is not. */
+  removeOldest(isOver: (item: T) => boolean): T[] {
+    const over: T[] = [];
+    for (let queue = this.#turns.first; queue !== undefined; ) {
+      const { next } = queue;
+      for (let { first } = queue; first !== undefined && isOver(first); { first } = queue) {
+        this.remove(first);
+        over.push(first);
+      }
+      queue = next;
+    }
+    return over;
+  }
+}

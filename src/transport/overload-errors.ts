@@ -1,0 +1,34 @@
+import { GatewayError } from '../base/errors.ts';
+
+/**
+ * The queue of the upstream is full for a client that has `own` requests here. Like the others, it has the expected wait
+ * for a connection, in milliseconds, as its Retry-After.
+ */
+export function tooManyRequests(own: number, expectedWait: number): GatewayError {
+  return overloaded(
+    `Too many requests wait for this upstream (connections), ${own} of them from this client. Send fewer at a time and try again later. Raise connections if the upstream allows more.`,
+    expectedWait,
+  );
+}
+
+/** A request would have to wait for longer than `longest` milliseconds. */
+export function waitTooLong(expectedWait: number, longest: number): GatewayError {
+  return overloaded(
+    `A connection to this upstream is expected to be free in ${Math.ceil(expectedWait)} ms, and requests wait for ${longest} ms at most (timeouts.response). ${REMEDY}`,
+    expectedWait,
+  );
+}
+
+/** A request has waited for longer than `longest` milliseconds. */
+export function waitedTooLong(longest: number, expectedWait: number): GatewayError {
+  return overloaded(
+    `No connection to this upstream became free for this request within ${longest} ms (timeouts.response). ${REMEDY}`,
+    expectedWait,
+  );
+}
+
+const REMEDY = 'Try again later. Find out why the upstream is slow, or raise connections if it allows more.';
+
+function overloaded(detail: string, expectedWait: number): GatewayError {
+  return new GatewayError('overloaded', detail, undefined, Math.max(1, Math.ceil(expectedWait / 1000)));
+}

@@ -1,0 +1,210 @@
+import type { Clock } from '../base/clock.ts';
+import type { GatewayError } from '../base/errors.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import type { Call } from '../handshake/send-authenticated.ts';
+import type { HistogramSeries } from '../metrics/histogram.ts';
+import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import type { ExchangeObserver } from '../transport/exchange.ts';
+import { AddressHealth, type HealthChange, type HealthOptions } from './address-health.ts';
+import { Circuit, type CircuitOptions, type CircuitState } from './circuit.ts';
+import type { VersionState } from './credential-selector.ts';
+import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
+import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
+import { circuitOpen } from './errors.ts';
+import { type CheckPace, HealthCheck } from './health-check.ts';
+
+/** Options of one address of an upstream. */
+export interface AddressOptions extends ConnectionOptions, VersionOptions {
+  /** Attempts in a minute with a credential that is refused. */
+  readonly attemptsWhenRefused: number;
+  readonly circuit: CircuitOptions;
+  readonly health: HealthOptions;
+}
+
+/** An event of one address. */
+interface AddressEvent {
+  readonly deployment: string;
+  /** Host and port. */
+  readonly address: string;
+}
+
+export interface CircuitChange extends AddressEvent {
+  readonly state: CircuitState;
+  /** The last failure. */
+  readonly reason: string;
+}
+
+export interface AddressHealthChange extends AddressEvent, HealthChange {}
+
+export interface AddressDeps {
+  readonly clock: Clock;
+  /** Observes the seconds of requests that had to wait for a connection. */
+  readonly queueWait: HistogramSeries;
+  /** Shared by all upstreams of this process, as the next one is. */
+  readonly selectors: CredentialSelectors;
+  readonly checkPace: CheckPace;
+  /** Called after each change. */
+  readonly onCircuit: (change: CircuitChange) => void;
+  /** Called after each change. */
+  readonly onAddressHealth: (change: AddressHealthChange) => void;
+}
+
+/** A client request, before it is known over which connections it goes. */
+export type AddressCall = Omit<Call, 'exchange'>;
+
+/** State of one version of a credential. */
+export interface CredentialState {
+  readonly credential: string;
+  readonly version: string;
+  readonly state: VersionState;
+  /** True if requests go out with it. */
+  readonly inUse: boolean;
+  /** False: the upstream refuses every version of the credential, so that requests fail. */
+  readonly serves: boolean;
+  /** True if it was to take the place of the one in use, and its trial failed. */
+  readonly rejected: boolean;
+}
+
+/** One address of a deployment's upstream: its connections, its circuit, its health, and a selector for each credential. */
+export class UpstreamAddress implements ExchangeObserver {
+  /** Host and port. */
+  readonly address: string;
+  readonly connections: Connections;
+  readonly circuit: Circuit;
+  readonly health: AddressHealth;
+  readonly #options: AddressOptions;
+  readonly #deps: AddressDeps;
+  readonly #transport: Transport;
+  readonly #selectors = new Map<string, SelectorUse>();
+  readonly #check: HealthCheck | undefined;
+  /** The detail of the last failure. */
+  #lastFailure = '';
+
+  constructor(options: AddressOptions, deps: AddressDeps, sets: readonly CredentialSet[]) {
+    const { deployment, origin, circuit, health } = options;
+    const { clock, queueWait, checkPace, onCircuit, onAddressHealth } = deps;
+    const address = new URL(origin).host;
+    this.address = address;
+    this.#options = options;
+    this.#deps = deps;
+    this.connections = new Connections(options, clock, { observer: this, queueWait });
+    this.circuit = new Circuit(circuit, clock, (state) => {
+      onCircuit({ deployment, address, state, reason: this.#lastFailure });
+      // Otherwise each waiting request would time out in its turn.
+      if (state === 'open') this.connections.refuseWaiting(circuitOpen(this.circuit.retryAfterMs));
+    });
+    this.health = new AddressHealth(health, clock, (change) =>
+      onAddressHealth({ deployment, address, ...change }),
+    );
+    this.#transport = { options, address, exchange: this.connections.exchange };
+    for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
+    const { interval, path } = health;
+    this.#check =
+      interval === undefined
+        ? undefined
+        : new HealthCheck(interval, path, this.connections, this.health, checkPace);
+  }
+
+  get credentials(): CredentialState[] {
+    return Array.from(this.#selectors, ([credential, { selector }]) =>
+      selector.versions.map((each) => ({
+        credential,
+        version: each.version,
+        state: selector.stateOf(each),
+        inUse: selector.isInUse(each),
+        serves: !selector.isRefused,
+        rejected: selector.isRejected(each),
+      })),
+    ).flat();
+  }
+
+  /** The nonce pools of the versions in use. */
+  get pools(): NoncePool[] {
+    return this.#inUse.flatMap((version) => version.poolOn(this.#transport) ?? []);
+  }
+
+  /** Takes over nonces that other processes share; for the start. */
+  async restore(): Promise<void> {
+    await Promise.all(this.#inUse.map((version) => version.restore()));
+  }
+
+  uses(credential: string): boolean {
+    return this.#selectors.has(credential);
+  }
+
+  /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
+  offer(set: CredentialSet): void {
+    const known = this.#selectors.get(set.name);
+    known?.selector.offer(set);
+    if (known !== undefined) return;
+    const added = this.#selectorOf(set);
+    this.#selectors.set(set.name, added);
+    void added.selector.current.restore();
+  }
+
+  /** Drops every credential but these; the caller sends no new requests with them. */
+  keepOnly(names: ReadonlySet<string>): void {
+    for (const [name, use] of this.#selectors) {
+      if (names.has(name)) continue;
+      this.#selectors.delete(name);
+      void use.end();
+    }
+  }
+
+  /**
+   * Sends a client request, authenticated with the credential of this name.
+   * @throws GatewayError `upstream-circuit-open`; when no response reached the handler, or when it broke off
+   * @throws TypeError when the deployment has no such credential
+   */
+  async send(call: AddressCall, credential: string): Promise<void> {
+    const use = this.#selectors.get(credential);
+    if (use === undefined) {
+      throw new TypeError(`deployment ${this.#options.deployment} has no credential ${credential}`);
+    }
+    const trial = this.circuit.admit();
+    if (trial === undefined) throw circuitOpen(this.circuit.retryAfterMs);
+    use.enter();
+    try {
+      const transport = this.#transport;
+      const { exchange } = transport;
+      const { request, handler, cancellation, budget } = call;
+      await use.selector.send({ request, handler, cancellation, budget, transport, exchange });
+    } finally {
+      use.leave();
+      if (trial > 0) this.circuit.endTrial(trial);
+    }
+  }
+
+  responded(status: number): void {
+    this.circuit.responded(status);
+    this.health.responded();
+  }
+
+  failed({ detail }: GatewayError, sent: boolean): void {
+    this.#lastFailure = detail;
+    this.circuit.failed();
+    this.health.failed(sent ? 'request' : 'connection', detail);
+  }
+
+  /** Ends the health checks; for an upstream that is about to close. */
+  endChecks(): void {
+    this.#check?.close();
+  }
+
+  /** Resolves when the connections are closed. The caller sends no requests any more. */
+  async close(): Promise<void> {
+    this.endChecks();
+    await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
+    // Only requests of the gateway's own can be under way. The upstream may never respond to them.
+    await this.connections.destroy();
+  }
+
+  get #inUse(): CredentialVersion[] {
+    return Array.from(this.#selectors.values(), ({ selector }) => selector.current);
+  }
+
+  #selectorOf(set: CredentialSet): SelectorUse {
+    return this.#deps.selectors.use(set, this.#transport, this.#options.attemptsWhenRefused);
+  }
+}

@@ -1,0 +1,92 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { errorCode } from '../../src/base/error-code.ts';
+import { connector } from '../../src/transport/connector.ts';
+
+const servers: Server[] = [];
+
+afterEach(() => {
+  for (const server of servers.splice(0)) server.close();
+});
+
+/** A server on one loopback address; the port is the same for all of a test. */
+async function listen(address: string, port = 0): Promise<number> {
+  const server = createServer((socket) => socket.end()).listen(port, address);
+  servers.push(server);
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+type Lookup = typeof import('node:dns').lookup;
+
+/** A lookup that finds these addresses for any name. */
+function finding(addresses: readonly string[]): Lookup {
+  const found = addresses.map((address) => ({ address, family: 4 }));
+  return ((_name: string, _options: object, done: (error: null, found: object[]) => void) =>
+    done(null, found)) as unknown as Lookup;
+}
+
+/** Connects from the local address; resolves to the address that was reached, or to the code of the error. */
+function connect(
+  hostname: string,
+  port: number,
+  lookup: Lookup,
+  localAddress = '127.0.0.1',
+): Promise<string> {
+  const host = `${hostname}:${port}`;
+  const connectTo = connector(
+    {
+      origin: `http://${host}`,
+      timeout: 5_000,
+      tls: {
+        ca: undefined,
+        minVersion: 'TLSv1.2',
+        serverName: undefined,
+        pins: [],
+        clientCertificate: undefined,
+      },
+      egress: { localAddress: localAddress || undefined, proxy: undefined },
+    },
+    { clock: monotonicClock, proxyCredential: () => undefined, onTls: () => {}, lookup },
+  );
+  return new Promise((resolve) => {
+    connectTo({ host, hostname, protocol: 'http:', port: String(port) }, (...[error, socket]) => {
+      resolve(error === null ? (socket.remoteAddress ?? '') : errorCode(error));
+      socket?.destroy();
+    });
+  });
+}
+
+describe('from a local address, a name with several addresses', () => {
+  test.each([
+    ['is reached at the first that accepts', ['127.0.0.3', '127.0.0.4', '127.0.0.5'], '127.0.0.4'],
+    ['gives the error of the last one if none accepts', ['127.0.0.6', '127.0.0.7'], 'ECONNREFUSED'],
+    ['is not known if it has none', [], 'ENOTFOUND'],
+  ])('%s', async (_what, addresses, expected) => {
+    const port = await listen('127.0.0.4');
+    await listen('127.0.0.5', port);
+    expect(await connect('upstream.test', port, finding(addresses))).toBe(expected);
+  });
+
+  test('is tried at 8 addresses at most', async () => {
+    const port = await listen('127.0.0.4');
+    const closed = Array.from({ length: 8 }, (_, index) => `127.0.1.${index + 1}`);
+    expect(await connect('upstream.test', port, finding([...closed, '127.0.0.4']))).toBe('ECONNREFUSED');
+    expect(await connect('upstream.test', port, finding([...closed.slice(1), '127.0.0.4']))).toBe(
+      '127.0.0.4',
+    );
+  });
+});
+
+test('without a local address, a name with several addresses is reached at the first that accepts', async () => {
+  const port = await listen('127.0.0.4');
+  const lookup = finding(['127.0.0.3', '127.0.0.4']);
+  expect(await connect('upstream.test', port, lookup, '')).toBe('127.0.0.4');
+});
+
+test('an address is not looked up', async () => {
+  const port = await listen('127.0.0.4');
+  expect(await connect('127.0.0.4', port, finding(['127.0.0.3']))).toBe('127.0.0.4');
+});

@@ -1,0 +1,115 @@
+import { describe, expect, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
+import { Admission, type ClientLoad } from '../../src/upstream/admission.ts';
+
+/** An upstream whose expected wait is at most a minute. */
+function admissionOf(connections: number) {
+  const queue = { expectedLimit: connections, wait: 0, expectedWait: () => queue.wait };
+  const admission = new Admission(60_000);
+  return {
+    queue,
+    leave: (load: ClientLoad) => admission.leave(load),
+    /** `expectedWait`: in milliseconds. */
+    enter: (client: string, expectedWait = 0) => {
+      queue.wait = expectedWait;
+      return admission.enter(client, queue);
+    },
+  };
+}
+
+type TestAdmission = ReturnType<typeof admissionOf>;
+
+/** Sends requests of a client until one is refused; returns those that were admitted. */
+function fill(admission: TestAdmission, client: string): ClientLoad[] {
+  const admitted: ClientLoad[] = [];
+  for (;;) {
+    const load = enter(admission, client);
+    if (load instanceof GatewayError) return admitted;
+    admitted.push(load);
+  }
+}
+
+function enter(admission: TestAdmission, client: string, expectedWait = 0): ClientLoad | GatewayError {
+  try {
+    return admission.enter(client, expectedWait);
+  } catch (error) {
+    if (error instanceof GatewayError) return error;
+    throw error;
+  }
+}
+
+describe('admission by number', () => {
+  test.each([1, 2, 3, 64, 65_535 / 5])(
+    'a client alone may have 17 requests for each of %i connections',
+    (most) => {
+      expect(fill(admissionOf(most), 'a')).toHaveLength(17 * most);
+    },
+  );
+
+  test('a client that takes all it can leaves room for another, which leaves room for a third', () => {
+    const admission = admissionOf(4);
+    expect(['a', 'b', 'c'].map((client) => fill(admission, client).length)).toEqual([68, 14, 3]);
+  });
+
+  test('clients that are there together get the same', () => {
+    const admission = admissionOf(4);
+    const clients = ['a', 'b', 'c', 'd'];
+    const counts = clients.map(() => 0);
+    for (let round = 0; round < 100; round += 1) {
+      clients.forEach((client, index) => {
+        if (!(enter(admission, client) instanceof GatewayError)) counts[index] = (counts[index] ?? 0) + 1;
+      });
+    }
+    expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1);
+    expect(Math.min(...counts)).toBeGreaterThanOrEqual(17);
+  });
+
+  test('never admits more than 22 requests for each connection, however many clients there are', () => {
+    const admission = admissionOf(1);
+    let admitted = 0;
+    for (let client = 0; client < 100; client += 1) admitted += fill(admission, `${client}`).length;
+    expect(admitted).toBeLessThanOrEqual(22);
+    expect(enter(admission, 'new')).toMatchObject({ code: 'overloaded' });
+  });
+
+  test('a request that ended makes room for another', () => {
+    const admission = admissionOf(1);
+    const admitted = fill(admission, 'a');
+    expect(enter(admission, 'a')).toBeInstanceOf(GatewayError);
+    admission.leave(admitted[0] as ClientLoad);
+    expect(fill(admission, 'a')).toHaveLength(1);
+    for (const load of [...admitted]) admission.leave(load);
+    expect(fill(admission, 'b')).toHaveLength(17);
+  });
+
+  test('follows a limit of connections that adapts', () => {
+    const admission = admissionOf(2);
+    expect(fill(admission, 'a')).toHaveLength(34);
+    admission.queue.expectedLimit = 1;
+    expect(enter(admission, 'b')).toMatchObject({ code: 'overloaded' });
+    admission.queue.expectedLimit = 4;
+    expect(fill(admission, 'a')).toHaveLength(34);
+  });
+
+  test('names the number of requests and what to do', () => {
+    const admission = admissionOf(1);
+    fill(admission, 'a');
+    const refused = enter(admission, 'a', 2500) as GatewayError;
+    expect(refused.detail).toMatch(/\(connections\), 17 of them from this client\. .*raise connections/i);
+    expect(refused.retryAfter).toBe(3);
+    expect((enter(admission, 'a') as GatewayError).retryAfter).toBe(1);
+  });
+});
+
+test('refuses a request whose expected wait is too long, and counts it not', () => {
+  const admission = admissionOf(1);
+  for (let count = 0; count < 100; count += 1) {
+    expect(enter(admission, 'a', 60_001)).toMatchObject({
+      code: 'overloaded',
+      detail: expect.stringMatching(/60001 ms.*60000 ms at most \(timeouts\.response\)/),
+      retryAfter: 61,
+    });
+  }
+  expect(enter(admission, 'a', 60_000)).not.toBeInstanceOf(GatewayError);
+  expect(fill(admission, 'a')).toHaveLength(16);
+});

@@ -1,0 +1,85 @@
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { AddressHealth } from '../../src/upstream/address-health.ts';
+import { CheckPace, HealthCheck } from '../../src/upstream/health-check.ts';
+
+const INTERVAL = 10_000;
+const clock = { now: () => Date.now() };
+const open: HealthCheck[] = [];
+
+beforeEach(() => {
+  jest.useFakeTimers();
+});
+afterEach(() => {
+  for (const check of open.splice(0)) check.close();
+  jest.useRealTimers();
+});
+
+/** So many addresses with checks; `works` decides on each connection. */
+function scene({ addresses = 1, works = (): boolean => true } = {}) {
+  const pace = new CheckPace(clock);
+  const times: number[] = [];
+  const connections = {
+    connect: async () => {
+      times.push(Date.now());
+      if (!works()) throw new Error('no connection');
+    },
+    check: async () => {
+      throw new Error('no request was to be sent');
+    },
+  };
+  const health = Array.from(
+    { length: addresses },
+    () => new AddressHealth({ interval: INTERVAL, failback: 30_000 }, clock, () => {}),
+  );
+  for (const each of health) open.push(new HealthCheck(INTERVAL, undefined, connections, each, pace));
+  const pass = (ms: number): Promise<void> => jest.advanceTimersByTimeAsync(ms);
+  return { times, health, pass };
+}
+
+describe('an address is checked', () => {
+  test('soon after the start, then in about equal intervals', async () => {
+    const { times, pass } = scene();
+    await pass(1_100);
+    expect(times).toHaveLength(1);
+    await pass(11_000);
+    const [first = 0, second = 0] = times;
+    expect(second - first).toBeGreaterThanOrEqual(0.9 * INTERVAL - 1);
+  });
+
+  test('not while client requests show its state', async () => {
+    const { times, health, pass } = scene();
+    await pass(1_100);
+    for (let step = 0; step < 60; step += 1) {
+      health[0]?.responded();
+      await pass(1_000);
+    }
+    expect(times).toHaveLength(1);
+    await pass(2 * 11_000);
+    expect(times.length).toBeGreaterThan(1);
+  });
+
+  test('again soon when a check of a healthy address failed, until it counts as failing', async () => {
+    let works = true;
+    const { times, health, pass } = scene({ works: () => works });
+    await pass(1_100);
+    works = false;
+    // 9 to 11 s to the first failure, then about 1 s each to the others.
+    await pass(11_000 + 2 * 1_200);
+    expect(health[0]?.state).toBe('failing');
+    const [first = 0, second = 0, third = 0] = times.slice(1);
+    expect(Math.max(second - first, third - second)).toBeLessThan(1_200);
+    await pass(4_000);
+    expect(times).toHaveLength(4);
+  });
+
+  test('at most 20 times per second in the whole process', async () => {
+    const { times, pass } = scene({ addresses: 200 });
+    await pass(1_000);
+    expect(times.length).toBeLessThanOrEqual(21);
+    await pass(30_000);
+    const gaps = times.slice(1).map((at, index) => at - (times[index] ?? 0));
+    // Timers count whole milliseconds.
+    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(49);
+    expect(times.length).toBeGreaterThan(200);
+  });
+});

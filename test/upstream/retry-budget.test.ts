@@ -1,0 +1,48 @@
+import { expect, test } from '@jest/globals';
+import { Metrics } from '../../src/metrics/metrics.ts';
+import { RetryBudget } from '../../src/upstream/retry-budget.ts';
+
+function scene() {
+  const clock = { time: 0, now: () => clock.time };
+  const metrics = new Metrics({ version: '0', node: '0' });
+  const { retries } = metrics.deployment('d');
+  const budget = new RetryBudget({ attempts: 1, budget: 0.1 }, clock, retries);
+  const takeAll = (): number => {
+    let taken = 0;
+    while (budget.take('connection_broke')) taken += 1;
+    return taken;
+  };
+  const counted = async (reason: string): Promise<number | undefined> => {
+    const { values } = (await metrics.registry.getSingleMetric('digest_gateway_retries_total')?.get()) ?? {};
+    return values?.find(({ labels }) => labels['reason'] === reason)?.value;
+  };
+  return { clock, budget, takeAll, counted };
+}
+
+test('3 retries per second are allowed without any requests', () => {
+  const { clock, takeAll } = scene();
+  expect(takeAll()).toBe(30);
+  clock.time = 9_999;
+  expect(takeAll()).toBe(0);
+  clock.time = 10_000;
+  expect(takeAll()).toBe(30);
+});
+
+test('a tenth of the requests of the last 10 s may be retried', () => {
+  const { clock, budget, takeAll } = scene();
+  for (let count = 0; count < 1_000; count += 1) budget.onRequest(0);
+  expect(takeAll()).toBe(100);
+  clock.time = 10_000;
+  expect(takeAll()).toBe(30);
+});
+
+test('retries are counted by reason, and those that were denied', async () => {
+  const { budget, takeAll, counted } = scene();
+  takeAll();
+  budget.count('stale_connection');
+  expect([
+    await counted('connection_broke'),
+    await counted('stale_connection'),
+    await counted('denied'),
+  ]).toEqual([30, 1, 1]);
+});
