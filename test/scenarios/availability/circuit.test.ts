@@ -1,0 +1,120 @@
+import { describe, expect, test } from '@jest/globals';
+import { outcomeOf, useAvailability } from '../../support/availability-scene.ts';
+import { until } from '../../support/until.ts';
+
+const start = useAvailability();
+const CIRCUIT = { minimum: 4, open: '5s' };
+const OPENED = 'circuit opened: most exchanges with the upstream fail';
+const CLOSED = 'circuit closed: the upstream responds again';
+
+describe('an upstream whose connections fail', () => {
+  test('gets no requests for a while: 503 with Retry-After, and another deployment is served', async () => {
+    const scene = await start({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
+    const { gateway, relays, addresses, outcomes, get } = scene;
+    expect(await outcomes(4)).toEqual(Array(4).fill('502 upstream-unreachable'));
+    await relays[0]?.set('open');
+    const refused = await get();
+    expect([refused.headers.get('retry-after'), await outcomeOf(refused)]).toEqual([
+      '5',
+      '503 upstream-circuit-open',
+    ]);
+    expect(relays[0]?.connections).toBe(0);
+    expect(
+      await gateway.metric('digest_gateway_circuit_state', {
+        deployment: 'submissions',
+        circuit: addresses[0] ?? '',
+      }),
+    ).toBe(1);
+    expect(scene.messages()).toContain(OPENED);
+    expect(await scene.check()).toMatchObject({ status: 200, ok: false });
+    expect(
+      (await get('/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27')).status,
+    ).toBe(200);
+  });
+
+  test('gets one request after that, whose response lets all others through', async () => {
+    const scene = await start({
+      modes: ['silent'],
+      settings: { circuit: CIRCUIT, timeouts: { connect: '200ms' } },
+    });
+    const { relays, advance, outcomes, get, gateway, addresses } = scene;
+    expect(await outcomes(4)).toEqual(Array(4).fill('504 upstream-timeout'));
+    expect(await outcomes(1)).toEqual(['503 upstream-circuit-open']);
+    advance(5_000);
+    const before = relays[0]?.connections ?? 0;
+    const trial = get();
+    await until(() => (relays[0]?.connections ?? 0) > before);
+    expect(await outcomes(3)).toEqual(Array(3).fill('503 upstream-circuit-open'));
+    expect(await outcomeOf(await trial)).toBe('504 upstream-timeout');
+    advance(5_000);
+    await relays[0]?.set('open');
+    expect(await outcomes(3)).toEqual(['200', '200', '200']);
+    expect(scene.messages()).toContain(CLOSED);
+    expect(
+      await gateway.metric('digest_gateway_circuit_state', {
+        deployment: 'submissions',
+        circuit: addresses[0] ?? '',
+      }),
+    ).toBe(0);
+  });
+
+  test('gets the next request if the client of the first one leaves without a result', async () => {
+    const scene = await start({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
+    const { relays, advance, outcomes, get } = scene;
+    await outcomes(4);
+    await relays[0]?.set('silent');
+    advance(5_000);
+    const leaving = new AbortController();
+    const trial = get('/echo', { signal: leaving.signal }).catch(() => undefined);
+    await until(() => (relays[0]?.connections ?? 0) > 0);
+    leaving.abort();
+    await trial;
+    await relays[0]?.set('open');
+    await until(async () => (await outcomeOf(await get())) === '200');
+  });
+});
+
+describe('responses of an upstream', () => {
+  test('open no circuit, whatever their status', async () => {
+    const { outcomes } = await start({ settings: { circuit: CIRCUIT } });
+    expect(await outcomes(8, '/status/503')).toEqual(Array(8).fill('503'));
+  });
+
+  test('open it with a status that the configuration lists', async () => {
+    const { outcomes, messages } = await start({
+      settings: { circuit: { ...CIRCUIT, minimum: 3, statuses: [503] } },
+    });
+    // The challenge of the first one is a response without a failure.
+    expect(await outcomes(3, '/status/503')).toEqual(['503', '503', '503 upstream-circuit-open']);
+    expect(messages()).toContain(OPENED);
+  });
+});
+
+test('requests that wait for a connection are refused when it opens, or go to another address', async () => {
+  const settings = { circuit: { ...CIRCUIT, minimum: 3 }, connections: 1, timeouts: { connect: '500ms' } };
+  for (const [modes, outcome] of [
+    [['open'], '503 upstream-circuit-open'],
+    [['open', 'open'], '200'],
+  ] as const) {
+    const { relays, outcomes, get } = await start({ modes, settings });
+    expect(await outcomes(1)).toEqual(['200']);
+    await relays[0]?.set('refusing');
+    await relays[0]?.set('silent');
+    // Two exchanges had responses. The second connection that is not made opens the circuit.
+    const ended = await Promise.all(Array.from({ length: 8 }, () => get().then(outcomeOf)));
+    const timeouts = modes.length === 1 ? 2 : 0;
+    expect(ended.toSorted()).toEqual(
+      [...Array(8 - timeouts).fill(outcome), ...Array(timeouts).fill('504 upstream-timeout')].toSorted(),
+    );
+  }
+});
+
+test('timeouts of the response open it', async () => {
+  const { relays, outcomes } = await start({
+    settings: { circuit: CIRCUIT, timeouts: { response: '200ms' } },
+  });
+  expect(await outcomes(1)).toEqual(['200']);
+  await relays[0]?.set('silent');
+  // Two exchanges of the first request had responses.
+  expect(await outcomes(3)).toEqual([...Array(2).fill('504 upstream-timeout'), '503 upstream-circuit-open']);
+});
