@@ -1,0 +1,65 @@
+{{/* Name of all objects. The hash that a StatefulSet adds to a label leaves 52 characters. */}}
+{{- define "digest-gateway.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The alerts and the dashboard know the gateway by this name, which the PodMonitor makes the job. */}}
+{{- define "digest-gateway.selectorLabels" -}}
+app.kubernetes.io/name: digest-gateway
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "digest-gateway.labels" -}}
+{{ include "digest-gateway.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "digest-gateway.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A duration of the configuration, such as 500ms or 30s, in seconds, rounded up. */}}
+{{- define "digest-gateway.seconds" -}}
+{{- $milliseconds := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 -}}
+{{- $unit := regexFind "[a-z]+$" (toString .) -}}
+{{- if not (and (regexMatch "^[0-9]+[a-z]+$" (toString .)) (hasKey $milliseconds $unit)) -}}
+{{- fail (printf "config.drain: %v is not a duration, such as 500ms, 30s or 5m" .) -}}
+{{- end -}}
+{{- div (add (mul (regexFind "^[0-9]+" (toString .) | int) (get $milliseconds $unit)) 999) 1000 -}}
+{{- end -}}
+
+{{/* Changes with the part of the configuration that a reload cannot change. */}}
+{{- define "digest-gateway.restartChecksum" -}}
+{{- $listen := omit .Values.config.listen "hosts" "trustedProxies" "forwardedHeader" -}}
+{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonymise" -}}
+{{- toYaml (list $listen .Values.config.control .Values.config.redis $audit) | sha256sum -}}
+{{- end -}}
+
+{{/* Fails with the reason if the configuration does not fit the pods. */}}
+{{- define "digest-gateway.validate" -}}
+{{- range regexFindAll "/run/secrets/[^/\"' ]+" (toYaml .Values.config) -1 -}}
+{{- if not (hasKey $.Values.secrets (base .)) -}}
+{{- fail (printf "config names files in %s: add the Secret with them as secrets.%s" . (base .)) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.config.audit -}}
+{{- if not (hasPrefix "/var/lib/digest-gateway/" (toString .directory)) -}}
+{{- fail "config.audit.directory must be below the volume of the replica: /var/lib/digest-gateway/audit" -}}
+{{- end -}}
+{{- if .replica -}}
+{{- fail "config.audit.replica would be the same for all replicas: leave it out, the pods have names of their own" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
