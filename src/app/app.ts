@@ -1,6 +1,5 @@
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { isNativeError } from 'node:util/types';
 import { type Audit, noAudit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
@@ -12,6 +11,7 @@ import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane, type Readiness } from '../control/control.ts';
+import type { ReloadResult } from '../control/reload.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
@@ -20,11 +20,13 @@ import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
+import type { SetupSource } from '../setup/setup-source.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import { CredentialSelectors } from '../upstream/credential-selectors.ts';
+import { CheckPace } from '../upstream/health-check.ts';
 import type { UpstreamDeps } from '../upstream/upstream.ts';
-import { changesOf, needsRestart } from './changes.ts';
+import { changesOf } from './changes.ts';
 import { consoleSource } from './console.ts';
 import {
   buildDeployments,
@@ -40,6 +42,8 @@ import { observe, readiness } from './health.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
 import { watchListenTls } from './listen-tls.ts';
+import { type Activation, type ReloadCause, Reloads } from './reloads.ts';
+import type { ServiceManager } from './service-manager.ts';
 import { openStore } from './store.ts';
 import { uncaughtErrors } from './uncaught.ts';
 import { UpstreamEvents } from './upstream-events.ts';
@@ -58,6 +62,12 @@ export interface AppDeps {
   /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly consolePace?: ConsolePace;
+  /** Undefined: the setup is not from a file, and is reloaded by `reload` with another one only. */
+  readonly source?: SetupSource;
+  /** True: the file is read again when it changes. */
+  readonly watchFile?: boolean;
+  /** Undefined: there is none that wants to know the gateway's state. */
+  readonly serviceManager?: ServiceManager | undefined;
 }
 
 /** An active configuration with the parts that were built from it. */
@@ -90,6 +100,7 @@ export class App {
   readonly #gateway: Gateway;
   readonly #listener: Listener;
   readonly #control: ControlPlane;
+  readonly #reloads: Reloads;
   #active: Generation;
   #listening: { readonly address: string; readonly port: number };
   #storeUp: boolean;
@@ -104,6 +115,7 @@ export class App {
 
   constructor(setup: AppSetup, deps: AppDeps) {
     const { clock, log, build, bufferGc, tracing, audit = noAudit } = deps;
+    const { source, watchFile = false, serviceManager } = deps;
     log.level = setup.config.log.level;
     this.#deps = deps;
     this.#setup = setup;
@@ -129,6 +141,16 @@ export class App {
     });
     this.#listening = setup.config.listen;
     this.uncaught = uncaughtErrors(log, clock, metrics);
+    const activate = (next: AppSetup): Promise<Activation> => this.#activate(next);
+    this.#reloads = new Reloads(setup, {
+      source,
+      watchFile,
+      log,
+      metrics,
+      audit,
+      serviceManager,
+      activate,
+    });
     this.#control = this.#openControl();
   }
 
@@ -150,38 +172,22 @@ export class App {
     await warnOfMissingAddresses(log, deployments);
     const { version, node } = build;
     this.#audit.admin('start', { version, node, deployments: deployments.map(({ name }) => name) });
-    this.#metrics.configLastReload.setToCurrentTime();
     this.#metrics.listenCertificateExpiry.set(listenTls?.expires ?? 0);
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, {
       log,
       uid,
       renew: (tls) => this.#renewTls(tls),
     });
+    this.#reloads.start();
     return addresses;
   }
 
-  /** Activates another configuration. The current one stays if it cannot be read or built. Never rejects. */
-  async reload(load: () => Promise<AppSetup>): Promise<void> {
-    const { log } = this.#deps;
-    let prepared: Prepared;
-    try {
-      prepared = await this.#prepare(await load());
-    } catch (error) {
-      this.#metrics.configReloads.inc({ result: 'failure' });
-      this.#audit.admin('reload', { result: 'failure' });
-      log.error({ reason: messageOf(error) }, 'configuration refused; keeping the current one');
-      return;
-    }
-    this.#commit(prepared);
-    try {
-      await this.#settle(prepared);
-    } catch (error) {
-      this.uncaught(error);
-      log.error(
-        { reason: messageOf(error) },
-        'configuration in use, but not every credential and limit was applied; reload again',
-      );
-    }
+  /**
+   * Activates the configuration of the file, or the one that `load` resolves to. The current one stays if it
+   * cannot be read or built. Never rejects.
+   */
+  reload(load?: () => Promise<AppSetup>, cause: ReloadCause = { by: 'signal' }): Promise<ReloadResult> {
+    return this.#reloads.reload(load, cause);
   }
 
   /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
@@ -191,7 +197,7 @@ export class App {
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
     for (const { upstream } of deployments) {
-      upstream.connections.offer(set);
+      upstream.offerProxy(set);
       if (upstream.uses(set.name)) upstream.offer(set);
     }
   }
@@ -209,6 +215,21 @@ export class App {
   close(): Promise<void> {
     this.#hurry.abort();
     return this.drain();
+  }
+
+  /** @throws Error if the setup cannot be activated; the active one stays then */
+  async #activate(setup: AppSetup): Promise<Activation> {
+    const prepared = await this.#prepare(setup);
+    if (this.#closing !== undefined) {
+      this.#retire(prepared.deployments, this.#active.deployments);
+      throw new Error('the gateway is shutting down');
+    }
+    this.#commit(prepared);
+    const settled = this.#settle(prepared).catch((error) => {
+      this.uncaught(error);
+      throw error;
+    });
+    return { changed: prepared.changed, settled };
   }
 
   /**
@@ -234,22 +255,14 @@ export class App {
   }
 
   /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
-  #commit({ setup, deployments, identification, gateway, applyLimits, changed }: Prepared): void {
-    const { log } = this.#deps;
+  #commit({ setup, deployments, identification, gateway, applyLimits }: Prepared): void {
     const { deployments: before } = this.#active;
     this.#active = { setup, deployments, identification, since: Date.now() };
     this.#gateway.configure(gateway);
     applyLimits();
     this.#renewTls(setup.listenTls);
     this.#audit.configure(setup.config.audit);
-    log.level = setup.config.log.level;
-    this.#metrics.configReloads.inc({ result: 'success' });
-    this.#metrics.configLastReload.setToCurrentTime();
-    this.#audit.admin('reload', { result: 'success', changed });
-    log.info({ deployments: deployments.map(({ name }) => name), changed }, 'configuration reloaded');
-    if (needsRestart(this.#setup.config, setup.config)) {
-      log.warn('listen, control, redis and audit change with a restart only');
-    }
+    this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
   }
 
@@ -279,10 +292,12 @@ export class App {
 
   async #drain(): Promise<void> {
     const { delay: delayMs, timeout } = this.#active.setup.config.drain;
+    this.#deps.serviceManager?.stopping();
+    const reloadsClosed = this.#reloads.close();
     if (this.#live) await this.#drainListener(delayMs, timeout);
     else await this.#listener.close(0);
     this.#live = false;
-    await this.#tlsWatch?.close();
+    await Promise.all([this.#tlsWatch?.close(), reloadsClosed]);
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
     await Promise.all([...upstreams, ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close()]);
@@ -319,20 +334,27 @@ export class App {
     const { clock, log, tracing } = this.#deps;
     const metrics = this.#metrics;
     const pools = new NoncePools(this.#store);
-    const { onPolicyStep, onCrossProcess, onRotation, onHealth } = new UpstreamEvents({
-      audit: this.#audit,
-      log,
-      metrics,
-    });
-    const events = { onPolicyStep, onCrossProcess, onRotation, onHealth };
-    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...events });
+    const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
+    const { onPolicyStep, onCrossProcess, onRotation, onHealth } = events;
+    const { onCircuit, onAddressHealth, onPause } = events;
+    const ofCredentials = { onPolicyStep, onCrossProcess, onRotation, onHealth };
+    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
-    return { selectors, clock, metrics, bodyMemory };
+    const checkPace = new CheckPace(clock);
+    return { selectors, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
   }
 
   #readiness(): Promise<Readiness> {
     const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
-    return readiness(stage, this.#storeUp, this.#audit, this.#active.deployments);
+    const { setup, deployments } = this.#active;
+    return readiness({
+      stage,
+      configuration: this.#reloads.check,
+      storeUp: this.#storeUp,
+      audit: this.#audit,
+      deployments,
+      wanted: setup.config.readiness,
+    });
   }
 
   #openControl(): ControlPlane {
@@ -345,6 +367,7 @@ export class App {
       observe: () => observe(metrics, this.#active.deployments, audit),
       live: () => this.#live,
       readiness: () => this.#readiness(),
+      reload: (address) => this.reload(undefined, { by: 'api', address }),
       console: consoleSource({
         metrics,
         build,
@@ -367,8 +390,4 @@ export class App {
       }),
     });
   }
-}
-
-function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
 }

@@ -1,5 +1,7 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Steps } from '../base/steps.ts';
 import { changesBetween } from '../config/changes.ts';
+import { formatPath, type Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 
@@ -20,14 +22,32 @@ export function* changesOf(before: InForce, after: InForce): Steps<string[]> {
   return changed;
 }
 
-/** True if the configurations differ in something that cannot change while the gateway runs. */
-export function needsRestart(a: Config, b: Config): boolean {
-  return fixedPartOf(a) !== fixedPartOf(b);
+/**
+ * Lists the keys that differ and cannot change while the gateway runs, such as `listen.port`; never a value.
+ */
+export function keysThatNeedRestart(running: Config, next: Config): string[] {
+  return [...differences(fixedPartOf(running), fixedPartOf(next), [])].map(formatPath);
 }
 
-function fixedPartOf({ listen, control, redis, audit }: Config): string {
+function fixedPartOf({ listen, control, redis, audit }: Config) {
   const { address, port, tls, limits } = listen;
   // A reload changes which fields are recorded, but not the log's files and key.
-  const fixed = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
-  return JSON.stringify([address, port, tls, limits, control, redis, fixed]);
+  const files = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
+  return { listen: { address, port, tls, limits }, control, redis, audit: files };
+}
+
+/** Yields the paths at which two values differ; a list is one value. */
+function* differences(a: unknown, b: unknown, path: Path): Generator<Path> {
+  if (!isSection(a) || !isSection(b)) {
+    if (!isDeepStrictEqual(a, b)) yield path;
+    return;
+  }
+  const [left, right] = [new Map(Object.entries(a)), new Map(Object.entries(b))];
+  for (const key of new Set([...left.keys(), ...right.keys()])) {
+    yield* differences(left.get(key), right.get(key), [...path, key]);
+  }
+}
+
+function isSection(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -7,9 +7,9 @@ import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { CredentialState } from '../upstream/upstream.ts';
+import type { CredentialState } from '../upstream/upstream-address.ts';
 import { auditSource } from './console-audit.ts';
-import { checkOf, isOfDeployment, isServing } from './health.ts';
+import { checkOf, isOfDeployment, isReachable, isServing } from './health.ts';
 
 export interface ConsoleParts {
   readonly metrics: Metrics;
@@ -43,6 +43,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
       const details = new Map(checks.map(({ name, detail }) => [name, detail]));
       return {
         failedChecks: own.map(({ detail }) => detail),
+        warnings: checks.flatMap(({ warning }) => warning ?? []),
         served: status !== 'unready',
         deployments: deployments().map((each) =>
           deploymentFacts(each, setup(), details.get(checkOf(each.name)) ?? ''),
@@ -56,19 +57,25 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
 }
 
 function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, error: string): DeploymentFacts {
-  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, connections } = upstream;
-  const { tlsSeen } = connections;
+  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, tlsSeen } = upstream;
   return {
     name,
-    origin: setup.config.deployments[name]?.baseUrl ?? '',
+    origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
     error,
-    serving: credentials.some(isServing),
+    serving: credentials.some(isServing) && isReachable(upstream),
     nonce: {
       policy: noncePolicy,
       ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
       ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
     },
     credentials: credentials.map((each) => credentialView(each, setup)),
+    addresses: upstream.addresses.map(({ address, health, circuit }) => ({
+      address,
+      health: health.state,
+      age: health.age / 1000,
+      circuit: circuit.state,
+    })),
+    outcomes: upstream.outcomes?.names ?? [],
     ...(tlsSeen !== undefined && { certificateExpiresAt: tlsSeen.expiresAt }),
   };
 }

@@ -33,12 +33,11 @@ export function* buildDeployments(
     const known = before.get(name);
     const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
     const rules = compileRules(name, deployment, deployments);
-    const upstream = kept ?? new Upstream(options, deps, sets);
+    const upstream = kept ?? new Upstream(options, deps, sets, known);
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
     if (kept === undefined) offerProxyCredential(setup, deployment, upstream);
     const { pathPrefix, host } = deployment.match;
-    const { host: address } = new URL(deployment.baseUrl);
-    built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream, address });
+    built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream });
     yield;
   }
   return built;
@@ -61,10 +60,10 @@ export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: Depl
 function offerProxyCredential(
   { credentials }: AppSetup,
   { egress }: Config['deployments'][string],
-  { connections }: Upstream,
+  upstream: Upstream,
 ): void {
   const set = credentials.get(egress.proxy?.credential ?? '');
-  if (set !== undefined) connections.offer(set);
+  if (set !== undefined) upstream.offerProxy(set);
 }
 
 /** Returns the options of the gateway for a setup and its deployments. */
@@ -99,6 +98,14 @@ export function credentialSets({ config, credentials }: AppSetup, name: string):
   });
 }
 
+function connectionsOf({ connections }: Config['deployments'][string]): {
+  connections: number;
+  adapt: boolean;
+} {
+  if (typeof connections === 'number') return { connections, adapt: false };
+  return { connections: connections.max, adapt: connections.adapt };
+}
+
 /** Returns the options of a deployment's upstream. */
 export function upstreamOptions(
   setup: AppSetup,
@@ -108,12 +115,16 @@ export function upstreamOptions(
   const { digest, timeouts } = deployment;
   return {
     deployment: name,
-    origin: deployment.baseUrl,
+    origins: deployment.baseUrl,
     ...digest,
-    connections: deployment.connections,
+    ...connectionsOf(deployment),
     timeouts,
+    retry: deployment.retry,
+    circuit: deployment.circuit,
+    health: deployment.health,
     totalTimeout: timeouts.total,
     body: deployment.body,
+    outcomes: deployment.outcomes,
     tls: upstreamTlsOf(setup, name, deployment),
     egress: egressOf(setup, name, deployment),
     forwardTrace: deployment.forwardTrace,

@@ -8,12 +8,14 @@ import { credentialSets, upstreamOptions } from './deployments.ts';
 export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
   const deployments = Object.entries(setup.config.deployments)
     .filter(([name]) => only === undefined || name === only)
-    .map(([name, settings]) => ({
-      name,
-      settings,
-      connection: upstreamOptions(setup, name, settings),
-      credentials: credentialSets(setup, name),
-      proxyCredential: setup.credentials.get(settings.egress.proxy?.credential ?? ''),
-    }));
+    .flatMap(([name, settings]) =>
+      settings.baseUrl.map((origin) => ({
+        name,
+        settings,
+        connection: { ...upstreamOptions(setup, name, settings), origin },
+        credentials: credentialSets(setup, name),
+        proxyCredential: setup.credentials.get(settings.egress.proxy?.credential ?? ''),
+      })),
+    );
   return { deployments, redis: setup.redis, auditDirectory: setup.config.audit?.directory };
 }

@@ -35,7 +35,7 @@ export function egressOf(setup: AppSetup, deployment: string, { egress }: Settin
  */
 export async function warnOfMissingAddresses(log: Log, deployments: readonly Deployment[]): Promise<void> {
   for (const { name, upstream } of deployments) {
-    if ((await upstream.connections.hasEgressAddress()) !== false) continue;
+    if ((await upstream.hasEgressAddress()) !== false) continue;
     log.warn(
       { deployment: name },
       'egress.localAddress is not an address of this host; requests fail until it is',

@@ -1,9 +1,14 @@
 import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
+import type { Config } from '../config/schema.ts';
 import type { Check, Readiness } from '../control/control.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { CredentialState, Upstream } from '../upstream/upstream.ts';
+import type { AddressHealth, HealthState } from '../upstream/address-health.ts';
+import type { CircuitState } from '../upstream/circuit.ts';
+import type { Pause } from '../upstream/pauses.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { CredentialState, UpstreamAddress } from '../upstream/upstream-address.ts';
 
 /** Values of the label `state` of `credential_state`. */
 const STATE_LABELS = [
@@ -13,7 +18,14 @@ const STATE_LABELS = [
   'refused',
 ] as const satisfies readonly CredentialState['state'][];
 
-const CONNECTION_STATES = ['connected', 'free', 'running', 'pending'] as const;
+const HEALTH_STATES = ['unknown', 'healthy', 'failing'] as const satisfies readonly HealthState[];
+
+const CIRCUIT_VALUES = { closed: 0, 'half-open': 0.5, open: 1 } as const satisfies Record<
+  CircuitState,
+  number
+>;
+
+const CONNECTION_STATES = ['connected', 'free', 'running', 'pending', 'limit'] as const;
 
 /** State of the data plane. */
 export type Stage = 'starting' | 'serving' | 'draining';
@@ -24,13 +36,20 @@ const NOT_SERVING = {
   draining: 'is shutting down: send requests to another gateway',
 } as const satisfies Record<Stage, string>;
 
+export interface ReadinessParts {
+  readonly stage: Stage;
+  /** The check of the configuration. */
+  readonly configuration: Check;
+  readonly storeUp: boolean;
+  readonly audit: Audit;
+  readonly deployments: readonly Deployment[];
+  /** How many upstreams must be reachable. */
+  readonly wanted: Config['readiness'];
+}
+
 /** Returns the content of `/readyz`. */
-export async function readiness(
-  stage: Stage,
-  storeUp: boolean,
-  audit: Audit,
-  deployments: readonly Deployment[],
-): Promise<Readiness> {
+export async function readiness(parts: ReadinessParts): Promise<Readiness> {
+  const { stage, configuration, storeUp, audit, deployments, wanted } = parts;
   const planes = { name: 'data-plane', ok: stage === 'serving', detail: NOT_SERVING[stage] };
   const store = {
     name: 'store',
@@ -43,10 +62,28 @@ export async function readiness(
     detail: audit.failing === undefined ? '' : `the audit log cannot be written: ${audit.failing}`,
   };
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
-  const checks = [planes, store, recorder, ...sinkChecks(audit), ...upstreams.map(({ check }) => check)];
-  const served = planes.ok && !audit.refusing && upstreams.some(({ serves }) => serves);
+  const checks = [
+    planes,
+    configuration,
+    store,
+    recorder,
+    ...sinkChecks(audit),
+    ...upstreams.map(({ check }) => check),
+  ];
+  const served =
+    planes.ok && !audit.refusing && upstreams.some(({ serves }) => serves) && reaches(deployments, wanted);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
+}
+
+function reaches(deployments: readonly Deployment[], wanted: Config['readiness']): boolean {
+  if (wanted === 'any-upstream') return deployments.some(({ upstream }) => isReachable(upstream));
+  return wanted === 'gateway' || deployments.every(({ upstream }) => isReachable(upstream));
+}
+
+/** True if an address of the upstream is not failing. */
+export function isReachable({ addresses }: Upstream): boolean {
+  return addresses.some(({ health }) => health.state !== 'failing');
 }
 
 function sinkChecks({ sink }: Audit): Check[] {
@@ -62,15 +99,15 @@ export async function observe(
   audit: Audit,
 ): Promise<void> {
   observeAudit(metrics, audit);
-  const addresses = await Promise.all(
-    deployments.map(({ upstream }) => upstream.connections.hasEgressAddress()),
-  );
+  const addresses = await Promise.all(deployments.map(({ upstream }) => upstream.hasEgressAddress()));
   const { egressAddressPresent } = metrics;
   forgetAll(metrics);
   for (const [index, { name: deployment, upstream }] of deployments.entries()) {
     observeNonces(metrics, deployment, upstream);
     observeConnections(metrics, deployment, upstream);
     observeCredentials(metrics, deployment, upstream);
+    observeOutcomes(metrics, deployment, upstream);
+    observeAddresses(metrics, deployment, upstream);
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
   }
@@ -88,7 +125,8 @@ function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }
 /** Resets all gauges, so that removed deployments, versions and states disappear. */
 function forgetAll(metrics: Metrics): void {
   const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState } = metrics;
-  const { upstreamConnections, upstreamCertificateExpiry, egressAddressPresent } = metrics;
+  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth, egressAddressPresent, paused } =
+    metrics;
   for (const gauge of [
     nonceAge,
     nonceLifetime,
@@ -96,8 +134,10 @@ function forgetAll(metrics: Metrics): void {
     credentialState,
     circuitState,
     upstreamConnections,
+    upstreamHealth,
     upstreamCertificateExpiry,
     egressAddressPresent,
+    paused,
   ]) {
     gauge.reset();
   }
@@ -132,13 +172,34 @@ function observeCredentials(metrics: Metrics, deployment: string, { credentials 
       credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
     }
   }
-  circuitState.set({ deployment }, credentials.some(({ serves }) => !serves) ? 1 : 0);
+  const isRefused = credentials.some(({ serves }) => !serves);
+  circuitState.set({ deployment, circuit: 'credential' }, isRefused ? 1 : 0);
+}
+
+function observeAddresses(
+  { circuitState, upstreamHealth }: Metrics,
+  deployment: string,
+  upstream: Upstream,
+): void {
+  for (const { address, circuit, health } of upstream.addresses) {
+    circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit.state]);
+    for (const state of HEALTH_STATES) {
+      upstreamHealth.set({ deployment, address, state }, state === health.state ? 1 : 0);
+    }
+  }
+}
+
+function observeOutcomes(metrics: Metrics, deployment: string, { outcomes }: Upstream): void {
+  if (outcomes === undefined) return;
+  metrics.paused.set({ deployment }, outcomes.pauses.length > 0 ? 1 : 0);
+  // Prometheus sees no increase in a counter that first appears with 1.
+  for (const name of outcomes.names) metrics.deployment(deployment).outcome(name).inc(0);
 }
 
 function observeConnections(metrics: Metrics, deployment: string, upstream: Upstream): void {
-  const { stats, tlsSeen } = upstream.connections;
+  const { connectionStats, tlsSeen } = upstream;
   for (const state of CONNECTION_STATES) {
-    metrics.upstreamConnections.set({ deployment, state }, stats[state]);
+    metrics.upstreamConnections.set({ deployment, state }, connectionStats[state]);
   }
   if (tlsSeen !== undefined) {
     metrics.upstreamCertificateExpiry.set({ deployment }, tlsSeen.expiresAt / 1000);
@@ -147,13 +208,35 @@ function observeConnections(metrics: Metrics, deployment: string, upstream: Upst
 
 async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check: Check; serves: boolean }> {
   const states = upstream.credentials;
-  const problems = credentialProblems(states);
-  const leaves = (await upstream.connections.hasEgressAddress()) !== false;
+  const problems = [...credentialProblems(states), ...(upstream.outcomes?.pauses ?? []).map(pauseProblem)];
+  const leaves = (await upstream.hasEgressAddress()) !== false;
   if (!leaves) {
     problems.push('the address of egress.localAddress is not on this host: add it to an interface');
+  } else {
+    problems.push(...upstream.addresses.flatMap(addressProblem));
   }
-  const check = { name: checkOf(name), ok: problems.length === 0, detail: problems.join('; ') };
+  const check = {
+    name: checkOf(name),
+    ok: problems.length === 0,
+    detail: problems.join('; '),
+    addresses: upstream.addresses.map(addressState),
+  };
   return { check, serves: leaves && states.some(isServing) };
+}
+
+function addressProblem({ address, circuit, health }: UpstreamAddress): string[] {
+  if (health.state === 'failing')
+    return [`${address} has been failing for ${secondsOf(health)} s: ${health.reason}`];
+  if (circuit.state === 'closed') return [];
+  return [`${address} gets few requests, since most of the last ones failed (circuit ${circuit.state})`];
+}
+
+function addressState({ address, circuit, health }: UpstreamAddress): string {
+  return `${address} ${health.state} for ${secondsOf(health)} s, circuit ${circuit.state}`;
+}
+
+function secondsOf({ age }: AddressHealth): number {
+  return Math.floor(age / 1000);
 }
 
 function credentialProblems(states: readonly CredentialState[]): string[] {
@@ -167,6 +250,12 @@ function credentialProblems(states: readonly CredentialState[]): string[] {
         ]
       : [];
   });
+}
+
+function pauseProblem({ credential, outcome, remainingMs }: Pause): string {
+  const until = new Date(Date.now() + remainingMs).toISOString();
+  const which = credential === undefined ? '' : `requests with the credential ${credential} are `;
+  return `${which}paused until ${until}, by outcome ${outcome}`;
 }
 
 /** True if requests with the credential can be served: the upstream does not refuse every version of it. */

@@ -4,6 +4,8 @@ import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
 import type { CredentialNews } from '../upstream/credential-version.ts';
+import type { PauseNews } from '../upstream/pauses.ts';
+import type { AddressHealthChange, CircuitChange } from '../upstream/upstream-address.ts';
 
 export interface EventSinks {
   readonly audit: Audit;
@@ -50,8 +52,32 @@ export class UpstreamEvents {
     audit.admin('credential-rotation', { ...rotation });
   };
 
+  /** Called when the circuit of an address opens, tries a request, or closes. */
+  readonly onCircuit = ({ state, reason, ...which }: CircuitChange): void => {
+    const { log } = this.#sinks;
+    if (state === 'open')
+      log.warn({ ...which, reason }, 'circuit opened: most exchanges with the upstream fail');
+    else if (state === 'closed') log.info(which, 'circuit closed: the upstream responds again');
+    else log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
+  };
+
+  /** Called when an address of an upstream begins to fail, or is healthy. */
+  readonly onAddressHealth = ({ state, reason, isFirst, ...which }: AddressHealthChange): void => {
+    const { log } = this.#sinks;
+    if (state === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
+    else log[isFirst ? 'debug' : 'info'](which, 'upstream address healthy');
+  };
+
   /** Called when the upstream refuses a credential version, or accepts it again. */
   readonly onHealth = ({ refused, ...which }: CredentialNews): void => {
     this.#sinks.audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
+  };
+
+  /** Called when an outcome pauses a deployment or one of its credentials, and after its end. */
+  readonly onPause = ({ ms, ...which }: PauseNews): void => {
+    const { log } = this.#sinks;
+    if (ms > 0)
+      log.warn({ ...which, ms }, 'upstream paused by an outcome of its response; refusing requests');
+    else log.info(which, 'pause of the upstream ended');
   };
 }

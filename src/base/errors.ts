@@ -100,7 +100,7 @@ const table = {
     title: 'Request timeout',
     proxyError: 'http_request_error',
     cause:
-      'The headers of the request did not arrive within `listen.limits.headersTimeout`, or its body within `timeouts.total`.',
+      'The headers of the request did not arrive within `listen.limits.headersTimeout`, its body did not arrive within `timeouts.total`, or the client sent nothing of the body for `timeouts.idle`.',
     remedy: 'Check the network of the client, or raise the limit.',
   },
   'body-too-large': {
@@ -155,6 +155,14 @@ const table = {
     proxyError: 'proxy_internal_error',
     cause: 'The gateway failed, by a defect or because its host lacks something, such as file descriptors.',
     remedy: 'Read the log line with the request id; it has the cause and the stack.',
+  },
+  'upgrade-unsupported': {
+    status: 501,
+    title: 'Upgrade unsupported',
+    proxyError: 'http_request_denied',
+    cause: 'The client asked for a WebSocket (`Upgrade: websocket`), which the gateway does not carry.',
+    remedy:
+      'Use plain requests. For a stream of events from the upstream, use server-sent events, and switch off `timeouts.total` of the operation.',
   },
   'upstream-unreachable': {
     status: 502,
@@ -212,8 +220,28 @@ const table = {
     proxyError: 'connection_limit_reached',
     headers: ['retry-after', '1'],
     cause:
-      'More requests wait than `connections` of the deployment can carry, or `listen.limits.bodyMemory` is used up.',
-    remedy: 'Retry later. Raise the limit that `detail` names if the upstream and the host allow it.',
+      'More requests wait than `connections` of the deployment can carry: the client has too many, a connection is not expected within `timeouts.response`, or none became free within it. Or `listen.limits.bodyMemory` is used up. `detail` says which; `Retry-After` is the expected wait.',
+    remedy:
+      'Retry later. Find out why the upstream is slow, or raise the limit that `detail` names if the upstream and the host allow it.',
+  },
+  'upstream-paused': {
+    status: 503,
+    title: 'Upstream paused',
+    proxyError: 'destination_unavailable',
+    cause:
+      'A response of the upstream belongs to an outcome with `pause`, so no requests are sent for that time. `detail` names the outcome.',
+    remedy:
+      'Wait for the time in `Retry-After`. If the outcome matches responses that it should not, correct `outcomes`; a reload with other outcomes ends the pause.',
+  },
+  'upstream-circuit-open': {
+    status: 503,
+    title: 'Upstream circuit open',
+    proxyError: 'destination_unavailable',
+    headers: ['retry-after', '1'],
+    cause:
+      'Most of the last exchanges with every address of the upstream failed (`circuit`), so it is sent no requests for a while.',
+    remedy:
+      'Retry after the time in `Retry-After`. The log line of the opened circuit has the last failure; `digest-gateway doctor` tells the cause.',
   },
   'credential-unavailable': {
     status: 503,
@@ -292,11 +320,15 @@ export class GatewayError extends Error {
   override readonly name = 'GatewayError';
   readonly code: ErrorCode;
   readonly detail: string;
+  /** Seconds for the Retry-After of the response; undefined: that of the code, if it has one. */
+  readonly retryAfter: number | undefined;
 
-  constructor(code: ErrorCode, detail: string, cause?: unknown) {
+  /** `retryAfter`: a whole number of seconds. */
+  constructor(code: ErrorCode, detail: string, cause?: unknown, retryAfter?: number) {
     super(`${code}: ${detail}`, cause === undefined ? undefined : { cause });
     this.code = code;
     this.detail = detail;
+    this.retryAfter = retryAfter;
   }
 
   get kind(): ErrorKind {

@@ -6,6 +6,8 @@ const INTERVAL_MS = 1_000;
  * Time that a changed file must stay unchanged before it is read, in milliseconds: it may be half-written.
  */
 const SETTLED_MS = 100;
+/** Maximum number of polls between two reads of files that are not usable and do not change. */
+const MOST_PAUSES = 59;
 
 /** Returns a text that changes when one of the files is replaced or written, also through links. */
 export async function stateOf(files: readonly string[]): Promise<string> {
@@ -32,11 +34,17 @@ export class FileWatch {
   /** State of the files at the last poll, and at the last successful read. */
   #seen: string | undefined;
   #done: string | undefined;
+  /** Polls until unusable files are read again, and how many there will be after that read. */
+  #pausesLeft = 0;
+  #nextPauses = 0;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> = Promise.resolve();
   #closed = false;
 
-  /** `read` resolves to true if the files are usable; otherwise it is called again until they are. */
+  /**
+   * `read` resolves to true if the files are usable. Otherwise it is called again, when they change and ever
+   * less often meanwhile, until they are.
+   */
   constructor(files: readonly string[], read: () => Promise<boolean>, intervalMs = INTERVAL_MS) {
     this.#files = files;
     this.#read = read;
@@ -73,9 +81,18 @@ export class FileWatch {
     const settled = state === this.#seen;
     this.#seen = state;
     if (state === this.#done) return this.#intervalMs;
-    if (!settled) return Math.min(SETTLED_MS, this.#intervalMs);
+    if (!settled) {
+      this.#pausesLeft = this.#nextPauses = 0;
+      return Math.min(SETTLED_MS, this.#intervalMs);
+    }
+    if (this.#pausesLeft > 0) {
+      this.#pausesLeft -= 1;
+      return this.#intervalMs;
+    }
     // A file that changes during the read has another state at the next poll.
     if (await this.#read()) this.#done = state;
+    this.#pausesLeft = this.#nextPauses;
+    this.#nextPauses = Math.min(2 * this.#nextPauses + 1, MOST_PAUSES);
     return this.#intervalMs;
   }
 }

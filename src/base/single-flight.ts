@@ -1,9 +1,7 @@
 import type { Cancellation } from './cancellation.ts';
+import { monotonicClock } from './clock.ts';
 
-/**
- * The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader
- * failed or takes too long.
- */
+/** The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader failed. */
 export type Landing = 'check' | 'proceed';
 
 /** The leader's handle; the leader must always call `land`. */
@@ -14,8 +12,9 @@ export interface Flight {
 
 /** Lets one caller, the leader, do something while the others, the followers, wait. */
 export class SingleFlight {
-  #followers: Set<(landing: Landing) => void> | undefined;
+  #followers: Set<(landing: Landing | 'late') => void> | undefined;
   #patienceMs = 0;
+  #begun = 0;
 
   get busy(): boolean {
     return this.#followers !== undefined;
@@ -27,9 +26,10 @@ export class SingleFlight {
    */
   lead(patienceMs = Number.POSITIVE_INFINITY): Flight {
     if (this.busy) throw new TypeError('a flight is under way');
-    const followers = new Set<(landing: Landing) => void>();
+    const followers = new Set<(landing: Landing | 'late') => void>();
     this.#followers = followers;
     this.#patienceMs = patienceMs;
+    this.#begun = monotonicClock.now();
     return {
       land: (landing) => {
         if (this.#followers !== followers) return;
@@ -39,23 +39,27 @@ export class SingleFlight {
     };
   }
 
+  /** Milliseconds since the current flight, or the last one, began. */
+  get age(): number {
+    return monotonicClock.now() - this.#begun;
+  }
+
   /**
-   * Waits for the end of the current flight; resolves to `check` at once if the follower's request is
-   * cancelled.
+   * Waits for the end of the current flight, at most `patienceMs` milliseconds and what the leader allows. Resolves
+   * to `late` after that, and to `check` at once if the follower's request is cancelled.
    */
-  follow(cancellation: Cancellation): Promise<Landing> {
+  follow(cancellation: Cancellation, patienceMs = Number.POSITIVE_INFINITY): Promise<Landing | 'late'> {
     const followers = this.#followers;
     if (followers === undefined) return Promise.resolve('check');
     return new Promise((resolve) => {
-      const follower = (landing: Landing): void => {
+      const follower = (landing: Landing | 'late'): void => {
         clearTimeout(timer);
         followers.delete(follower);
         cancellation.onCancel(undefined);
         resolve(landing);
       };
-      const timer = Number.isFinite(this.#patienceMs)
-        ? setTimeout(() => follower('proceed'), this.#patienceMs)
-        : undefined;
+      const ms = Math.min(this.#patienceMs, patienceMs);
+      const timer = Number.isFinite(ms) ? setTimeout(() => follower('late'), ms) : undefined;
       followers.add(follower);
       cancellation.onCancel(() => follower('check'));
     });

@@ -32,6 +32,7 @@ const COLUMNS: readonly Column[] = [
   { name: 'credentialVersion', of: ({ access }) => access.credential?.version },
   { name: 'path', of: ({ access }) => access.path },
   { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
+  { name: 'outcome', of: ({ outcome }) => outcome?.outcome, width: 9 },
 ];
 
 const SHOWN = COLUMNS.filter(({ width }) => width !== undefined);

@@ -28,6 +28,7 @@ export function registerSearch(audit: Command): void {
     .option('--operation <name>', 'requests of this operation')
     .option('--id <identifier>', 'requests with this value of a parameter, or with it in a quoted list')
     .option('--status <status>', 'requests with this response status: 404, 4xx or 400-499', statusRange)
+    .option('--outcome <name>', 'requests whose response belongs to this outcome')
     .option(
       '--since <time>',
       'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 2d ago',

@@ -133,9 +133,10 @@ function sentence(record: Record<string, unknown>): string {
   const start = `${time} ${replica} ${String(kind).padEnd(7)}`;
   if (kind === 'access') return `${start} ${accessSentence(rest)}`;
   if (kind === 'outcome') {
-    const { status, bytes, durationMs, requestId, code } = rest;
+    const { status, bytes, durationMs, requestId, code, outcome } = rest;
     const { out } = bytes as { out: number };
-    return `${start} ${status}${code === '' ? '' : ` ${code}`} ${out} B in ${durationMs} ms  ${requestId}`;
+    const named = outcome === undefined ? '' : ` (${outcome})`;
+    return `${start} ${status}${code === '' ? '' : ` ${code}`}${named} ${out} B in ${durationMs} ms  ${requestId}`;
   }
   const { event, ...details } = rest;
   const fields = Object.entries(details).map(([name, value]) => `${name}=${String(value)}`);

@@ -98,7 +98,7 @@ async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppS
   const { config } = setup;
   for (const [name, { origin }] of Object.entries(simulator.deployments)) {
     const deployment = config.deployments[name];
-    if (deployment !== undefined) deployment.baseUrl = origin;
+    if (deployment !== undefined) deployment.baseUrl = [origin];
   }
   if (freePorts) config.listen.port = config.control.port = 0;
   const authorities = new Map(Object.keys(config.deployments).map((name) => [name, simulator.ca]));

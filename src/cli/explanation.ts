@@ -73,7 +73,7 @@ export function explain(config: Config, { client, method, target, host }: Explai
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
-      sends: `${method} ${settings.baseUrl}${grant.target}`,
+      sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       parameters: Object.fromEntries(parameters),
     };

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isNativeError } from 'node:util/types';
-import { App } from '../app/app.ts';
+import { App, type AppDeps } from '../app/app.ts';
 import { type Audit, type AuditOptions, type AuditSink, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
 import { auditKeys } from '../audit/keys.ts';
@@ -11,10 +11,10 @@ import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { openTracing } from '../tracing/tracing.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
 import { processContext } from './process-context.ts';
+import { systemdOf } from './systemd.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -26,11 +26,13 @@ export interface GatewayProcess {
 }
 
 /** Creates the gateway of this process, with a log on stderr. */
-export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
+export async function gatewayProcess(
+  setup: AppSetup,
+  reloading: Pick<AppDeps, 'source' | 'watchFile'> = {},
+): Promise<GatewayProcess> {
   const log = createLog(process.stderr.isTTY);
   const build = { version: await packageVersion(), node: process.version };
-  const stopTracing = await startTracing(process.env, log);
-  const tracing = openTracing(build.version);
+  const { tracing, stop: stopTracing } = await startTracing(process.env, build.version, log);
   const audit = await auditFor(setup.audit, setup.redis, log);
   // dist/ is two folders up from src/cli/ in a checkout, and from dist/cli/ in the package.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
@@ -40,9 +42,11 @@ export async function gatewayProcess(setup: AppSetup): Promise<GatewayProcess> {
     build,
     bufferGc: bufferGc(),
     uid: processContext().uid,
+    serviceManager: systemdOf(process.env, log),
     audit,
     tracing,
     consoleFolder,
+    ...reloading,
   });
   keepServing(app);
   return { app, log, stopTracing };

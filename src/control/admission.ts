@@ -1,8 +1,9 @@
 import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
-import { Guard } from './guard.ts';
+import { Guard, type Verdict } from './guard.ts';
 import type { Pages } from './pages.ts';
+import { sendProblem } from './problem.ts';
 
 const COOKIE = 'digest-gateway-session';
 
@@ -14,6 +15,11 @@ export interface Admission {
   readonly reads: RequestHandler;
   /** Guards pages: redirects to the login form. */
   readonly looks: RequestHandler;
+  /**
+   * Guards what changes the gateway. It requires the token itself, in `Authorization`: a page of another site
+   * cannot send that, while a browser adds the session's cookie to any request. Responds 401, 403 or 429.
+   */
+  readonly changes: RequestHandler;
   /** Serves `/login` and `/logout`. */
   readonly router: Router;
 }
@@ -34,7 +40,9 @@ function forThisMachine(): Admission {
       res.status(421).type('text/plain').send(advice);
     }
   };
-  return { reads: check, looks: check, router: Router() };
+  const changes: RequestHandler = (_req, res) =>
+    sendProblem(res, 403, 'Without control.tokenSha256 the control plane changes nothing. Set it.');
+  return { reads: check, looks: check, changes, router: Router() };
 }
 
 function forHolders(guard: Guard, pages: Pages): Admission {
@@ -68,15 +76,36 @@ function forHolders(guard: Guard, pages: Pages): Admission {
       if ((await verdictOn(req, guard)) === 'right') next();
       else res.redirect(303, '/login');
     },
+    changes: async (req, res, next) => {
+      if (isCrossSite(req)) {
+        sendProblem(res, 403, 'A page of another site made a browser send this request.');
+        return;
+      }
+      const verdict = await verdictOnToken(req, guard);
+      if (verdict === 'right') next();
+      else refuse(res, verdict);
+    },
     router,
   };
 }
 
-async function verdictOn(req: Request, guard: Guard) {
+async function verdictOn(req: Request, guard: Guard): Promise<Verdict> {
   const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
   if (session !== undefined && guard.isSession(session, Date.now())) return 'right';
+  return verdictOnToken(req, guard);
+}
+
+async function verdictOnToken(req: Request, guard: Guard): Promise<Verdict> {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req));
+}
+
+/** True if a browser says that a page elsewhere sends the request (Fetch Metadata; RFC 6454 §7). */
+function isCrossSite({ headers }: Request): boolean {
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return true;
+  const { origin, host } = headers;
+  return origin !== undefined && !(URL.canParse(origin) && new URL(origin).host === host);
 }
 
 function refuse(res: Response, verdict: 'wrong' | number): void {

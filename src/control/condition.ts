@@ -36,11 +36,15 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
   return { state: 'ok', reasons: [served] };
 }
 
-/** Returns the state of the gateway as a whole, from its readiness and its deployments. */
+/**
+ * Returns the state of the gateway as a whole, from its readiness and its deployments. `warnings` are shown,
+ * and do not change the state.
+ */
 export function gatewayCondition(
   failedChecks: readonly string[],
   served: boolean,
   deployments: readonly ({ readonly name: string } & Condition)[],
+  warnings: readonly string[],
 ): Condition {
   const own = failedChecks.map(
     (reason): Finding => ({ state: served ? 'degraded' : 'broken', reason: sentence(reason) }),
@@ -53,8 +57,15 @@ export function gatewayCondition(
       reason: `${name} is ${state}.`,
     }),
   );
-  if (own.length + theirs.length > 0) return summarize([...own, ...theirs]);
-  return { state: 'ok', reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`] };
+  const attention = warnings.map(sentence);
+  if (own.length + theirs.length > 0) {
+    const { state, reasons } = summarize([...own, ...theirs]);
+    return { state, reasons: [...reasons, ...attention] };
+  }
+  return {
+    state: 'ok',
+    reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`, ...attention],
+  };
 }
 
 function* known({ error, serving }: DeploymentEvidence): Generator<Finding> {

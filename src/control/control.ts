@@ -9,6 +9,7 @@ import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
+import { type ReloadResult, reloadHandler } from './reload.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
 /** One check of `/readyz`. */
@@ -17,6 +18,10 @@ export interface Check {
   readonly ok: boolean;
   /** The error and its effect; empty when ok. */
   readonly detail: string;
+  /** A warning although the check is ok; absent if there is none. */
+  readonly warning?: string;
+  /** The state of each address of a deployment's upstream. */
+  readonly addresses?: readonly string[];
 }
 
 export interface Readiness {
@@ -33,6 +38,8 @@ export interface ControlOptions {
   readonly observe: () => Promise<void>;
   readonly live: () => boolean;
   readonly readiness: () => Promise<Readiness>;
+  /** Reads the configuration again for a client at this address. Never rejects. */
+  readonly reload: (address: string) => Promise<ReloadResult>;
   /** Returns the current offer of the data plane. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
@@ -130,6 +137,10 @@ export class ControlPlane {
       await options.observe();
       res.type(options.registry.contentType).send(await options.registry.metrics());
     });
+    app.post('/api/reload', guarded.changes, reloadHandler(options.reload));
+    app.all('/api/reload', (_req, res) => {
+      res.set('allow', 'POST').sendStatus(405);
+    });
     app.use(this.#console.router);
     app.use((_req, res) => {
       res
@@ -217,6 +228,10 @@ function scrapeBound(): RequestHandler {
 
 /** Formats readiness as text: a line for each check, then the status. */
 function readable({ status, checks }: Readiness): string {
-  const lines = checks.map(({ name, ok, detail }) => (ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`));
+  const lines = checks.flatMap(({ name, ok, detail, warning, addresses = [] }) => [
+    ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`,
+    ...(warning === undefined ? [] : [`         ${warning}`]),
+    ...addresses.map((address) => `         ${address}`),
+  ]);
   return `${[...lines, status].join('\n')}\n`;
 }

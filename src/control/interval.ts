@@ -10,6 +10,8 @@ export interface DeploymentInterval {
   readonly errors: number;
   readonly refused: number;
   readonly challenges: number;
+  /** Responses of the upstream by outcome. */
+  readonly outcomes: ReadonlyMap<string, number>;
   readonly errorCodes: readonly CodeCount[];
   /** Undefined if no request ended. */
   readonly latency: Latency | undefined;
@@ -27,6 +29,7 @@ export function deploymentInterval(
     errors: after.errors - before.errors,
     refused: after.refused - before.refused,
     challenges: after.challenges - before.challenges,
+    outcomes: differences(before.outcomes, after.outcomes),
     errorCodes: rises(before.errorCodes, after.errorCodes),
     latency: latencyOf(before.durations, after.durations),
   };
@@ -64,19 +67,23 @@ export function round(value: number): number {
 
 /** Returns the codes whose counts rose, the most frequent first. */
 export function rises(before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>): CodeCount[] {
-  return Array.from(after, ([code, count]) => ({ code, count: count - (before.get(code) ?? 0) }))
+  return Array.from(differences(before, after), ([code, count]) => ({ code, count }))
     .filter(({ count }) => count > 0)
     .sort((a, b) => b.count - a.count);
+}
+
+function differences<Key>(
+  before: ReadonlyMap<Key, number>,
+  after: ReadonlyMap<Key, number>,
+): Map<Key, number> {
+  return new Map(Array.from(after, ([key, count]) => [key, count - (before.get(key) ?? 0)]));
 }
 
 function latencyOf(
   before: ReadonlyMap<number, number>,
   after: ReadonlyMap<number, number>,
 ): Latency | undefined {
-  const cumulative = Array.from(after, ([bound, count]) => ({
-    bound,
-    count: count - (before.get(bound) ?? 0),
-  }));
+  const cumulative = Array.from(differences(before, after), ([bound, count]) => ({ bound, count }));
   const total = cumulative.at(-1)?.count ?? 0;
   if (total <= 0) return undefined;
   const at = (quantile: number): number => round(quantileOf(cumulative, quantile * total));

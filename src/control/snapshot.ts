@@ -5,6 +5,7 @@ import { clientInterval, deploymentInterval, rises, round } from './interval.ts'
 import type { Sampler } from './sampler.ts';
 import { noTotals, type Totals } from './totals.ts';
 import type {
+  AddressView,
   AuditLine,
   AuditView,
   ClientView,
@@ -43,6 +44,8 @@ export interface ConsoleSource {
 export interface GatewayCondition {
   /** Failing checks of the gateway itself. */
   readonly failedChecks: readonly string[];
+  /** Warnings, which do not change the state. */
+  readonly warnings: readonly string[];
   /** True if requests are served in spite of them. */
   readonly served: boolean;
   readonly deployments: readonly DeploymentFacts[];
@@ -57,6 +60,9 @@ export interface DeploymentFacts {
   readonly serving: boolean;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
+  readonly addresses: readonly AddressView[];
+  /** Names of the configured outcomes. */
+  readonly outcomes: readonly string[];
   readonly certificateExpiresAt?: number;
 }
 
@@ -88,11 +94,11 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
 
 function gatewayView(
   source: ConsoleSource,
-  { failedChecks, served }: GatewayCondition,
+  { failedChecks, served, warnings }: GatewayCondition,
   deployments: readonly DeploymentView[],
 ): GatewayView {
   return {
-    ...gatewayCondition(failedChecks, served, deployments),
+    ...gatewayCondition(failedChecks, served, deployments, warnings),
     version: source.version,
     node: source.node,
     startedAt: source.startedAt,
@@ -102,14 +108,16 @@ function gatewayView(
 }
 
 function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, minute: Totals): DeploymentView {
-  const { name, origin, error, serving, nonce, credentials, certificateExpiresAt } = facts;
+  const { name, origin, error, serving, nonce, credentials, addresses, outcomes, certificateExpiresAt } =
+    facts;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { requests, errors, challenges, latency, seconds } = between(recent);
   const perSecond = (count: number): number => (seconds > 0 ? round(count / seconds) : 0);
   const { inFlight } = now.deployments.get(name) ?? noTotals();
+  const lastMinute = between(minute);
   const condition = conditionOf({
-    minute: between(minute),
+    minute: lastMinute,
     error,
     serving,
     policy: nonce.policy,
@@ -130,6 +138,8 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
     inFlight,
     nonce,
     credentials,
+    addresses,
+    outcomes: outcomes.map((each) => ({ name: each, lastMinute: lastMinute.outcomes.get(each) ?? 0 })),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
   };
 }

@@ -17,6 +17,8 @@ export interface DeploymentTotals {
   refused: number;
   challenges: number;
   inFlight: number;
+  /** Responses of the upstream by outcome. */
+  readonly outcomes: Map<string, number>;
   /** Errors by code of the gateway; the empty code is for errors of the upstream. */
   readonly errorCodes: Map<string, number>;
   /**
@@ -38,6 +40,7 @@ export const noTotals = (): DeploymentTotals => ({
   refused: 0,
   challenges: 0,
   inFlight: 0,
+  outcomes: new Map(),
   errorCodes: new Map(),
   durations: new Map(),
 });
@@ -47,9 +50,10 @@ const CLIENT_CLOSED = '499';
 
 /** Sums the metrics by deployment and by client. */
 export async function readTotals(metrics: Metrics, at: number): Promise<Totals> {
-  const [requests, challenges, durations, inFlight] = await Promise.all([
+  const [requests, challenges, outcomes, durations, inFlight] = await Promise.all([
     metrics.requests.get(),
     metrics.challenges.get(),
+    metrics.outcomes.get(),
     metrics.requestDuration.get(),
     metrics.requestsInFlight.get(),
   ]);
@@ -62,6 +66,9 @@ export async function readTotals(metrics: Metrics, at: number): Promise<Totals> 
     addClient(client, text(labels.status), text(labels.code), value);
   }
   for (const { labels, value } of challenges.values) of(labels.deployment).challenges += value;
+  for (const { labels, value } of outcomes.values) {
+    add(of(labels.deployment).outcomes, text(labels.outcome), value);
+  }
   for (const { labels, value } of inFlight.values) of(labels.deployment).inFlight += value;
   for (const { labels, value, metricName } of durations.values) {
     if (metricName?.endsWith('_bucket') !== true || !('le' in labels)) continue;

@@ -43,7 +43,21 @@ export interface DeploymentView extends Condition {
   readonly inFlight: number;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
+  /** The addresses of the upstream, in the order of the configuration. */
+  readonly addresses: readonly AddressView[];
+  /** Responses of the last minute by outcome, in the order of the configuration; empty if it has none. */
+  readonly outcomes: readonly OutcomeView[];
   readonly certificateExpiresAt?: number;
+}
+
+/** One address of an upstream. */
+export interface AddressView {
+  /** Host and port. */
+  readonly address: string;
+  readonly health: 'unknown' | 'healthy' | 'failing';
+  /** Seconds since the health changed. */
+  readonly age: number;
+  readonly circuit: 'closed' | 'open' | 'half-open';
 }
 
 /** Rates of the last few seconds. */
@@ -75,6 +89,11 @@ export interface CredentialView {
   readonly state: string;
   readonly refused: boolean;
   readonly changedAt?: number;
+}
+
+export interface OutcomeView {
+  readonly name: string;
+  readonly lastMinute: number;
 }
 
 export interface ClientView {

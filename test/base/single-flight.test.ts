@@ -37,7 +37,7 @@ test('a follower waits as long as the leader says, and no longer than its reques
     cancellation.cancel(new GatewayError('client-closed', 'gone'));
     expect(await given).toBe('check');
     jest.advanceTimersByTime(2_000);
-    expect(await patient).toBe('proceed');
+    expect(await patient).toBe('late');
   } finally {
     jest.useRealTimers();
   }

@@ -46,7 +46,7 @@ describe('audit search', () => {
     expect([status, stderr]).toEqual([0, '']);
     const [header = '', line = '', end] = stdout.split('\n');
     expect(header.split(/\s+/)).toEqual(
-      'TIME CLIENT ADDRESS SITE METHOD STATUS BYTESOUT DURATIONMS REQUEST'.split(' '),
+      'TIME CLIENT ADDRESS SITE METHOD STATUS BYTESOUT DURATIONMS OUTCOME REQUEST'.split(' '),
     );
     expect(line).toMatch(/reporting .*192\.0\.2\.7 .*journal-a .*GET .*200/);
     expect(line).toContain("/api/x?ids='A\\u001b[2J'&token");

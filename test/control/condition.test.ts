@@ -9,6 +9,7 @@ const quiet: DeploymentEvidence['minute'] = {
   errors: 0,
   refused: 0,
   challenges: 0,
+  outcomes: new Map(),
   errorCodes: [],
   latency: undefined,
 };
@@ -99,7 +100,19 @@ describe('the gateway is', () => {
     [['Redis is not there'], true, [ok], ['degraded', 'Redis is not there.']],
     [['shutting down'], false, [ok], ['broken', 'Shutting down.']],
   ] as const)('with %j, served %j and %j: %j', (problems, served, deployments, told) => {
-    const { state, reasons } = gatewayCondition(problems, served, deployments);
+    const { state, reasons } = gatewayCondition(problems, served, deployments, []);
     expect([state, ...reasons]).toEqual(told);
+  });
+
+  test('what needs attention comes last, and does not change the state', () => {
+    const warnings = ['a restart is needed: listen.port'];
+    expect(gatewayCondition([], true, [ok], warnings)).toEqual({
+      state: 'ok',
+      reasons: ['1 deployment, nothing wrong.', 'A restart is needed: listen.port.'],
+    });
+    expect(gatewayCondition([], true, [ok, broken], warnings)).toEqual({
+      state: 'degraded',
+      reasons: ['b is broken.', 'A restart is needed: listen.port.'],
+    });
   });
 });

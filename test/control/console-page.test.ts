@@ -56,9 +56,10 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
   const source = sourceWith({
     condition: async () => ({
       failedChecks: ['Redis is not there: nonces are not shared'],
+      warnings: [],
       served: true,
       deployments: [
-        healthyDeployment('submissions'),
+        { ...healthyDeployment('submissions'), outcomes: ['throttled', 'maintenance'] },
         { ...healthyDeployment('reviews'), certificateExpiresAt: Date.now() + 3.5 * 86_400_000 },
         {
           ...healthyDeployment('abstracts'),
@@ -78,6 +79,7 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
 function countRequests({ metrics }: Pick<ConsoleSource, 'metrics'>): void {
   const labels = { deployment: 'submissions', operation: '', client: 'reporting' };
   metrics.requests.inc({ ...labels, status: '200', code: '' }, 40);
+  metrics.deployment('submissions').outcome('throttled').inc(3);
   metrics.requests.inc({ ...labels, client: 'archive', status: '403', code: 'client-forbidden' }, 7);
 }
 
@@ -97,6 +99,8 @@ describe.each([
 
     const card = (name: string) => page.getByRole('article', { name }).innerText();
     expect(await card('submissions')).toMatch(/● ok\s[\s\S]*42 s old[\s\S]*version 3, in use, 12 d old/);
+    expect(await card('submissions')).toMatch(/Outcomes\n+throttled 3, maintenance 0 in the last minute/);
+    expect(await card('reviews')).toMatch(/Outcomes\n+none configured/);
     expect(await card('reviews')).toMatch(/▲ degraded\s+The upstream's certificate expires in 3 days/);
     expect(await card('abstracts')).toMatch(/■ broken\s+The upstream refuses the credential abstracts/);
     expect(await card('abstracts')).toMatch(/Circuit\n+open: abstracts is tried twice a minute only/);

@@ -23,7 +23,7 @@ async function faults(description: Record<string, unknown>) {
 }
 
 const plain: DeploymentSettings = {
-  baseUrl: 'https://reports.example.org',
+  baseUrl: ['https://reports.example.org'],
   match: { host: 'reports.internal' },
   credential: 'a',
   siteParameter: 'site',

@@ -20,6 +20,8 @@ describe('totals', () => {
     metrics.requests.inc({ ...request, status: '499', code: 'client-closed' });
     metrics.challenges.inc({ deployment: 'a', reason: 'cold' });
     metrics.challenges.inc({ deployment: 'a', reason: 'stale' }, 2);
+    metrics.deployment('a').outcome('throttled').inc(2);
+    metrics.deployment('a').outcome('maintenance').inc(0);
     metrics.requestsInFlight.inc({ deployment: 'a' }, 3);
     metrics.deployment('a').operation('read').duration.observe(0.003);
     metrics.deployment('a').operation('other').duration.observe(70);
@@ -31,6 +33,10 @@ describe('totals', () => {
       refused: 4,
       challenges: 3,
       inFlight: 3,
+      outcomes: new Map([
+        ['throttled', 2],
+        ['maintenance', 0],
+      ]),
       errorCodes: new Map([
         ['', 2],
         ['upstream-unreachable', 1],

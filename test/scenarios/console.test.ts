@@ -77,7 +77,7 @@ test('an upstream that is gone: broken, why, and what to do', () =>
     await card(page)
       .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
       .waitFor();
-    await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
+    await page.getByRole('banner').getByText('submissions is broken.').waitFor();
     await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
     await fault.getByText('submissions: Upstream unreachable').waitFor();
@@ -90,9 +90,28 @@ test('an upstream that never was there: every request failed', () =>
     await pair.get(authors);
     await card(page).getByText('■ broken').waitFor();
     await card(page)
-      .getByText(/^Every request of the last .* failed: Upstream unreachable \(1\)\.$/)
+      .getByText(/Every request of the last .* failed: Upstream unreachable \(1\)\.$/)
       .waitFor();
   }));
+
+test('outcomes: how often in the last minute, and a pause', () => {
+  const outcomes = [
+    { name: 'throttled', status: 400, bodyContains: 'Too many calls', pause: '1h' },
+    { name: 'maintenance', status: 503 },
+  ];
+  return watch({ settings: { outcomes } }, async (pair, page) => {
+    await fact(page, 'Outcomes', /^throttled 0, maintenance 0 in the last minute$/).waitFor();
+    pair.simulator.set('submissions', { faults: [{ kind: 'throttle' }] });
+    expect([(await pair.get(authors)).status, (await pair.get(authors)).status]).toEqual([400, 503]);
+    await fact(page, 'Outcomes', /^throttled 1, maintenance 0 in the last minute$/).waitFor();
+    await card(page)
+      .getByText(
+        /^Paused until .*Z, by outcome throttled\. 1 of 2 requests .* failed: Upstream paused \(1\)\.$/,
+      )
+      .waitFor();
+    await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
+  });
+});
 
 test('an expired nonce: a challenge, and a young nonce in use', () =>
   watch({}, async (pair, page) => {
@@ -160,3 +179,22 @@ test('a reload: deployments come and go', () =>
     await page.getByRole('article', { name: 'renamed' }).waitFor();
     expect(await card(page).count()).toBe(0);
   }));
+
+test('an upstream that cannot be reached: failing, with the circuit open', () =>
+  watch(
+    {
+      behaviour: { tls: 'expired' },
+      settings: { health: { interval: '100ms' }, circuit: { minimum: 2 } },
+    },
+    async (pair, page) => {
+      await fact(page, 'Health', /^127\.0\.0\.1:\d+ failing for \d+ s$/).waitFor();
+      await card(page).getByText('■ broken').waitFor();
+      await card(page).getByText('its certificate has expired').first().waitFor();
+      for (let count = 0; count < 2; count += 1) expect((await pair.get(authors)).status).toBe(502);
+      await fact(
+        page,
+        'Circuit',
+        /^open: 127\.0\.0\.1:\d+ gets one request at a time, until it responds$/,
+      ).waitFor();
+    },
+  ));

@@ -112,7 +112,8 @@ async function startProxiedPair(
   const withCredential = squidOptions.auth !== undefined && password !== undefined;
   const proxy = { url: squid.url, ...(withCredential && { credential: 'proxy' }) };
   const pair = await startPair(behaviour, {
-    settings: { egress: { proxy }, ...settings },
+    // A check would use the proxy, too, and be counted there.
+    settings: { egress: { proxy }, health: { interval: 'off' }, ...settings },
     ...(proxyCa !== undefined && { proxyCa }),
     ...(withCredential && {
       credentials: { proxy: { username: { value: proxyAccount.username }, password: { value: password } } },

@@ -187,7 +187,7 @@ describe('a request beyond the limit', () => {
 describe('limits.concurrent counts a request no longer', () => {
   const PLACES = 4;
   const ROUNDS = 3;
-  const settings = { limits: { concurrent: PLACES } };
+  const settings = { limits: { concurrent: PLACES }, circuit: { minimum: 1_000_000 } };
 
   const inFlight = ({ gateway }: Pair): Promise<number> =>
     gateway.metric('digest_gateway_requests_in_flight');

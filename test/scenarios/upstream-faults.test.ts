@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { startGateway } from '../support/gateway.ts';
@@ -32,12 +30,6 @@ const rows: Row[] = [
     wanted: '502 upstream-protocol',
   },
   {
-    name: 'no answer within timeouts.response',
-    behaviour: { faults: [{ kind: 'hang', when: 'authenticated' }] },
-    settings: { timeouts: { response: '100ms' } },
-    wanted: '504 upstream-timeout',
-  },
-  {
     name: 'no answer within timeouts.total',
     behaviour: { faults: [{ kind: 'hang' }] },
     settings: { timeouts: { total: '100ms' } },
@@ -56,7 +48,7 @@ describe('a fault before the head of the response:', () => {
     expect(await gateway.metric('digest_gateway_requests_total', { code, deployment: 'submissions' })).toBe(
       1,
     );
-    expect(gateway.logged.map((line) => line['code'])).toEqual([code]);
+    expect(gateway.logged.flatMap((line) => line['code'] ?? [])).toEqual([code]);
   });
 
   test('nobody listens: 502 upstream-unreachable', async () => {
@@ -74,32 +66,10 @@ describe('a fault before the head of the response:', () => {
     expect(await codeFrom(upstream.origin.replace('http:', 'https:'))).toBe('502 upstream-tls');
     await upstream.close();
   });
-
-  test('a connection that is accepted and never answers TLS: 504 upstream-timeout', async () => {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
-    server.on('connection', (socket) => server.once('close', () => socket.destroy()));
-    server.on('connection', (socket) => sockets.push(socket));
-    const sockets: { destroy(): void }[] = [];
-    expect(await codeFrom(`https://127.0.0.1:${port}`, { timeouts: { connect: '200ms' } })).toBe(
-      '504 upstream-timeout',
-    );
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-
-  test('headers larger than accepted: 502 upstream-protocol', async () => {
-    const upstream = await startUpstream((_req, res) => res.setHeader('x', 'a'.repeat(200_000)).end());
-    expect(await codeFrom(upstream.origin)).toBe('502 upstream-protocol');
-    await upstream.close();
-  });
 });
 
-async function codeFrom(origin: string, settings: Record<string, unknown> = {}): Promise<string> {
-  const gateway = await startGateway({
-    broken: { origin, settings: { tls: { allowPlaintext: true }, ...settings } },
-  });
+async function codeFrom(origin: string): Promise<string> {
+  const gateway = await startGateway({ broken: { origin, settings: { tls: { allowPlaintext: true } } } });
   const answer = await fetch(`${gateway.origin}/x`);
   const { code } = await problemOf(answer);
   await gateway.close();
@@ -110,16 +80,9 @@ describe('a fault within the body breaks the response off:', () => {
   const faults = [
     { name: 'a reset', fault: { kind: 'reset-in-body', afterBytes: 10_000 } as const },
     { name: 'a Content-Length that is too long', fault: { kind: 'content-length', offBy: 5 } as const },
-    {
-      name: 'silence for longer than timeouts.idle',
-      fault: { kind: 'slow-body', bytes: 1000, everyMs: 60_000 } as const,
-    },
   ];
   test.each(faults)('$name', async ({ fault }) => {
-    const { get, gateway } = await startPair(
-      { faults: [{ ...fault, when: 'authenticated' }] },
-      { settings: { timeouts: { idle: '200ms' } } },
-    );
+    const { get, gateway } = await startPair({ faults: [{ ...fault, when: 'authenticated' }] });
     const outcome = await get('/bytes/100000')
       .then((answer) => answer.arrayBuffer())
       .catch(() => 'broken off');
@@ -147,8 +110,12 @@ test('a request that is not safe to repeat is never repeated after a reset', asy
 test('an upstream that is down does not fill the log', async () => {
   const { get, gateway } = await startPair({ tls: 'expired' });
   for (let index = 0; index < 20; index += 1) await get(authors);
-  expect(gateway.logged).toHaveLength(1);
-  expect(gateway.logged[0]).toMatchObject({ deployment: 'submissions', code: 'upstream-tls', level: 40 });
+  const logged = gateway.logged.map(({ code, msg }) => code ?? msg);
+  expect(logged.toSorted()).toEqual([
+    'circuit opened: most exchanges with the upstream fail',
+    'upstream address failing',
+    'upstream-tls',
+  ]);
 });
 
 test('responses about maintenance and throttling are passed on', async () => {
@@ -157,16 +124,4 @@ test('responses about maintenance and throttling are passed on', async () => {
   simulator.set('submissions', { faults: [{ kind: 'throttle', status: 429 }] });
   const throttled = await get(authors);
   expect([throttled.status, throttled.headers.get('retry-after')]).toEqual([429, '60']);
-});
-
-test('requests beyond those that may wait get 503 overloaded', async () => {
-  const { get, simulator } = await startPair(
-    { faults: [{ kind: 'hang', when: 'authenticated' }] },
-    { settings: { connections: 1, timeouts: { total: '300ms' } } },
-  );
-  const answers = await Promise.all(Array.from({ length: 30 }, () => get('/echo')));
-  const codes = await Promise.all(answers.map(async (answer) => (await problemOf(answer)).code));
-  expect(codes.filter((code) => code === 'overloaded')).toHaveLength(30 - 17);
-  expect(answers.find(({ status }) => status === 503)?.headers.get('retry-after')).toBe('1');
-  expect(simulator.counts('submissions').requests).toBeLessThanOrEqual(19);
 });

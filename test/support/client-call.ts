@@ -23,6 +23,7 @@ export interface Called {
   /** Code of the gateway's own refusal; empty: it did not refuse. */
   readonly code: string;
   readonly detail: string;
+  readonly retryAfter: string | undefined;
 }
 
 /** Sends one request to a gateway. Rejects when the connection fails. */
@@ -39,7 +40,8 @@ export async function call(
   const body = await text(answer);
   const own = answer.headers['content-type'] === 'application/problem+json';
   const { code, detail } = own ? JSON.parse(body) : { code: '', detail: '' };
-  return { status: answer.statusCode ?? 0, body, code, detail };
+  const retryAfter = answer.headers['retry-after'];
+  return { status: answer.statusCode ?? 0, body, code, detail, retryAfter };
 }
 
 /** How often requests were counted for a client; empty: for nobody known. */

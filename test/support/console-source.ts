@@ -18,6 +18,8 @@ export function healthyDeployment(name: string): DeploymentFacts {
       { name, version: '3', state: 'in use', refused: false, changedAt: Date.now() - 12.5 * DAY_MS },
       { name, version: '4', state: 'waits to be tried', refused: false },
     ],
+    addresses: [{ address: `${name}.example.org`, health: 'healthy', age: 42, circuit: 'closed' }],
+    outcomes: [],
     certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
   };
 }
@@ -32,7 +34,7 @@ export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
     storeUp: () => null,
-    condition: async () => ({ failedChecks: [], served: true, deployments: [] }),
+    condition: async () => ({ failedChecks: [], warnings: [], served: true, deployments: [] }),
     clients: () => [],
     errors: () => [],
     audit: undefined,
@@ -111,6 +113,7 @@ export async function startControl(change: ControlChange = {}): Promise<RunningC
     tokenSha256: undefined,
     live: () => true,
     readiness: async () => ({ status: 'ready', checks: [] }),
+    reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
     consoleFolder: '',
     onError: (error) => {

@@ -1,6 +1,6 @@
 import { beforeAll } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
-import { monotonicClock } from '../../src/base/clock.ts';
+import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
 import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
@@ -39,9 +39,12 @@ export interface ExchangeSceneOptions {
   readonly tls?: boolean;
   /** Most connections. */
   readonly connections?: number;
+  /** True: the number of exchanges adapts to the upstream. */
+  readonly adapt?: boolean;
   readonly timeouts?: Partial<ConnectionOptions['timeouts']>;
   /** False: the certificate of the upstream is of an unknown authority. */
   readonly trusted?: boolean;
+  readonly clock?: Clock;
 }
 
 export type StartScene = (
@@ -59,13 +62,22 @@ export function useExchanges(): StartScene {
     pair = await authority.server();
   });
   const closing = useClosing();
-  return async (script, { tls = true, connections: most = 1, timeouts = {}, trusted = true } = {}) => {
+  return async (script, options = {}) => {
+    const {
+      tls = true,
+      connections: most = 1,
+      adapt = false,
+      timeouts = {},
+      trusted = true,
+      clock = monotonicClock,
+    } = options;
     const upstream = await startConnections(script, tls ? pair : undefined);
     closing.push(() => upstream.close());
     const connections = new Connections(
       {
         origin: upstream.origin,
         connections: most,
+        adapt,
         timeouts: { connect: 20_000, response: 20_000, idle: 20_000, ...timeouts },
         tls: {
           ca: trusted ? ca : undefined,
@@ -73,7 +85,7 @@ export function useExchanges(): StartScene {
         },
         egress: { localAddress: undefined, proxy: undefined },
       },
-      monotonicClock,
+      clock,
     );
     closing.push(() => connections.destroy());
     return { upstream, connections, send: (...args) => send(connections, ...args) };
@@ -89,6 +101,7 @@ async function send(
   let trailers: readonly string[] = [];
   let body = '';
   const request: ExchangeRequest = {
+    client: '',
     method: 'GET',
     target: '/',
     headers: [],

@@ -38,6 +38,10 @@ export interface GatewayProcess extends AsyncDisposable {
 export interface ProcessOptions {
   /** A command that executes the program, in the process that it is given. */
   readonly runner?: readonly string[];
+  /** The program, where it is not that of the checkout. */
+  readonly program?: string;
+  /** Further arguments of `serve`. */
+  readonly args?: readonly string[];
   /** Replaces the environment of the tests. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -49,11 +53,11 @@ export interface ProcessOptions {
 export async function startGatewayProcess(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
-  { runner = [], environment }: ProcessOptions = {},
+  { runner = [], program = PROGRAM, args: further = [], environment }: ProcessOptions = {},
 ): Promise<GatewayProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
   const configFile = await writeConfig(folder, deployments, top);
-  const [command = PROGRAM, ...args] = [...runner, PROGRAM, 'serve', '--config', configFile];
+  const [command = program, ...args] = [...runner, program, 'serve', '--config', configFile, ...further];
   const env = environment && { ...compileCache, ...environment };
   const child = spawn(command, args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = once(child, 'close').then(([status]) => (status as number | null) ?? undefined);

@@ -19,10 +19,14 @@ need squid squid
 need haproxy haproxy
 need strace strace
 need prlimit util-linux
+need flock util-linux
 need prometheus prometheus
 need docker-compose docker-compose
+need podman podman
+need runc runc
 need systemd-analyze systemd
 need chromium chromium
+need unzip unzip
 
 [ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086 # one word for each package

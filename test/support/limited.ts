@@ -86,7 +86,10 @@ export function end(answer: Permit | undefined | RateLimited): void {
 
 /** The headers of a refusal or a permit, by name. */
 export function headersOf(answer: Permit | undefined | RateLimited): Record<string, string> {
-  const flat = answer instanceof RateLimited ? (answer.kind.headers ?? []) : (answer?.fields ?? []);
+  const flat =
+    answer instanceof RateLimited
+      ? ['retry-after', String(answer.retryAfter), ...(answer.kind.headers ?? [])]
+      : (answer?.fields ?? []);
   const pairs = Array.from({ length: flat.length / 2 }, (_, at) => [flat[2 * at], flat[2 * at + 1]]);
   return Object.fromEntries(pairs);
 }

@@ -3,8 +3,9 @@ export async function metricOf(
   control: string,
   name: string,
   labels: Record<string, string> = {},
+  headers: Record<string, string> = {},
 ): Promise<number> {
-  const text = await (await fetch(`${control}/metrics`)).text();
+  const text = await (await fetch(`${control}/metrics`, { headers })).text();
   const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
   let sum = 0;
   for (const line of text.split('\n')) {

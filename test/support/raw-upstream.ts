@@ -7,8 +7,10 @@ export interface RawUpstream {
   close(): Promise<void>;
 }
 
-/** An upstream that answers each request's head with exactly these bytes (Latin-1). */
-export async function startRawUpstream(answerTo: (head: string) => string): Promise<RawUpstream> {
+/** An upstream that answers each request's head with exactly these bytes (Latin-1); `end`: and ends the connection. */
+export async function startRawUpstream(
+  answerTo: (head: string) => string | { readonly text: string; readonly end: true },
+): Promise<RawUpstream> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket);
@@ -21,8 +23,9 @@ export async function startRawUpstream(answerTo: (head: string) => string): Prom
       if (end === -1) return;
       const answer = answerTo(received.slice(0, end));
       received = '';
-      socket.write(answer, 'latin1');
-      if (/^connection: close/im.test(answer)) socket.end();
+      const text = typeof answer === 'string' ? answer : answer.text;
+      socket.write(text, 'latin1');
+      if (typeof answer !== 'string' || /^connection: close/im.test(text)) socket.end();
     });
   });
   server.listen(0, '127.0.0.1');

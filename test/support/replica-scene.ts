@@ -45,7 +45,7 @@ export function useReplicas(): {
   ): Promise<ReplicaScene> => {
     const { simulator, gateway, close } = await openPair({ behaviour, relay });
     closing.push(close);
-    const origin = gateway.setup.config.deployments['submissions']?.baseUrl ?? '';
+    const origin = gateway.setup.config.deployments['submissions']?.baseUrl[0] ?? '';
     const upstream = { submissions: { origin, ca: simulator.ca, settings } };
     return {
       simulator,

@@ -6,7 +6,7 @@ import type { Tracing } from '../../src/tracing/tracing.ts';
 import { useClosing } from './closing.ts';
 import { type RunningGateway, type StartOptions, startGateway } from './gateway.ts';
 import { startRelay } from './relay.ts';
-import { startSimulator } from './simulator.ts';
+import { authors, startSimulator } from './simulator.ts';
 
 /** A gateway in front of the simulator's submissions service, over TLS. */
 export interface Pair extends AsyncDisposable {
@@ -39,8 +39,7 @@ export interface PairOptions {
   readonly relay?: boolean | ((port: number) => Promise<{ readonly port: number; close(): Promise<void> }>);
 }
 
-export const authors =
-  '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';
+export { authors };
 
 const closing = useClosing();
 

@@ -6,6 +6,10 @@ import {
   startSimulator as start,
 } from '../../src/simulator/simulator.ts';
 
+/** Target of a request to the service `submissions`. */
+export const authors =
+  '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123';
+
 /** Certificates of the run; undefined outside of one, as in a benchmark. */
 export function testCertificates(): Certificates | undefined {
   const { TEST_CERTIFICATES } = process.env;

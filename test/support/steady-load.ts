@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
-import { authors } from './simulated-pair.ts';
+import { authors } from './simulator.ts';
 
 /** Clients of each gateway. */
 export const CLIENTS = 2;

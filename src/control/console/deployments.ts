@@ -1,4 +1,4 @@
-import type { CredentialView, DeploymentView, History, NonceView, Tick } from '../view.ts';
+import type { AddressView, CredentialView, DeploymentView, History, NonceView, Tick } from '../view.ts';
 import { Chart, type ChartOptions } from './charts.ts';
 import { element, List, type Row, setText } from './dom.ts';
 import { count, latency, moment, rate, span } from './format.ts';
@@ -126,14 +126,16 @@ class Facts {
 }
 
 function* factsOf(view: DeploymentView, now: number): Generator<readonly [string, string]> {
-  const { perSecond, inFlight, latency: taken, credentials } = view;
+  const { perSecond, inFlight, latency: taken, credentials, addresses } = view;
   yield ['Requests', `${rate(perSecond.requests)} per second, ${count(inFlight)} in flight`];
   yield ['Errors', `${rate(perSecond.errors)} per second`];
   yield ['Latency', taken === undefined ? 'none ended in the last seconds' : latencyText(taken)];
   yield ['Challenges', `${rate(perSecond.challenges)} per second`];
   yield ['Nonce', nonceText(view.nonce)];
   yield ['Credential', credentials.map((each) => credentialText(each, now)).join('; ')];
-  yield ['Circuit', circuitText(credentials)];
+  yield ['Health', addresses.map(healthText).join('; ')];
+  yield ['Circuit', circuitText(credentials, addresses)];
+  yield ['Outcomes', outcomesText(view.outcomes)];
   yield ['Certificate', certificateText(view.certificateExpiresAt, now)];
 }
 
@@ -158,9 +160,24 @@ function credentialText({ name, version, state, changedAt }: CredentialView, now
   return `${name} version ${version}, ${state}, ${age}`;
 }
 
-function circuitText(credentials: readonly CredentialView[]): string {
+function healthText({ address, health, age }: AddressView): string {
+  return `${address} ${health} for ${span(age)}`;
+}
+
+function circuitText(credentials: readonly CredentialView[], addresses: readonly AddressView[]): string {
   const refused = credentials.filter((each) => each.refused).map(({ name }) => name);
-  return refused.length === 0 ? 'closed' : `open: ${refused.join(', ')} is tried twice a minute only`;
+  const open = addresses.filter(({ circuit }) => circuit !== 'closed').map(({ address }) => address);
+  const reasons = [
+    ...refused.map((name) => `${name} is tried twice a minute only`),
+    ...open.map((address) => `${address} gets one request at a time, until it responds`),
+  ];
+  return reasons.length === 0 ? 'closed' : `open: ${reasons.join('; ')}`;
+}
+
+function outcomesText(outcomes: DeploymentView['outcomes']): string {
+  if (outcomes.length === 0) return 'none configured';
+  const counts = outcomes.map(({ name, lastMinute }) => `${name} ${count(lastMinute)}`);
+  return `${counts.join(', ')} in the last minute`;
 }
 
 function certificateText(expiresAt: number | undefined, now: number): string {

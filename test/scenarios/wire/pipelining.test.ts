@@ -218,39 +218,90 @@ describe('pipelining', () => {
       for (const path of ['/1', '/2he', '/3']) expect((await client.answer()).body.toString()).toBe(path);
     });
 
-    describe('a request with Upgrade is served, and is the last', () => {
+    describe('a request with Upgrade', () => {
+      const smuggled = get('/smuggled');
+      const WEBSOCKET = 'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n';
+
       test.each([
         ['of an unknown protocol', 'Connection: upgrade\r\nUpgrade: x\r\n'],
         [
-          'of h2c, as from the HttpClient of Java',
+          'of h2c, as from curl --http2 and the HttpClient of Java',
           'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n',
         ],
-        ['of websocket', 'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n'],
-        ['that Connection does not name', 'Upgrade: h2c\r\n'],
-      ])('%s', async (_what, lines) => {
+        ['of h2c that Connection does not name', 'Upgrade: h2c\r\n'],
+        ['of websocket that Connection does not name', 'Connection: x-upgrade\r\nUpgrade: websocket\r\n'],
+        ['of a protocol with a like name', 'Connection: upgrade\r\nUpgrade: websocket-2\r\n'],
+      ])('%s is served as if it had none, and so is the next', async (_what, lines) => {
         const client = await connect();
-        const smuggled = get('/smuggled');
-        await client.send(
-          get('/a', lines),
-          `POST /b HTTP/1.1\r\n${HOST}Content-Length: ${smuggled.length}\r\n\r\n`,
-        );
-        await client.send(smuggled);
-        const answer = await client.answer();
-        expect([answer.status, answer.body.toString()]).toEqual([200, '/a']);
-        expect(valuesOf(answer, 'connection')).toEqual(['close']);
-        expect((await client.end()).toString()).toBe('');
-        expect(seen).toEqual(['GET /a']);
+        const next = `POST /b HTTP/1.1\r\n${HOST}Content-Length: ${smuggled.length}\r\n\r\n`;
+        await client.send(get('/a', lines), next);
+        await client.send(smuggled, get('/c'));
+        for (const body of ['/a', `/b${smuggled}`, '/c']) {
+          const answer = await client.answer();
+          expect([answer.status, answer.body.toString()]).toEqual([200, body]);
+        }
+        expect(seen).toEqual(['GET /a', 'POST /b', 'GET /c']);
       });
 
-      test('with a body', async () => {
+      test.each([
+        ['its length', `Content-Length: ${smuggled.length}\r\n\r\n${smuggled}`],
+        [
+          'chunks',
+          `Transfer-Encoding: chunked\r\n\r\n${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
+        ],
+      ])('and a body with %s is served with it', async (_framing, rest) => {
         const client = await connect();
-        await client.send(
-          `POST /a HTTP/1.1\r\n${HOST}Connection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n\r\nhe`,
-        );
-        await client.send(`llo${get('/smuggled')}`);
-        expect((await client.answer()).body.toString()).toBe('/ahello');
-        expect((await client.end()).toString()).toBe('');
-        expect(seen).toEqual(['POST /a']);
+        const post = `POST /a HTTP/1.1\r\n${HOST}Connection: upgrade\r\nUpgrade: x\r\n${rest}`;
+        await client.send(post, get('/b'), post.slice(0, -5));
+        await client.send(post.slice(-5), get('/c'));
+        for (const body of [`/a${smuggled}`, '/b', `/a${smuggled}`, '/c']) {
+          expect((await client.answer()).body.toString()).toBe(body);
+        }
+        expect(seen).toEqual(['POST /a', 'GET /b', 'POST /a', 'GET /c']);
+      });
+
+      test.each([
+        ['websocket', WEBSOCKET],
+        ['among others', 'Connection: keep-alive , UPGRADE\r\nUpgrade: h2c, WebSocket/13\r\n'],
+        [
+          'in several lines',
+          'Connection: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n',
+        ],
+      ])('of websocket gets 501 and never reaches the upstream (%s)', async (_what, lines) => {
+        const client = await connect();
+        await client.send(get('/a', lines), get('/b'));
+        const refused = await client.answer();
+        expect([refused.status, codeOf(refused)]).toEqual([501, 'upgrade-unsupported']);
+        expect(valuesOf(refused, 'content-type')).toEqual(['application/problem+json']);
+        expect((await client.answer()).body.toString()).toBe('/b');
+        expect(seen).toEqual(['GET /b']);
+      });
+
+      test('of websocket and a body gets 501, and the body is no request', async () => {
+        const client = await connect();
+        const head = `POST /a HTTP/1.1\r\n${HOST}${WEBSOCKET}Content-Length: ${smuggled.length}\r\n\r\n`;
+        await client.send(head, smuggled, get('/b'));
+        expect((await client.answer()).status).toBe(501);
+        expect((await client.answer()).body.toString()).toBe('/b');
+        expect(seen).toEqual(['GET /b']);
+      });
+
+      test('of websocket with HTTP/1.0 is served as if it had none', async () => {
+        const client = await connect();
+        await client.send(`GET /a HTTP/1.0\r\n${HOST}${WEBSOCKET}\r\n`);
+        expect((await client.answer()).body.toString()).toBe('/a');
+      });
+
+      test('of websocket gets 501 as counted and logged by its code', async () => {
+        const { gateway } = scene();
+        const labels = { code: 'upgrade-unsupported', status: '501' };
+        const before = await gateway.metric('digest_gateway_requests_total', labels);
+        const client = await connect();
+        await client.send(get('/a', WEBSOCKET));
+        expect((await client.answer()).status).toBe(501);
+        await until(async () => (await gateway.metric('digest_gateway_requests_total', labels)) > before);
+        // Clients cannot fill the log with it.
+        expect(gateway.logged).toEqual([]);
       });
     });
 

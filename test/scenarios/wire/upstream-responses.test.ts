@@ -181,6 +181,42 @@ describe('the gateway', () => {
     });
   });
 
+  describe('a head of the upstream', () => {
+    const LIMIT = 32 * 1024;
+    const START = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n';
+    const filled = (size: number): string => {
+      const rest = size - `${START}A: \r\n\r\n`.length;
+      return `${START}A: ${'a'.repeat(rest)}\r\n\r\n`;
+    };
+    const lines = (count: number): string => `${START}${'a:\r\n'.repeat(count)}\r\n`;
+
+    test.each([
+      ['of 32 KiB', filled(LIMIT), 1],
+      ['of 8,000 lines', lines(8_000), 8_000],
+    ])('%s is passed on', async (_size, head, count) => {
+      const gateway = await start(replying(`${head}ok`));
+      const client = await connect(gateway.port);
+      await client.send(GET);
+      const answer = await client.answer();
+      expect([answer.status, answer.body.toString()]).toEqual([200, 'ok']);
+      expect(answer.headers.filter(([name]) => name.toLowerCase() === 'a')).toHaveLength(count);
+    });
+
+    test.each([
+      ['of one byte more than 32 KiB', `${filled(LIMIT + 1)}ok`],
+      ['of 16,000 lines', `${lines(16_000)}ok`],
+      ['that does not end', `${START}A: ${'a'.repeat(1_000_000)}`],
+    ])('%s is 502 upstream-protocol at once', async (_size, reply) => {
+      const settings = { timeouts: { response: '60s', idle: '60s', total: '60s' } };
+      const gateway = await start(replying(reply), { settings });
+      const client = await connect(gateway.port);
+      await client.send(GET);
+      const answer = await client.answer();
+      expect([answer.status, codeOf(answer)]).toEqual([502, 'upstream-protocol']);
+      expect(answer.body.toString()).toContain(`${LIMIT} bytes`);
+    });
+  });
+
   test('records that a response was replaced: what the upstream said, and what the client got', async () => {
     const directory = await folder();
     const reply = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n';

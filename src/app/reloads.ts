@@ -1,0 +1,258 @@
+import { isNativeError } from 'node:util/types';
+import type { Audit } from '../audit/audit.ts';
+import { FileWatch } from '../base/file-watch.ts';
+import type { Log } from '../base/log.ts';
+import { reportError } from '../base/report-error.ts';
+import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
+import type { Check } from '../control/control.ts';
+import type { Reloaded, ReloadRefused, ReloadResult } from '../control/reload.ts';
+import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { readListenTls } from '../setup/listen-tls.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { SetupSource } from '../setup/setup-source.ts';
+import { keysThatNeedRestart } from './changes.ts';
+import type { ServiceManager } from './service-manager.ts';
+
+/** The cause of a reload. `credentials`: their sources have changed. */
+export interface ReloadCause {
+  readonly by: 'signal' | 'watch' | 'credentials' | 'api';
+  /** Address of the client; undefined unless it came over the control plane. */
+  readonly address?: string;
+}
+
+/** A configuration that was activated. */
+export interface Activation {
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+  /** Resolves when credentials and limits are applied; rejects if some are not. */
+  readonly settled: Promise<void>;
+}
+
+export interface ReloadsDeps {
+  /** Undefined: the configuration is not in a file. */
+  readonly source: SetupSource | undefined;
+  /** True: the file is read again when it changes. */
+  readonly watchFile: boolean;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly audit: Audit;
+  readonly serviceManager: ServiceManager | undefined;
+  /** @throws Error if the setup cannot be activated; the active one stays then */
+  readonly activate: (setup: AppSetup) => Promise<Activation>;
+}
+
+/** Number of issues in the readiness; the log has all. */
+const SHOWN_ISSUES = 3;
+/** Length of a reason in the readiness, in characters. */
+const SHOWN_LENGTH = 1_000;
+
+const NO_FILE = 'the configuration of this gateway is not in a file';
+const CLOSED = 'the gateway is shutting down';
+
+/** Reads and activates configurations, one after the other, and keeps the result of the last one. */
+export class Reloads {
+  /** The setup at the start; parts of it cannot change while the gateway runs. */
+  readonly #first: AppSetup;
+  readonly #deps: ReloadsDeps;
+  readonly #started = Promise.withResolvers<void>();
+  /** Concurrent reloads would replace the same parts, and leave one unclosed. */
+  #last: Promise<unknown> = this.#started.promise;
+  /** Why the last configuration was refused; undefined: it was not. */
+  #refusal: { readonly cause: ReloadCause; readonly reason: string; readonly shown: string } | undefined;
+  #needsRestart: readonly string[] = [];
+  #credentialWatch: CredentialWatch | undefined;
+  #fileWatch: FileWatch | undefined;
+  #closed = false;
+
+  constructor(first: AppSetup, deps: ReloadsDeps) {
+    this.#first = first;
+    this.#deps = deps;
+  }
+
+  /** Begins the watches, and the reloads that were asked for before. */
+  start(): void {
+    const { metrics, source, watchFile, serviceManager } = this.#deps;
+    metrics.configLastReload.setToCurrentTime();
+    metrics.configLastReloadSuccessful.set(1);
+    if (source !== undefined && !this.#closed) {
+      this.#credentialWatch = this.#watchCredentials(source, this.#first);
+      if (watchFile) this.#fileWatch = new FileWatch([source.file], () => this.#readChanged(source));
+    }
+    if (!this.#closed) serviceManager?.ready(this.#status);
+    this.#started.resolve();
+  }
+
+  /** Activates the configuration of the file, or the one that `load` resolves to. Never rejects. */
+  reload(load: (() => Promise<AppSetup>) | undefined, cause: ReloadCause): Promise<ReloadResult> {
+    return this.#inTurn(async () => {
+      const { source } = this.#deps;
+      const read = load ?? (source && (() => source.readAgain()));
+      if (this.#closed) return impossible(CLOSED);
+      if (read === undefined) return impossible(NO_FILE);
+      return this.#reload(cause, read);
+    });
+  }
+
+  /** The configuration's check in the readiness. */
+  get check(): Check {
+    const detail =
+      this.#refusal === undefined
+        ? ''
+        : `the new configuration is refused, and the one before stays in use: ${this.#refusal.shown}`;
+    const keys = this.#needsRestart;
+    return {
+      name: 'configuration',
+      ok: this.#refusal === undefined,
+      detail,
+      ...(keys.length > 0 && { warning: `changed in the file, but a restart is needed: ${keys.join(', ')}` }),
+    };
+  }
+
+  /** One line about the configuration, for the service manager. */
+  get #status(): string {
+    const { ok, detail, warning } = this.check;
+    const status = ok ? 'serving' : detail;
+    return warning === undefined ? status : `${status}; ${warning}`;
+  }
+
+  /** Ends the watches. Later reloads are refused. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    // Not awaited: it may wait for a reload.
+    void this.#fileWatch?.close();
+    await this.#credentialWatch?.close();
+  }
+
+  #inTurn<T>(reload: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(reload);
+    // A rejection in the chain would block every later reload.
+    this.#last = done.catch(reportError);
+    return done;
+  }
+
+  async #reload(cause: ReloadCause, load: () => Promise<AppSetup>): Promise<ReloadResult> {
+    const { serviceManager } = this.#deps;
+    serviceManager?.reloading();
+    const result = await this.#activate(cause, load);
+    if (!this.#closed) serviceManager?.ready(this.#status);
+    return result;
+  }
+
+  async #activate(cause: ReloadCause, load: () => Promise<AppSetup>): Promise<ReloadResult> {
+    let setup: AppSetup;
+    let activation: Activation;
+    try {
+      setup = await load();
+      activation = await this.#deps.activate(setup);
+    } catch (error) {
+      return this.#closed ? impossible(CLOSED) : this.#refused(cause, error);
+    }
+    const reloaded = this.#reloaded(cause, setup, activation);
+    try {
+      await activation.settled;
+      return reloaded;
+    } catch (error) {
+      const msg = 'configuration in use, but not every credential and limit was applied; reload again';
+      this.#deps.log.error({ reason: messageOf(error) }, msg);
+      return { ...reloaded, warnings: [...reloaded.warnings, msg] };
+    }
+  }
+
+  #reloaded(cause: ReloadCause, setup: AppSetup, { changed }: Activation): Reloaded {
+    const { log, metrics, audit, source } = this.#deps;
+    const needsRestart = keysThatNeedRestart(this.#first.config, setup.config);
+    metrics.configReloads.inc({ result: 'success' });
+    audit.admin('reload', { result: 'success', ...cause, changed });
+    log.info(
+      { ...cause, deployments: Object.keys(setup.config.deployments), changed },
+      'configuration reloaded',
+    );
+    if (needsRestart.length > 0) log.warn({ keys: needsRestart }, 'these keys change with a restart only');
+    this.#needsRestart = needsRestart;
+    // Changed credentials do not make the file right.
+    if (cause.by !== 'credentials' || this.#refusal?.cause.by === 'credentials') this.#refusal = undefined;
+    if (cause.by !== 'credentials' && source !== undefined && !this.#closed) {
+      void this.#credentialWatch?.close();
+      this.#credentialWatch = this.#watchCredentials(source, setup);
+    }
+    metrics.configLastReload.setToCurrentTime();
+    metrics.configLastReloadSuccessful.set(this.#refusal === undefined ? 1 : 0);
+    return { result: 'success', changed, needsRestart, warnings: setup.warnings.map(formatIssue) };
+  }
+
+  #refused(cause: ReloadCause, error: unknown): ReloadRefused {
+    const { log, metrics, audit } = this.#deps;
+    const reason = messageOf(error);
+    const issues = error instanceof ConfigError ? error.issues : [];
+    // The watch tries an unchanged file again and again, because another file may have been the cause.
+    const isKnown = cause.by === 'watch' && this.#refusal?.reason === reason;
+    if (!isKnown) {
+      metrics.configReloads.inc({ result: 'failure' });
+      metrics.configLastReloadSuccessful.set(0);
+      audit.admin('reload', { result: 'failure', ...cause });
+      log.error({ ...cause, reason }, 'configuration refused; keeping the current one');
+      // A refused file stays refused until a file is accepted.
+      if (cause.by !== 'credentials' || this.#refusal === undefined) {
+        this.#refusal = { cause, reason, shown: shown(error, issues) };
+      }
+    }
+    return { result: 'failure', status: issues.length > 0 ? 422 : 500, reason: shown(error, issues), issues };
+  }
+
+  /** Resolves to true if the file that the watch found changed is in use. */
+  async #readChanged(source: SetupSource): Promise<boolean> {
+    if (this.#refusal === undefined && !(await source.isChanged())) return true;
+    if (this.#closed) return true;
+    const { result } = await this.reload(undefined, { by: 'watch' });
+    return result === 'success';
+  }
+
+  #watchCredentials(source: SetupSource, setup: AppSetup): CredentialWatch {
+    const { log } = this.#deps;
+    const { context, versions } = source;
+    const { config, credentials } = setup;
+    const watch = watchCredentials({
+      credentials: config.credentials,
+      sealed: config.sealed,
+      context,
+      versions,
+      known: credentials,
+      onChange: ({ byName }) => {
+        log.info('credentials changed: reloading');
+        const load = async (): Promise<AppSetup> => {
+          // The certificate may have been replaced since this setup was read.
+          const { tls } = await readListenTls(config.listen.tls, context.uid);
+          return { ...setup, credentials: byName, listenTls: tls };
+        };
+        void this.#inTurn(async () => {
+          // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
+          // change.
+          if (this.#credentialWatch === watch && !this.#closed)
+            await this.#reload({ by: 'credentials' }, load);
+        });
+      },
+      onError: ({ message }) => {
+        log.error({ reason: message }, 'changed credentials cannot be used; keeping the current ones');
+      },
+    });
+    return watch;
+  }
+}
+
+function impossible(reason: string): ReloadRefused {
+  return { result: 'failure', status: 409, reason, issues: [] };
+}
+
+/** Shortens the reason of a refusal. Other errors than issues are in the log only: they can quote a secret. */
+function shown(error: unknown, issues: readonly LocatedIssue[]): string {
+  if (!(error instanceof ConfigError)) return 'an unexpected error, which the log describes';
+  const first = issues.slice(0, SHOWN_ISSUES).map(formatIssue).join('; ');
+  const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;
+  const left = issues.length - SHOWN_ISSUES;
+  return left > 0 ? `${cut}; and ${left} more, which the log lists` : cut;
+}
+
+function messageOf(error: unknown): string {
+  return isNativeError(error) ? error.message : String(error);
+}

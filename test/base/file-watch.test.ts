@@ -1,0 +1,52 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { FileWatch } from '../../src/base/file-watch.ts';
+
+let folder: string;
+let watch: FileWatch | undefined;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'file-watch-'));
+});
+afterEach(async () => {
+  jest.useRealTimers();
+  await watch?.close();
+  await rm(folder, { recursive: true });
+});
+
+test('unusable files are read again ever less often, and at once when they change', async () => {
+  const file = join(folder, 'file');
+  await writeFile(file, 'one');
+  let polls = 0;
+  const readAt: number[] = [];
+  jest.useFakeTimers({ doNotFake: ['setImmediate', 'nextTick', 'queueMicrotask'] });
+  const pending = () => jest.getTimerCount() > 0;
+  const settled = async (): Promise<void> => {
+    while (!pending()) await turn();
+  };
+  const poll = async (): Promise<void> => {
+    polls += 1;
+    jest.runOnlyPendingTimers();
+    await settled();
+  };
+  watch = new FileWatch([file], async () => {
+    readAt.push(polls);
+    return false;
+  });
+  await repeat(poll, () => readAt.length === 6);
+  const [first = 0, ...others] = readAt;
+  expect(others.map((at) => at - first)).toEqual([1, 3, 7, 15, 31]);
+
+  await writeFile(file, 'another');
+  const changedAt = polls;
+  await repeat(poll, () => readAt.length === 8);
+  // One poll notices the change, and the next one that the file has settled.
+  expect(readAt.slice(6).map((at) => at - changedAt)).toEqual([2, 3]);
+});
+
+async function repeat(step: () => Promise<void>, done: () => boolean): Promise<void> {
+  while (!done()) await step();
+}
