@@ -1,12 +1,16 @@
+import { configJsonSchema } from '../../src/config/json-schema.ts';
 import { cliPage } from './cli.ts';
 import { configurationPage } from './configuration.ts';
 import { errorsPage } from './errors.ts';
+import { licencesPage } from './licences.ts';
 
-/** Every generated page below docs/ with its text. */
+/** Every generated file with its text, by its name in the repository. */
 export async function generatedPages(): Promise<Map<string, string>> {
   return new Map([
-    ['configuration.md', configurationPage()],
-    ['cli.md', await cliPage()],
-    ['errors.md', errorsPage()],
+    ['docs/configuration.md', configurationPage()],
+    ['docs/cli.md', await cliPage()],
+    ['docs/errors.md', errorsPage()],
+    ['docs/licences.md', licencesPage()],
+    ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],
   ]);
 }

@@ -45,6 +45,8 @@ export interface OutcomeFacts {
   readonly requestId: string;
   readonly status: number;
   readonly code: string;
+  /** Name of the outcome of the upstream's response; empty: there is none. */
+  readonly outcome: string;
   readonly bytes: { readonly in: number; readonly out: number };
   readonly durationMs: number;
 }
@@ -92,10 +94,11 @@ export class RecordText {
     );
   }
 
-  outcome({ access, requestId, status, code, bytes, durationMs }: OutcomeFacts): string {
+  outcome({ access, requestId, status, code, outcome, bytes, durationMs }: OutcomeFacts): string {
+    const named = outcome === '' ? '' : `,"outcome":${this.#name(outcome)}`;
     return (
       `"kind":"outcome","requestId":${json(requestId)}${this.#replicaField},"access":${access}` +
-      `,"status":${status},"code":${this.#name(code)},"bytes":{"in":${bytes.in},"out":${bytes.out}}` +
+      `,"status":${status},"code":${this.#name(code)}${named},"bytes":{"in":${bytes.in},"out":${bytes.out}}` +
       `,"durationMs":${tenths(durationMs)}}`
     );
   }

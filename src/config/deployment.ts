@@ -1,14 +1,17 @@
 import { z } from 'zod';
+import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
+import { outcomesIssues, outcomesSchema } from './outcomes.ts';
 import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,
   flag,
   hostName,
   oneOf,
+  oneOrMore,
   origin,
   record,
   SECTION,
@@ -104,11 +107,15 @@ const timeouts = () =>
         .describe(
           'How long a connection may take, with TLS. Through a proxy, it counts once for the connection to the proxy and its tunnel, and once for the TLS inside.',
         ),
-      response: duration().default(60_000).describe('How long the head of the response may take.'),
+      response: duration()
+        .default(60_000)
+        .describe(
+          'How long the head of the response may take, from the end of the request. Interim responses (1xx) do not put it off.',
+        ),
       idle: duration()
         .default(30_000)
         .describe(
-          'The longest pause between two parts of a body, and of a client that does not read its response.',
+          'The longest pause between two parts of a body, of the upstream or the client, and of a client that does not read its response.',
         ),
       total: duration().default(120_000).describe('How long the whole request may take.'),
     },
@@ -138,7 +145,16 @@ const body = () =>
 const keys = (folder: string) =>
   z.strictObject(
     {
-      baseUrl: origin().describe('Scheme, host and port of the upstream; 443 unless a port is given.'),
+      baseUrl: oneOrMore(
+        origin(),
+        'an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443; or a list of them',
+      )
+        .refine((origins) => new Set(origins).size === origins.length, {
+          error: 'names an address twice: name each once',
+        })
+        .describe(
+          'Scheme, host and port of the upstream; 443 unless a port is given. Of a list, requests go to the first address that is healthy, and return to an earlier one when it has been healthy for `health.failback`.',
+        ),
       match: match().describe(
         'The requests for this deployment. Give at least one of the two; no other deployment may have the same.',
       ),
@@ -187,10 +203,35 @@ const keys = (folder: string) =>
       egress: egressSchema(folder)
         .prefault({})
         .describe('How connections leave. The upstream sees the local address, or that of the proxy.'),
-      connections: whole(1, 65_535)
+      connections: z
+        .union(
+          [
+            whole(1, 65_535),
+            z.strictObject({ max: whole(1, 65_535).default(64), adapt: flag().default(false) }),
+          ],
+          { error: 'a whole number from 1 to 65535, or { max: 64, adapt: true }' },
+        )
         .default(64)
-        .describe('The most connections of one process to the upstream.'),
+        .describe(
+          'The most connections of one process to the upstream. Further requests wait, those of each client in turn. With `{ max: 64, adapt: true }` fewer are used while more would only make the upstream slow; see [Overload](operations.md#overload).',
+        ),
       timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
+      outcomes: outcomesSchema()
+        .default([])
+        .describe(
+          'Named classes of responses, for metrics, logs, the audit log and the console. The first one that matches a response is its outcome. Without any, responses are not looked at.',
+        ),
+      retry: retrySchema()
+        .prefault({})
+        .describe('Requests that are sent again because their connection broke.'),
+      circuit: circuitSchema()
+        .prefault({})
+        .describe(
+          'Keeps requests away from an address whose exchanges fail: no connection, a broken one, or a timeout. Responses are no failures, whatever their status, unless `statuses` lists it.',
+        ),
+      health: healthSchema()
+        .prefault({})
+        .describe('Whether each address serves: by its traffic, and by checks while there is none.'),
       body: body().prefault({}).describe('Limits of request bodies.'),
       limits: limitsSchema()
         .exactOptional()
@@ -211,17 +252,20 @@ function* deploymentIssues(deployment: Accepted<Deployment>): Generator<CrossIss
   yield* credentialIssues(deployment);
   yield* stripPrefixIssues(deployment);
   yield* operationsIssues(deployment);
+  if (deployment.outcomes !== undefined) yield* outcomesIssues(deployment.outcomes);
   if (deployment.unlistedOperations === 'deny' && isEmpty(deployment.operations)) {
     yield {
       path: ['unlistedOperations'],
       message: 'denies everything: list the allowed requests under operations, or write allow',
     };
   }
-  if (deployment.egress !== undefined) yield* addressFamilyIssues(deployment.egress, deployment.baseUrl);
+  if (deployment.egress !== undefined)
+    yield* addressFamilyIssues(deployment.egress, deployment.baseUrl ?? []);
 }
 
 function* baseUrlIssues({ baseUrl, tls }: Accepted<Deployment>): Generator<CrossIssue> {
-  if (baseUrl?.startsWith('http://') !== true || tls === undefined) return;
+  const isPlain = baseUrl?.some((origin) => origin?.startsWith('http://')) ?? false;
+  if (!isPlain || tls === undefined) return;
   if (tls.allowPlaintext === false) {
     yield {
       path: ['baseUrl'],

@@ -72,12 +72,12 @@ function* proxyIssues(proxy: Accepted<Proxy>): Generator<CrossIssue> {
 /** Finds a local address whose family differs from that of the proxy, or of the upstream without a proxy. */
 export function* addressFamilyIssues(
   egress: Accepted<Egress>,
-  baseUrl: string | undefined,
+  baseUrl: readonly (string | undefined)[],
 ): Generator<CrossIssue> {
-  const url = 'proxy' in egress ? egress.proxy?.url : baseUrl;
   const local = isIP(egress.localAddress ?? '');
-  const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
-  if (local !== 0 && remote !== 0 && local !== remote) {
+  for (const url of 'proxy' in egress ? [egress.proxy?.url] : baseUrl) {
+    const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
+    if (local === 0 || remote === 0 || local === remote) continue;
     yield {
       path: ['egress', 'localAddress'],
       message: `is an IPv${local} address, from which ${url} cannot be reached: give an IPv${remote} address`,

@@ -9,6 +9,20 @@ const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
   'a path as clients send it, such as /api/reports/{id}: a segment in braces stands for any one segment, and nothing in it can be read in two ways';
 
+const timeouts = () =>
+  z.strictObject(
+    {
+      // Parsers of YAML 1.1, through which a configuration may have gone, read off as false.
+      total: z
+        .literal(['off', false], { error: 'off, the only value here' })
+        .exactOptional()
+        .describe(
+          '`off`: the whole request may take any time, as a stream of events does. `timeouts.response` and `timeouts.idle` of the deployment hold still.',
+        ),
+    },
+    { error: SECTION },
+  );
+
 /** True if requests with this method can reach an upstream. */
 export function isMethod(name: string): boolean {
   return name !== 'CONNECT' && METHODS.includes(name);
@@ -28,6 +42,9 @@ export const operationsSchema = () =>
           .describe(
             'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
           ),
+        timeouts: timeouts()
+          .exactOptional()
+          .describe('Time limits that differ from those of the deployment.'),
       },
       { error: SECTION },
     ),

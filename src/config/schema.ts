@@ -72,6 +72,11 @@ export const sectionsSchema = (folder: string) =>
         .describe(
           'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait for longer than delay and timeout together before it sends SIGKILL.',
         ),
+      readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
+        .default('gateway')
+        .describe(
+          'When `/readyz` answers 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
+        ),
       redis: redisSchema(folder)
         .exactOptional()
         .describe(

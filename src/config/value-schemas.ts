@@ -38,7 +38,10 @@ export function text(
   shape: RegExp | ((value: string) => boolean) = /./u,
 ): z.ZodType<string> {
   const fits = typeof shape === 'function' ? shape : (value: string) => shape.test(value);
-  return z.string({ error: expected }).refine(fits, { error: `must be ${expected}` });
+  const schema = z.string({ error: expected }).refine(fits, { error: `must be ${expected}` });
+  // A pattern of JSON Schema has no flags.
+  const portable = shape instanceof RegExp && !shape.ignoreCase;
+  return portable ? schema.meta({ pattern: shape.source }) : schema;
 }
 
 /** A duration from 1 ms to the longest that a timer can measure; the output is in milliseconds. */
@@ -71,7 +74,7 @@ export const period = (): z.ZodType<number> =>
 export const size = (): z.ZodType<number> =>
   quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
 
-/** `unit` tells the configuration page how to format defaults. */
+/** `unit` tells the configuration page how to format defaults, and selects the pattern of the JSON Schema. */
 function quantity(
   unit: 'duration' | 'size',
   error: string,

@@ -199,5 +199,11 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
 }
 
 function requestOf({ probe }: SiteProbe): UpstreamRequest {
-  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY, trace: undefined };
+  return {
+    ...probe,
+    headers: ['user-agent', 'digest-gateway-doctor'],
+    body: NO_BODY,
+    client: '',
+    trace: undefined,
+  };
 }

@@ -90,7 +90,7 @@ class Examination {
   async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms } = settings.digest;
-    const request = { ...probe, headers: [], body: NO_BODY, trace: undefined };
+    const request = { ...probe, headers: [], body: NO_BODY, client: '', trace: undefined };
     const response = await this.#connections.send(unsigned(request), this.#cancellation());
     const address = await addressSeen(connection);
     const challenge = challengeFinding(response, algorithms);

@@ -65,7 +65,10 @@ export class ObservedConnections {
       ...discardResponse,
       head: (_status, _reason, headers) => this.#noteDate(fieldValue(headers, 'date')),
     };
-    const result = await this.#connections.exchange({ ...message, cancellation, onHead }, handler);
+    const result = await this.#connections.exchange(
+      { ...message, client: '', cancellation, onHead },
+      handler,
+    );
     if (result.kind === 'lost') throw result.error;
     if (result.kind === 'challenged') this.#noteDate(result.date);
     return result;

@@ -216,11 +216,10 @@ export class ClientConnection {
   }
 }
 
-/** True if the client announces no further request, or a change of protocol. */
+/** True if the client announces no further request. */
 function isLast({ headers }: IncomingMessage, res: ServerResponse): boolean {
-  const { connection, upgrade } = headers;
-  // Node's parser drops bytes in the same packet as a request with Upgrade, and parses the bytes after it.
-  if (!res.shouldKeepAlive || upgrade !== undefined) return true;
+  const { connection } = headers;
+  if (!res.shouldKeepAlive) return true;
   // If the values of Connection disagree, close wins (RFC 9112 §9.3).
   return connection !== undefined && connection !== 'keep-alive' && CLOSE.test(connection);
 }

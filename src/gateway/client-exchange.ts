@@ -1,10 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { TLSSocket } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../transport/request-body.ts';
 import { onStall } from './linger.ts';
 
-/** Time that a client may leave a response unread if no deployment sets it, in milliseconds. */
+/** `idleMs` if no deployment sets it. */
 const IDLE_MS = 30_000;
 
 export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
@@ -26,7 +27,7 @@ export class ClientExchange {
   readonly expectsContinue: boolean;
   readonly refuseRest: () => void;
   readonly cancellation = new Cancellation();
-  /** Time that the client may leave the response unread, in milliseconds. */
+  /** Time that the client may leave the response unread, or pause in its body, in milliseconds. */
   idleMs = IDLE_MS;
   #stallLimited = false;
   #onLeft: (() => void) | undefined;
@@ -59,6 +60,29 @@ export class ClientExchange {
     res.once('close', stop);
   }
 
+  /** Called when the body is wanted: cancels the request if the client then sends nothing for `idleMs`. */
+  expectBody(): void {
+    // A body that came with the head is complete by then, and needs no timer.
+    setImmediate(ClientExchange.#limitPause, this);
+  }
+
+  static #limitPause({ req, res, cancellation, idleMs }: ClientExchange): void {
+    if (req.complete || req.destroyed) return;
+    const { socket } = req;
+    const stop = onStall(
+      idleMs,
+      () => socket.bytesRead,
+      () => {
+        // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
+        if (req.readableLength === 0 && !req.complete && !res.headersSent) {
+          cancellation.cancel(bodyPaused(idleMs));
+        }
+      },
+    );
+    req.once('close', stop);
+    res.once('close', stop);
+  }
+
   /**
    * Resolves when the last byte of the response has been sent, or the connection has ended; undefined if that is so
    * already. Destroys an incomplete response, which nothing would complete.
@@ -66,11 +90,20 @@ export class ClientExchange {
   left(): Promise<void> | undefined {
     const { res } = this;
     if (res.closed) return undefined;
-    if (!res.writableEnded) res.destroy();
+    if (!res.writableEnded) this.breakOff();
     else if (res.writableLength > 0) this.limitStall();
     return new Promise((resolve) => {
       this.#onLeft = resolve;
     });
+  }
+
+  /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */
+  breakOff(): void {
+    const { httpVersion, socket } = this.req;
+    // Without chunks and without a length, an orderly end would be that of the response (RFC 9112 §8). TLS has another
+    // one, close_notify, which `destroy` does not send.
+    if (httpVersion === '1.0' && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+    else this.res.destroy();
   }
 
   /** Called when the response has been sent, or the connection has ended. */
@@ -81,14 +114,13 @@ export class ClientExchange {
 }
 
 /** Returns the client's body, still unread; undefined if the request has none. */
-export function bodyOf(
-  { req, res, expectsContinue }: ClientExchange,
-  onBytes: (count: number) => void,
-): BodySource | undefined {
+export function bodyOf(exchange: ClientExchange, onBytes: (count: number) => void): BodySource | undefined {
+  const { req, res, expectsContinue } = exchange;
   const declared = req.headers['content-length'];
   if (declared === undefined && req.headers['transfer-encoding'] === undefined) return undefined;
   const open = (): IncomingMessage => {
     if (expectsContinue) res.writeContinue();
+    exchange.expectBody();
     return req;
   };
   return { length: declared === undefined ? undefined : Number(declared), open, onBytes };
@@ -98,5 +130,12 @@ function clientTimeout(idleMs: number): GatewayError {
   return new GatewayError(
     'client-timeout',
     `The client read nothing of the response for ${idleMs} ms (timeouts.idle).`,
+  );
+}
+
+function bodyPaused(idleMs: number): GatewayError {
+  return new GatewayError(
+    'request-timeout',
+    `The client sent nothing of the body of the request for ${idleMs} ms (timeouts.idle).`,
   );
 }

@@ -24,8 +24,9 @@ export interface RecentError {
 }
 
 /**
- * Logs errors: internal errors at level error, other 5xx as warnings, the rest at debug. A warning is logged
- * at most once per interval, because an upstream that is down must not fill the log. Keeps the latest ones.
+ * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and
+ * above) as warnings, those of clients at debug. A warning is logged at most once per interval, because an
+ * upstream that is down must not fill the log. Keeps the latest ones.
  */
 export class ErrorLog {
   readonly #log: Log;
@@ -50,7 +51,7 @@ export class ErrorLog {
       this.#log.error({ deployment, requestId, cause: describeError(error.cause) }, error.detail);
       return;
     }
-    if (error.kind.status <= 500) {
+    if (error.kind.status < 502) {
       const { code, detail } = error;
       this.#log.debug({ deployment, code, requestId }, detail);
       return;

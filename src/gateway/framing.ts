@@ -55,3 +55,24 @@ export function checkMethod({ method, headers }: IncomingMessage): void {
     );
   }
 }
+
+/**
+ * Refuses a request for a WebSocket: sent on as a plain GET, it would get a response that its client cannot explain.
+ * Other protocols are ignored, as RFC 9110 §7.8 allows: HTTP clients offer h2c with requests that mean as much without
+ * it. Upgrade counts only if Connection names it, and not with HTTP/1.0.
+ * @throws GatewayError `upgrade-unsupported`
+ */
+export function checkUpgrade({ httpVersion, headers }: IncomingMessage): void {
+  const { upgrade, connection = '' } = headers;
+  if (upgrade === undefined || httpVersion !== '1.1') return;
+  if (!lists(upgrade, 'websocket') || !lists(connection, 'upgrade')) return;
+  throw new GatewayError(
+    'upgrade-unsupported',
+    'The gateway does not carry WebSockets. Use plain requests, or server-sent events for a stream.',
+  );
+}
+
+/** True if a comma-separated list has the name, in any case; a version behind a slash does not count. */
+function lists(list: string, name: string): boolean {
+  return list.split(',').some((item) => item.split('/', 1)[0]?.trim().toLowerCase() === name);
+}

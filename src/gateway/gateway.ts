@@ -14,7 +14,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { checkHost, checkSite } from './browsers.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
-import { checkFraming, checkMethod } from './framing.ts';
+import { checkFraming, checkMethod, checkUpgrade } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
@@ -31,8 +31,6 @@ export interface Deployment {
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly upstream: Upstream;
-  /** Host and port of the upstream. */
-  readonly address: string;
 }
 
 export interface GatewayOptions {
@@ -119,13 +117,14 @@ export class Gateway {
       const target = parseTarget(req.url ?? '', req.headers.host);
       record.targeted(target.path);
       checkMethod(req);
+      checkUpgrade(req);
       checkHost(this.#options.hosts, target);
       const identified = this.#options.identification.identify(req);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
       record.identified(client.id, address);
       if (ambient) checkSite(req.headers, target);
       const found = this.#options.routes.find(target);
-      record.routed(found.name, found.address);
+      record.deployment = found.name;
       exchange.idleMs = found.upstream.options.timeouts.idle;
       const grant = decide(found.rules, client, { method, target: target.path, headers });
       record.granted(grant.site, grant.operation);
@@ -202,7 +201,7 @@ export class Gateway {
   async #forward(
     { name, upstream }: Deployment,
     exchange: ClientExchange,
-    { target, credential }: Grant,
+    { target, credential, noTotalTimeout }: Grant,
     response: ResponseWriter,
     record: RequestRecord,
   ): Promise<void> {
@@ -213,12 +212,12 @@ export class Gateway {
       this.#plane.bufferGc.add(count, record.bytesIn);
       metrics.requestBytes.inc(count);
     });
-    const { trace } = record;
+    const { client, trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
     response.inFlight = true;
     metrics.requestsInFlight.inc();
-    const request = { method: req.method ?? '', target, headers, body, trace };
+    const request = { client, method: req.method ?? '', target, headers, body, trace, noTotalTimeout };
     await upstream.send(request, credential, response, cancellation);
   }
 
@@ -237,6 +236,7 @@ export class Gateway {
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId);
     metrics.responseBytes.inc(bytes);
+    if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, bytes, durationMs);
     if (this.#options.logRequests) logRequest(this.#log, record, target, end);
   }
@@ -244,22 +244,24 @@ export class Gateway {
 
 /**
  * True if the connection must end. After a malformed request, or a body that was not asked for, the start
- * of the next request is uncertain: the next bytes could be a smuggled request.
+ * of the next request is uncertain: the next bytes could be a smuggled request. RFC 9110 §15.5.9 asks for it
+ * after a timeout.
  */
 function isLast({ res, expectsContinue }: ClientExchange, { code }: GatewayError, ending: boolean): boolean {
   if (res.destroyed || res.headersSent) return false;
-  return expectsContinue || ending || code === 'bad-request';
+  return expectsContinue || ending || code === 'bad-request' || code === 'request-timeout';
 }
 
 /** Sends the error to the client if possible; a response that has begun can only be aborted. */
 function fail(
-  { res }: ClientExchange,
+  exchange: ClientExchange,
   error: GatewayError,
   requestId: string,
   close: boolean,
   permit: Permit | undefined,
 ): void {
+  const { res } = exchange;
   if (res.destroyed) return;
-  if (res.headersSent) res.destroy();
+  if (res.headersSent) exchange.breakOff();
   else sendProblem(res, error, requestId, close, permit?.fields);
 }

@@ -1,7 +1,7 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { GatewayError } from '../base/errors.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
 import { lingerOn } from './linger.ts';
 
 interface Problem {
@@ -43,13 +43,13 @@ function reasonOf(status: number): string {
 
 function problemOf(error: GatewayError, requestId: string): Problem {
   const { code, detail, kind } = error;
-  const { status, title, proxyError, headers = [] } = kind;
+  const { status, title, proxyError } = kind;
   const body = `${JSON.stringify({ status, code, title, detail, requestId })}\n`;
   return {
     status,
     body,
     headers: [
-      ...headers,
+      ...headersOf(error),
       'content-type',
       'application/problem+json',
       'content-length',
@@ -62,4 +62,10 @@ function problemOf(error: GatewayError, requestId: string): Problem {
       requestId,
     ],
   };
+}
+
+/** Returns the headers of the error's code; a Retry-After of the error itself takes the place of the code's. */
+function headersOf({ kind: { headers = [] }, retryAfter }: GatewayError): RawHeaders {
+  if (retryAfter === undefined) return headers;
+  return ['retry-after', String(retryAfter), ...withoutField(headers, 'retry-after')];
 }

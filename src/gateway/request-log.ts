@@ -16,10 +16,14 @@ export interface RequestEnd {
 
 /** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
 export function logRequest(log: Log, record: RequestRecord, target: string, end: RequestEnd): void {
-  const { requestId, client, deployment, operation, method } = record;
+  const { requestId, client, deployment, operation, method, outcome } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
   const path = pathOf(target);
-  log.info({ requestId, client, deployment, operation, method, path, ...end, durationMs }, 'request');
+  const found = outcome !== '' && { outcome };
+  log.info(
+    { requestId, client, deployment, operation, method, path, ...end, durationMs, ...found },
+    'request',
+  );
 }
 
 /** Removes scheme, authority and query: an authority can hold a password. */

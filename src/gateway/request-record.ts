@@ -23,6 +23,8 @@ export class RequestRecord {
   client = '';
   deployment = '';
   operation = '';
+  /** Outcome of the upstream's response, a name of the configuration. */
+  outcome = '';
   #address: string;
   #site = '';
   #target = '';
@@ -75,20 +77,16 @@ export class RequestRecord {
     this.#address = address;
   }
 
-  /** `upstreamAddress`: host and port. */
-  routed(deployment: string, upstreamAddress: string): void {
-    this.deployment = deployment;
-    this.#upstreamAddress = upstreamAddress;
-  }
-
   granted(site: string, operation: string): void {
     this.#site = site;
     this.operation = operation;
   }
 
-  attempt(credential: CredentialUsed): void {
+  /** `address`: host and port of the upstream. */
+  attempt(credential: CredentialUsed, address: string): void {
     if (this.#attempts === 0) this.#firstAttempt = this.#clock.now();
     this.#attempts += 1;
+    this.#upstreamAddress = address;
     this.#credential = credential;
   }
 
@@ -119,6 +117,7 @@ export class RequestRecord {
       requestId: this.#arrival.requestId,
       status,
       code,
+      outcome: this.outcome,
       bytes: { in: this.bytesIn, out: bytesOut },
       durationMs,
     });
@@ -131,6 +130,7 @@ export class RequestRecord {
       'digest_gateway.client': this.client,
       'digest_gateway.deployment': this.deployment,
       'digest_gateway.operation': this.operation,
+      ...(this.outcome !== '' && { 'digest_gateway.outcome': this.outcome }),
     });
     trace.end(code);
   }

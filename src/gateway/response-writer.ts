@@ -72,8 +72,8 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     this.#plane = plane;
   }
 
-  attempt(credential: CredentialUsed): void {
-    this.#record.attempt(credential);
+  attempt(credential: CredentialUsed, address: string): void {
+    this.#record.attempt(credential, address);
   }
 
   challenged(): void {
@@ -227,6 +227,10 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   onDrain(resume: () => void): void {
     this.#resume = resume;
+  }
+
+  outcome(name: string): void {
+    this.#record.outcome = name;
   }
 
   end(trailers: RawHeaders): void {

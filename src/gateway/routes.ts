@@ -8,8 +8,8 @@ export interface RouteMatch {
   readonly pathPrefix?: string | undefined;
   /** A host name of the gateway for this deployment alone; in lower case, without port. */
   readonly host?: string | undefined;
-  /** Base URL of the upstream; a request in absolute form selects by its host and port. */
-  readonly baseUrl: string;
+  /** Base URLs of the upstream; a request in absolute form selects by host and port of one of them. */
+  readonly baseUrl: readonly string[];
 }
 
 export interface Route<Deployment> {
@@ -26,8 +26,13 @@ export class Routes<Deployment> {
 
   constructor(routes: readonly Route<Deployment>[]) {
     this.#byPrefix = prefixesOf(routes);
-    const groups = Map.groupBy(routes, ({ match }) => upstreamOf(match));
-    this.#byUpstream = new Map(Array.from(groups, ([upstream, group]) => [upstream, namedBy(group)]));
+    const named = routes.flatMap((route) =>
+      route.match.baseUrl.map((url) => [upstreamOf(url), route] as const),
+    );
+    const groups = Map.groupBy(named, ([upstream]) => upstream);
+    this.#byUpstream = new Map(
+      Array.from(groups, ([upstream, group]) => [upstream, namedBy(group.map(([, route]) => route))]),
+    );
     for (const { match, deployment } of routes) {
       if (match.host !== undefined) this.#byHost.set(match.host, deployment);
     }
@@ -74,7 +79,7 @@ function prefixesOf<Deployment>(routes: readonly Route<Deployment>[]): PrefixMap
   );
 }
 
-function upstreamOf({ baseUrl }: RouteMatch): string {
+function upstreamOf(baseUrl: string): string {
   const { hostname, port } = new URL(baseUrl);
   return `${hostname}:${port || '443'}`;
 }

@@ -21,14 +21,14 @@ export interface LimitsDeps {
   readonly openStore: (() => LimitStore) | undefined;
 }
 
-/** A request beyond a limit, with the headers that say when to send it again. */
+/** A request beyond a limit, with the headers that tell its state. */
 export class RateLimited extends GatewayError {
   readonly #headers: RawHeaders;
 
   /** `seconds`: when a request may pass again, at least 1. `fields`: RateLimit and RateLimit-Policy, flat. */
   constructor(detail: string, seconds: number, fields: RawHeaders) {
-    super('rate-limited', `${detail} Send the request again after ${seconds} s.`);
-    this.#headers = ['retry-after', String(seconds), ...fields];
+    super('rate-limited', `${detail} Send the request again after ${seconds} s.`, undefined, seconds);
+    this.#headers = fields;
   }
 
   override get kind(): ErrorKind {

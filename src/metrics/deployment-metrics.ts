@@ -1,5 +1,5 @@
 import type { HistogramSeries } from './histogram.ts';
-import type { AttemptResult, Metrics } from './metrics.ts';
+import type { AttemptResult, Metrics, RetryReason } from './metrics.ts';
 import type { Series } from './series.ts';
 
 /** The series of one deployment that requests change, each resolved once. */
@@ -8,10 +8,13 @@ export class DeploymentMetrics {
   readonly requestBytes: Series;
   readonly responseBytes: Series;
   readonly upstreamDuration: HistogramSeries;
+  readonly queueWait: HistogramSeries;
   readonly upstreamAttempts: Readonly<Record<AttemptResult, Series>>;
+  readonly retries: Readonly<Record<RetryReason | 'denied', Series>>;
   readonly #metrics: Metrics;
   readonly #deployment: string;
   readonly #operations = new Map<string, OperationMetrics>();
+  readonly #outcomes = new Map<string, Series>();
 
   constructor(metrics: Metrics, deployment: string) {
     this.#metrics = metrics;
@@ -20,6 +23,7 @@ export class DeploymentMetrics {
     this.requestBytes = metrics.requestBytes.series({ deployment });
     this.responseBytes = metrics.responseBytes.series({ deployment });
     this.upstreamDuration = metrics.upstreamDuration.series({ deployment });
+    this.queueWait = metrics.queueWait.series({ deployment });
     const attempts = (result: AttemptResult): Series =>
       metrics.upstreamAttempts.series({ deployment, result });
     this.upstreamAttempts = {
@@ -28,6 +32,14 @@ export class DeploymentMetrics {
       stale: attempts('stale'),
       refused: attempts('refused'),
       error: attempts('error'),
+    };
+    const retries = (reason: RetryReason | 'denied'): Series =>
+      metrics.retries.series({ deployment, reason });
+    this.retries = {
+      stale_connection: retries('stale_connection'),
+      connection_broke: retries('connection_broke'),
+      next_address: retries('next_address'),
+      denied: retries('denied'),
     };
   }
 
@@ -38,6 +50,15 @@ export class DeploymentMetrics {
     const operation = new OperationMetrics(this.#metrics, this.#deployment, name);
     this.#operations.set(name, operation);
     return operation;
+  }
+
+  /** Returns the counter of responses with this outcome, a name of the configuration. */
+  outcome(name: string): Series {
+    const known = this.#outcomes.get(name);
+    if (known !== undefined) return known;
+    const series = this.#metrics.outcomes.series({ deployment: this.#deployment, outcome: name });
+    this.#outcomes.set(name, series);
+    return series;
   }
 }
 

@@ -6,6 +6,9 @@ import { SeriesCounter, SeriesGauge } from './series.ts';
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
 
+/** Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is tried. */
+export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address';
+
 /** Reason why a challenge was obtained. */
 export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
 
@@ -49,6 +52,11 @@ export class Metrics {
     'From the first byte to the upstream to the end of its response, with every attempt',
     ['deployment'],
   );
+  readonly queueWait = this.#histogram(
+    'queue_wait_seconds',
+    'Wait for a connection to the upstream, of requests that found all connections in use',
+    ['deployment'],
+  );
   readonly requestsInFlight = new SeriesGauge<'deployment'>(
     this.#described('requests_in_flight', 'Requests in flight', ['deployment']),
   );
@@ -64,6 +72,21 @@ export class Metrics {
     'upstream_attempts_total',
     'Requests sent to the upstream, by result',
     ['deployment', 'result'],
+  );
+  readonly outcomes = this.#seriesCounter(
+    'outcomes_total',
+    'Responses of the upstream that belong to an outcome of the configuration, by outcome',
+    ['deployment', 'outcome'],
+  );
+  readonly paused = this.#gauge(
+    'paused',
+    '1 while an outcome pauses the deployment or one of its credentials, 0 otherwise; only deployments with outcomes',
+    ['deployment'],
+  );
+  readonly retries = this.#seriesCounter(
+    'retries_total',
+    'Requests sent again without a response: stale_connection, connection_broke or next_address; denied: the budget was used up',
+    ['deployment', 'reason'],
   );
   readonly challenges = this.#counter('challenges_total', 'Challenges obtained from the upstream', [
     'deployment',
@@ -96,12 +119,17 @@ export class Metrics {
   );
   readonly circuitState = this.#gauge(
     'circuit_state',
-    '1 while requests are kept away from the upstream since it refuses a credential, 0 otherwise',
-    ['deployment'],
+    '1 while requests are kept away from the upstream, 0.5 while one tries whether it is back, 0 otherwise; circuit is the address, or "credential" for one that the upstream refuses',
+    ['deployment', 'circuit'],
+  );
+  readonly upstreamHealth = this.#gauge(
+    'upstream_health',
+    '1 for the state of an address of the upstream: unknown, healthy or failing',
+    ['deployment', 'address', 'state'],
   );
   readonly upstreamConnections = this.#gauge(
     'upstream_connections',
-    'Open connections (connected), idle ones among them (free); requests on them (running) or waiting for one (pending)',
+    'Open connections (connected), idle ones among them (free); requests on them (running) or waiting for one (pending); the most requests on them at a time (limit)',
     ['deployment', 'state'],
   );
   readonly upstreamCertificateExpiry = this.#gauge(
@@ -152,6 +180,12 @@ export class Metrics {
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',
     'Time when the running configuration was loaded, in Unix time',
+    [],
+  );
+
+  readonly configLastReloadSuccessful = this.#gauge(
+    'config_last_reload_successful',
+    '1; 0 after the configuration was refused, until a reload succeeds',
     [],
   );
 

@@ -8,6 +8,7 @@ export interface OperationSettings {
   /** A segment in braces, as in `/reports/{id}`, matches any one segment. */
   readonly path: string;
   readonly parameters: Readonly<Record<string, ParameterForm>>;
+  readonly timeouts?: { readonly total?: 'off' | false };
 }
 
 /** One listed operation of a deployment. */
@@ -16,6 +17,8 @@ export interface Operation {
   readonly method: string;
   readonly path: string;
   readonly parameters: readonly Parameter[];
+  /** True if `timeouts.total` does not hold. */
+  readonly noTotalTimeout: boolean;
 }
 
 interface Template {
@@ -34,11 +37,12 @@ export class Catalogue {
   readonly #folded: readonly Template[];
 
   constructor(settings: Readonly<Record<string, OperationSettings>>) {
-    this.operations = Object.entries(settings).map(([name, { method, path, parameters }]) => ({
+    this.operations = Object.entries(settings).map(([name, { method, path, parameters, timeouts }]) => ({
       name,
       method,
       path,
       parameters: Object.entries(parameters).map(([parameter, form]) => parameterOf(parameter, form)),
+      noTotalTimeout: timeouts?.total !== undefined,
     }));
     const literal = this.operations.filter(({ path }) => !path.includes('{'));
     this.#byPath = Map.groupBy(literal, ({ path }) => path);

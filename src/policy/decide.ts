@@ -28,6 +28,8 @@ export interface Grant {
   readonly credential: string;
   /** Empty if the operation is not listed. */
   readonly operation: string;
+  /** True if the whole request may take any time. */
+  readonly noTotalTimeout: boolean;
   /** Target of the upstream request. */
   readonly target: string;
   /** The site and the operation's parameters: decoded values by name. */
@@ -57,7 +59,15 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
     return judgeQuery(rules, client, { target, query, operation, fitting: unhidden });
   }
   const { credential } = rules;
-  return { site: '', credential, operation: operation?.name ?? '', target, parameters: NO_PARAMETERS, rule };
+  return {
+    site: '',
+    credential,
+    operation: operation?.name ?? '',
+    noTotalTimeout: operation?.noTotalTimeout ?? false,
+    target,
+    parameters: NO_PARAMETERS,
+    rule,
+  };
 }
 
 interface Judged {
@@ -81,6 +91,7 @@ function judgeQuery(
     site: site?.name ?? '',
     credential: site === undefined ? credential : (sites?.credentials.get(site.name) ?? ''),
     operation: operation?.name ?? '',
+    noTotalTimeout: operation?.noTotalTimeout ?? false,
     target: sites !== undefined && site?.injected ? withSite(target, sites.parameter, site.name) : target,
     parameters,
     rule,

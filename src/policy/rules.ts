@@ -5,7 +5,7 @@ import { foldPath } from './spelling.ts';
 
 /** The configuration of a deployment, as far as policy needs it. */
 export interface DeploymentSettings {
-  readonly baseUrl: string;
+  readonly baseUrl: readonly string[];
   readonly match: { readonly pathPrefix?: string | undefined; readonly host?: string | undefined };
   readonly rewrite?: { readonly stripPrefix: string } | undefined;
   readonly credential?: string | undefined;
@@ -74,10 +74,12 @@ function ownPath(
 ): ((path: string) => boolean) | undefined {
   const prefix = prefixOf(settings);
   if (prefix === undefined || settings.match.host !== undefined) return undefined;
-  const siblings = foldersByOrigin(all).get(originOf(settings));
-  if (siblings === undefined || siblings.deployments < 2) return undefined;
+  const folders = foldersByOrigin(all);
+  const siblings = settings.baseUrl.flatMap((url) => folders.get(originOf(url)) ?? []);
+  const shared = siblings.filter(({ deployments }) => deployments > 1);
+  if (shared.length === 0) return undefined;
   const own = folder(prefix);
-  return (path) => siblings.folders.longest(folder(path)) === own;
+  return (path) => shared.every((each) => each.folders.longest(folder(path)) === own);
 }
 
 interface Siblings {
@@ -92,8 +94,13 @@ const FOLDERS = new WeakMap<object, ReadonlyMap<string, Siblings>>();
 function foldersByOrigin(all: Readonly<Record<string, DeploymentSettings>>): ReadonlyMap<string, Siblings> {
   const known = FOLDERS.get(all);
   if (known !== undefined) return known;
-  const groups = Map.groupBy(Object.values(all), originOf);
-  const siblings = new Map(Array.from(groups, ([origin, group]) => [origin, siblingsIn(group)]));
+  const ofOrigins = Object.values(all).flatMap((each) =>
+    each.baseUrl.map((url) => [originOf(url), each] as const),
+  );
+  const groups = Map.groupBy(ofOrigins, ([origin]) => origin);
+  const siblings = new Map(
+    Array.from(groups, ([origin, group]) => [origin, siblingsIn(group.map(([, each]) => each))]),
+  );
   FOLDERS.set(all, siblings);
   return siblings;
 }
@@ -113,6 +120,6 @@ function folder(path: string): string {
   return folded === '/' ? folded : `${folded}/`;
 }
 
-function originOf({ baseUrl }: DeploymentSettings): string {
+function originOf(baseUrl: string): string {
   return new URL(baseUrl).origin;
 }

@@ -13,6 +13,7 @@ test('has the fields in order, and values only of the chosen parameters', async 
     requestId: 'q1',
     status: 200,
     code: '',
+    outcome: 'throttled',
     bytes: { in: 0, out: 5 },
     durationMs: 2.34,
   });
@@ -51,6 +52,7 @@ test('has the fields in order, and values only of the chosen parameters', async 
     access: 1,
     status: 200,
     code: '',
+    outcome: 'throttled',
     bytes: { in: 0, out: 5 },
     durationMs: 2.3,
   });
@@ -68,10 +70,11 @@ test('records addresses as pseudonyms, the same for the same address', async () 
   const directory = await folder();
   const { audit } = await openTestAudit(directory, { pseudonymise: ['address'] });
   for (const address of ['192.0.2.7', '192.0.2.8', '192.0.2.7']) await recordAccess(audit, { address });
+  audit.admin('reload', { result: 'success', address: '192.0.2.7' });
   await audit.close();
-  const [first, second, third] = (await recordsIn(directory)).map(({ address }) => address);
+  const [first, second, third, admin] = (await recordsIn(directory)).map(({ address }) => address);
   expect(first).toMatch(/^hmac:[\w-]{22}$/);
-  expect([third === first, second === first]).toEqual([true, false]);
+  expect([third === first, second === first, admin === first]).toEqual([true, false, true]);
 });
 
 test('escapes client input, so that it cannot end a line or a field', async () => {

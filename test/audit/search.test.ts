@@ -59,7 +59,16 @@ async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number 
   });
   if (ended === 'never') return;
   const code = ended === 200 ? '' : 'client-gone';
-  audit.outcome({ access, requestId, status: ended, code, bytes: { in: 0, out: 5 }, durationMs: 1 });
+  const outcome = ended === 499 ? 'maintenance' : '';
+  audit.outcome({
+    access,
+    requestId,
+    status: ended,
+    code,
+    outcome,
+    bytes: { in: 0, out: 5 },
+    durationMs: 1,
+  });
 }
 
 const LONG = `${'%27'}${'x'.repeat(600)}${'%27'}`;
@@ -101,6 +110,9 @@ describe('a search', () => {
     ['for a status that it ended with', { status: { from: 499, to: 499 } }, ['broken-off']],
     ['for a status of one whose end is not known', { status: { from: 400, to: 404 } }, ['unknown-end']],
     ['for all that failed', { status: { from: 400, to: 599 } }, ['broken-off', 'unknown-end']],
+    ['for an outcome', { outcome: 'maintenance' }, ['broken-off']],
+    ['for an outcome and another site', { outcome: 'maintenance', site: 'journal-a' }, []],
+    ['for an outcome that no response belongs to', { outcome: 'throttled' }, []],
     ['for a time before', { until: '2020-01-01T00:00:00.000Z' }, []],
     ['for a time after', { since: '2099-01-01T00:00:00.000Z' }, []],
     ['for that time', { since: '2020-01-01T00:00:00.000Z', client: 'loader' }, ['bare']],
@@ -245,6 +257,7 @@ describe('a search over many segments', () => {
       requestId: 'slow',
       status: 502,
       code: 'x',
+      outcome: '',
       bytes: { in: 0, out: 0 },
       durationMs: 9,
     });

@@ -68,6 +68,7 @@ function requestAt(time: number, seq: number, text: RecordText): string {
     requestId,
     status,
     code: '',
+    outcome: '',
     bytes: { in: 0, out: random(50_000) },
     durationMs: durationMs + 1,
   });

@@ -39,6 +39,7 @@ describe('a valid configuration', () => {
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
       drain: { delay: 5_000, timeout: 30_000 },
+      readiness: 'gateway',
       control: { address: '127.0.0.1', port: 8081 },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
@@ -46,13 +47,14 @@ describe('a valid configuration', () => {
       credentials: { a: { username: { env: 'U' }, password: { env: 'P' } } },
       deployments: {
         d: {
-          baseUrl: 'https://a.example',
+          baseUrl: ['https://a.example'],
           match: { pathPrefix: '/a/' },
           credential: 'a',
           injectSite: false,
           forwardTrace: false,
           operations: {},
           unlistedOperations: 'allow',
+          outcomes: [],
           digest: {
             algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
             noncePolicy: 'auto',
@@ -63,6 +65,9 @@ describe('a valid configuration', () => {
           egress: {},
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
+          retry: { attempts: 1, budget: 0.1 },
+          circuit: { failures: 0.5, minimum: 20, window: 10_000, open: 5_000, statuses: [] },
+          health: { interval: 10_000, failback: 30_000 },
           body: { replayUpTo: 1_048_576, max: 104_857_600 },
         },
       },
@@ -86,7 +91,7 @@ describe('a valid configuration', () => {
       'credentials: { a: { username: { value: me }, password: { file: sub/key } } }',
       'deployments:',
       '  d:',
-      '    baseUrl: "https://Submissions.Example.org:8443"',
+      '    baseUrl: ["https://Submissions.Example.org:8443", https://b.example]',
       '    match: { pathPrefix: "/%61/", host: Gateway.Internal }',
       '    siteParameter: site_name',
       '    sites: { x: { credential: a } }',
@@ -108,11 +113,16 @@ describe('a valid configuration', () => {
       '      proxy: { url: "https://p:3129", credential: a, allowBasic: true, caFile: p.pem }',
       '    connections: 1',
       '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
+      '    retry: { attempts: 0, budget: 100% }',
+      '    circuit: { failures: 1%, minimum: 1, window: 1m, open: 1ms, statuses: [503] }',
+      '    health: { interval: off, path: /status, failback: 1s }',
       '    body: { replayUpTo: 0, max: 512B }',
+      '    outcomes: [{ name: o, status: 500, bodyContains: x, pause: 5s, scope: credential }]',
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
       drain: { delay: 0, timeout: 60_000 },
+      readiness: 'gateway',
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
       clients: [
         {
@@ -138,7 +148,7 @@ describe('a valid configuration', () => {
       },
       deployments: {
         d: {
-          baseUrl: 'https://Submissions.Example.org:8443',
+          baseUrl: ['https://Submissions.Example.org:8443', 'https://b.example'],
           match: { pathPrefix: '/%61/', host: 'gateway.internal' },
           siteParameter: 'site_name',
           sites: { x: { credential: 'a' } },
@@ -166,7 +176,11 @@ describe('a valid configuration', () => {
           },
           connections: 1,
           timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },
+          retry: { attempts: 0, budget: 1 },
+          circuit: { failures: 0.01, minimum: 1, window: 60_000, open: 1, statuses: [503] },
+          health: { interval: undefined, path: '/status', failback: 1_000 },
           body: { replayUpTo: 0, max: 512 },
+          outcomes: [{ name: 'o', status: [500], bodyContains: 'x', pause: 5000, scope: 'credential' }],
         },
       },
     });
@@ -179,7 +193,7 @@ describe('a valid configuration', () => {
     '"https://[2001:db8::1]"',
   ])('keeps the origin %s', (baseUrl) => {
     const { deployments } = parseConfig(served(withMore()).replace('https://a.example', baseUrl), 'c.yaml');
-    expect(deployments['d']?.baseUrl).toBe(baseUrl.replaceAll('"', ''));
+    expect(deployments['d']?.baseUrl).toEqual([baseUrl.replaceAll('"', '')]);
   });
 
   test('may repeat parts with anchors', () => {

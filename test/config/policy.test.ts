@@ -62,6 +62,25 @@ const operations: Case[] = [
     withOperation('method: GET, path: /a', ', parameters: { "a b": text }'),
     [`7:61 deployments.d.operations.o.parameters["a b"]: ${CHECKED}`],
   ],
+  ...['{ total: off }', '{ total: "off" }', '{ total: false }', '{}'].map(
+    (timeouts): Case => [
+      `the time limits ${timeouts} of an operation are right`,
+      withOperation('method: GET, path: /a', `, timeouts: ${timeouts}`),
+      [],
+    ],
+  ),
+  ...['10m', 'true', 'on', '0'].map(
+    (total): Case => [
+      `the total time limit ${total} of an operation`,
+      withOperation('method: GET, path: /a', `, timeouts: { total: ${total} }`),
+      ['7:66 deployments.d.operations.o.timeouts.total: must be off, the only value here'],
+    ],
+  ),
+  [
+    'a time limit that an operation cannot have',
+    withOperation('method: GET, path: /a', ', timeouts: { idle: off }'),
+    ['7:59 deployments.d.operations.o.timeouts.idle: does not exist: the nearest key is total'],
+  ],
   [
     'the name of an operation',
     withMore('operations: { "a b": { method: GET, path: /a } }'),

@@ -5,7 +5,7 @@ import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const MATCH = 'match: { pathPrefix: /a/ }';
 const ORIGIN =
-  'deployments.d.baseUrl: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443';
+  'deployments.d.baseUrl: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443; or a list of them';
 const PREFIX =
   'deployments.d.match.pathPrefix: must be a path that starts with / and has no query, such as /api/manuscripts/';
 const HOST =
@@ -100,7 +100,7 @@ const deployments: Case[] = [
     'a deployment that says nothing',
     `${CREDENTIALS}\ndeployments:\n  d: {}`,
     [
-      '3:3 deployments.d.baseUrl: is missing: give an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
+      '3:3 deployments.d.baseUrl: is missing: give an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443; or a list of them',
       '3:3 deployments.d.match: is missing: give a mapping of keys to values',
       '3:3 deployments.d.credential: is missing: give credential, or sites that each name one',
     ],
@@ -116,6 +116,26 @@ const deployments: Case[] = [
   ['brackets around no IPv6 address', withBaseUrl('"https://[a]"'), [`4:14 ${ORIGIN}`]],
   ['a name that is not ASCII', withBaseUrl('https://münchen.example'), [`4:14 ${ORIGIN}`]],
   ['a line break after the origin', withBaseUrl('"https://a.example\\n"'), [`4:14 ${ORIGIN}`]],
+  ['an empty list of addresses', withBaseUrl('[]'), [`4:14 ${ORIGIN}`]],
+  [
+    'a list with a path',
+    withBaseUrl('[https://a.example, https://b.example/api]'),
+    [
+      '4:34 deployments.d.baseUrl[1]: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443',
+    ],
+  ],
+  [
+    'an address twice',
+    withBaseUrl('[https://a.example, https://a.example]'),
+    ['4:14 deployments.d.baseUrl: names an address twice: name each once'],
+  ],
+  [
+    'one address without TLS',
+    withBaseUrl('[https://a.example, http://b.example]'),
+    [
+      '4:14 deployments.d.baseUrl: is not encrypted: write https://, or set tls.allowPlaintext to true for a test',
+    ],
+  ],
   ['a prefix without slash', withMatch('{ pathPrefix: api }'), [`5:26 ${PREFIX}`]],
   ['a prefix with a query', withMatch('{ pathPrefix: "/a?b" }'), [`5:26 ${PREFIX}`]],
   ['a host with a port', withMatch('{ host: "a.example:80" }'), [`5:20 ${HOST}`]],
@@ -182,6 +202,11 @@ const limits: Case[] = [
     ],
   ],
   [
+    'adaptive connections without a number',
+    withMore('connections: { max: 0, adapt: 1 }'),
+    ['7:18 deployments.d.connections: must be a whole number from 1 to 65535, or { max: 64, adapt: true }'],
+  ],
+  [
     'no connections',
     withMore('connections: 0'),
     ['7:18 deployments.d.connections: must be a whole number from 1 to 65535'],
@@ -190,6 +215,43 @@ const limits: Case[] = [
     'no attempts with a refused credential',
     withMore('digest: { attemptsWhenRefused: 0 }'),
     ['7:36 deployments.d.digest.attemptsWhenRefused: must be a whole number from 1 to 60'],
+  ],
+  ...['50', '0%', '101%', '1.5%', '50 %'].map(
+    (share): Case => [
+      `a share of ${share}`,
+      withMore(`circuit: { failures: "${share}" }`),
+      ['7:26 deployments.d.circuit.failures: must be a share from 1% to 100%, such as 50%'],
+    ],
+  ),
+  [
+    'a share without quotes and sign',
+    withMore('retry: { budget: 10 }'),
+    ['7:22 deployments.d.retry.budget: must be a share from 1% to 100%, such as 50%'],
+  ],
+  [
+    'more retries of a request than can help',
+    withMore('retry: { attempts: 6 }'),
+    ['7:24 deployments.d.retry.attempts: must be a whole number from 0 to 5'],
+  ],
+  [
+    'a status that is no failure',
+    withMore('circuit: { statuses: [404] }'),
+    ['7:27 deployments.d.circuit.statuses[0]: must be a whole number from 500 to 599'],
+  ],
+  [
+    'an interval of another word',
+    withMore('health: { interval: never }'),
+    ['7:25 deployments.d.health.interval: must be a duration, such as 10s, or off'],
+  ],
+  [
+    'a path of a check without slash',
+    withMore('health: { path: status }'),
+    ['7:21 deployments.d.health.path: must be a path that starts with /'],
+  ],
+  [
+    'a readiness that does not exist',
+    `${RIGHT}\nreadiness: upstreams`,
+    ['3:12 readiness: must be one of gateway, any-upstream, all-upstreams'],
   ],
   [
     'an algorithm that does not exist',

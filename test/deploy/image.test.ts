@@ -1,279 +1,335 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { basename, delimiter, dirname, join } from 'node:path';
-import { text } from 'node:stream/consumers';
+import { chown, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { parse } from 'yaml';
+import {
+  type ContainerEngine,
+  type NewImage,
+  nodeImage,
+  startContainerEngine,
+} from '../support/containers.ts';
+import { lockedPackages } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
+import type { RequestLoopResult } from '../support/request-loop.ts';
+import { authors } from '../support/simulated-pair.ts';
+import { until } from '../support/until.ts';
 
-/** The first line that passes, of those that a process prints from now on. Rejects when it ends without one. */
-async function firstLine(
-  child: ChildProcess,
-  passes: (line: string) => boolean,
-  of: 'stdout' | 'stderr' = 'stderr',
-): Promise<string> {
-  let printed = '';
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
-  child[of]?.setEncoding('utf8').on('data', (piece: string) => {
-    printed += piece;
-    const line = printed.split('\n').slice(0, -1).find(passes);
-    if (line !== undefined) resolve(line);
-  });
-  child.once('exit', () => reject(new Error(`It ended:\n${printed}`)));
-  return promise;
+const MIB = 1024 * 1024;
+const SIZE_LIMIT_BYTES = 200_000_000;
+const MEMORY_LIMIT_BYTES = 256 * MIB;
+const REQUESTS = 5000;
+/** How long the upstream holds the request that is under way at SIGTERM: enough to send the signal. */
+const SLOW_MS = 4000;
+
+const { devDependencies, dependencies, version } = JSON.parse(
+  await readFile(join(repository, 'package.json'), 'utf8'),
+);
+const base = `node:${devDependencies.node}-slim`;
+
+/** The most memory that a container has used, in bytes: control groups version 2, or 1. */
+const MEMORY_PEAK_FILES = ['/sys/fs/cgroup/memory.peak', '/sys/fs/cgroup/memory/memory.max_usage_in_bytes'];
+const PASSWORD = 'demo-api-key';
+const SIDE_PORT = 'http://127.0.0.1:9480';
+const CONFIG = `
+anonymous: true
+listen: { port: 8080 }
+control: { port: 8081 }
+drain: { delay: 0s }
+audit: { directory: /var/lib/digest-gateway/audit, keyFile: /run/secrets/audit-key }
+credentials: { demo: { username: { value: demo-user }, password: { file: /run/secrets/password } } }
+deployments:
+  submissions:
+    baseUrl: https://127.0.0.1:9443
+    match: { pathPrefix: / }
+    credential: demo
+    tls: { caFile: /run/simulator/ca.pem, serverName: simulator }
+`;
+
+/** Arguments of Node.js that print what an expression is, as JSON. */
+function evaluation(expression: string): string[] {
+  const program = `import fs from 'node:fs'; process.stdout.write(JSON.stringify(${expression}))`;
+  return ['--input-type=module', '--eval', program];
 }
-
-/** One instruction, as `COPY --from=build /a ./b`. */
-interface Instruction {
-  readonly name: string;
-  /** `from`, `chown` and the like. */
-  readonly flags: Readonly<Record<string, string>>;
-  /** The arguments behind the flags; the JSON form is parsed. */
-  readonly words: readonly string[];
-  readonly text: string;
-}
-
-/** The instructions between one FROM and the next. */
-interface Stage {
-  readonly name: string;
-  readonly base: string;
-  readonly instructions: readonly Instruction[];
-}
-
-/** Reads a Dockerfile without heredocs and escapes; ARGs before the first FROM are filled in where FROM names them. */
-function readDockerfile(text: string): Stage[] {
-  const lines = text.replace(/^\s*#.*\n/gm, '').replace(/\\\n\s*/g, ' ');
-  const stages: (Stage & { instructions: Instruction[] })[] = [];
-  const values = new Map<string, string>();
-  for (const instruction of lines.split('\n').filter(Boolean).map(readInstruction)) {
-    const stage = stages.at(-1);
-    if (instruction.name === 'FROM') {
-      const [base = '', , name = ''] = instruction.words;
-      stages.push({
-        name,
-        base: base.replace(/\$\{(\w+)\}/, (_, key) => values.get(key) ?? ''),
-        instructions: [],
-      });
-    } else if (stage !== undefined) {
-      stage.instructions.push(instruction);
-    } else {
-      const [key = '', value = ''] = instruction.text.split('=');
-      values.set(key, value);
-    }
-  }
-  return stages;
-}
-
-function readInstruction(line: string): Instruction {
-  const [, name = '', rest = ''] = /^(\S+)\s+(.*)$/.exec(line) ?? [];
-  const flags = Object.fromEntries(
-    Array.from(rest.matchAll(/(?<=^|\s)--([a-z-]+)=(\S+)/g), ([, key = '', value = '']) => [key, value]),
-  );
-  const text = rest.replace(/(?<=^|\s)--[a-z-]+=\S+\s*/g, (flag) => (name === 'RUN' ? flag : ''));
-  const words: string[] = text.startsWith('[') ? JSON.parse(text) : text.split(/\s+/);
-  return { name, flags, words, text };
-}
-
-/** A user that runs nothing else, if root may choose one. */
-const NOBODY = process.geteuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
-
-const stages = readDockerfile(await readFile(join(repository, 'Dockerfile'), 'utf8'));
-const image = stages.at(-1) as Stage;
-
-/** The value of the last instruction with this name in the image itself. */
-const said = (name: string): Instruction | undefined =>
-  image.instructions.findLast((instruction) => instruction.name === name);
 
 describe('the Dockerfile', () => {
-  test('has two stages on the version of Node.js that the project is tested with', async () => {
-    const { devDependencies } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
-    expect(stages.map(({ base }) => base)).toEqual(Array(2).fill(`node:${devDependencies.node}-slim`));
-  });
-
   test('takes nothing from another image than NODE_IMAGE, which can be given by digest', async () => {
     const lines = (await readFile(join(repository, 'Dockerfile'), 'utf8')).split('\n');
-    expect(lines.filter((line) => /^ARG\b/i.test(line))).toEqual([
-      expect.stringMatching(/^ARG NODE_IMAGE=node:\S+$/),
-    ]);
+    expect(lines.filter((line) => /^ARG\b/i.test(line))).toEqual([`ARG NODE_IMAGE=${base}`]);
     const bases = lines.filter((line) => /^FROM\b/i.test(line));
-    expect(bases).toHaveLength(stages.length);
-    for (const base of bases) expect(base).toMatch(/^FROM \$\{NODE_IMAGE\}( AS \w+)?$/);
-    const names = stages.map(({ name }) => name);
-    for (const { flags, name, text: rest } of stages.flatMap(({ instructions }) => instructions)) {
-      if (flags['from'] !== undefined) expect(names).toContain(flags['from']);
-      expect(name).not.toBe('ADD');
-      expect(rest).not.toMatch(/--mount=\S*from=/);
-    }
+    expect(bases).toHaveLength(2);
+    for (const line of bases) expect(line).toMatch(/^FROM \$\{NODE_IMAGE\}( AS build)?$/);
+    for (const [, from] of lines.join('\n').matchAll(/\bfrom=([^\s,]+)/g)) expect(from).toBe('build');
     // A frontend would be one more image, by tag, that runs in the build.
-    expect(lines.filter((line) => /^#\s*(syntax|escape)\s*=/i.test(line))).toEqual([]);
-  });
-
-  test('runs as a user that is not root, by number', () => {
-    expect(said('USER')?.text).toBe('1000:1000');
-    expect(image.instructions.slice(-1)[0]?.name).toBe('CMD');
-    expect(image.instructions.filter(({ name }) => name === 'RUN' || name === 'ADD')).toEqual([]);
-  });
-
-  test('checks the health of the port that it exposes', () => {
-    expect(said('EXPOSE')?.words).toEqual(['8080', '8081']);
-    expect(said('HEALTHCHECK')?.text).toContain('http://127.0.0.1:8081/livez');
+    expect(lines.filter((line) => /^ADD\b|^#\s*(syntax|escape)\s*=/i.test(line))).toEqual([]);
   });
 });
 
-describe('the steps of the image, one by one', () => {
-  let root: string;
-  const running: ChildProcess[] = [];
+let engine: ContainerEngine;
+beforeAll(async () => {
+  engine = await startContainerEngine();
+  await engine.importImage(`docker.io/library/${base}`, nodeImage);
+  await engine.build(repository, '--tag=digest-gateway');
+}, 400_000);
+afterAll(() => engine.close());
 
-  beforeAll(async () => {
-    root = await mkdtemp(join(tmpdir(), 'image-'));
-    await chmod(root, 0o755);
-    await copyContext(join(root, 'context'));
-    for (const stage of stages) await carryOut(stage, root);
-    await writeProtect(folderOf(image, root));
-  }, 280_000);
+/** The value of an expression in a running container. */
+async function execute(name: string, expression: string): Promise<unknown> {
+  return JSON.parse(await engine.podman('exec', name, 'node', ...evaluation(expression)));
+}
 
-  afterAll(async () => {
-    for (const child of running) child.kill('SIGKILL');
-    await makeRemovable(root);
-    await rm(root, { recursive: true, force: true });
-  });
+describe('the image', () => {
+  /** The value of an expression in a new container of the image, or of another one. */
+  async function evaluate(expression: string, image = 'digest-gateway'): Promise<unknown> {
+    return JSON.parse(
+      await engine.run('--network=none', '--entrypoint=["node"]', image, ...evaluation(expression)),
+    );
+  }
 
   test('the build sees nothing of tests, documents and history', async () => {
-    const context = await readdir(join(root, 'context'));
+    const file = join(engine.folder, 'Dockerfile');
+    await writeFile(file, `FROM ${base}\nCOPY . /context\n`);
+    await engine.build(repository, `--file=${file}`, '--tag=context');
+    const context = await evaluate('fs.readdirSync("/context")', 'context');
     expect(context).toEqual(expect.arrayContaining(['package.json', 'package-lock.json', 'src', 'config']));
     for (const name of ['.git', 'test', 'node_modules', 'docs', 'deploy', 'dist', 'secrets']) {
       expect(context).not.toContain(name);
     }
   });
 
-  test('the image holds what runs, and no package of development', async () => {
-    const app = join(folderOf(image, root), 'app');
-    expect((await readdir(app)).sort()).toEqual([
+  test('holds what runs, and no package of development', async () => {
+    expect(await evaluate('fs.readdirSync("/app").sort()')).toEqual([
       'LICENSE',
       'config',
       'dist',
       'node_modules',
       'package.json',
     ]);
-    const { dependencies, devDependencies } = JSON.parse(await readFile(join(app, 'package.json'), 'utf8'));
-    const installed = await readdir(join(app, 'node_modules'), { recursive: true });
-    const packages = new Set(installed.filter((path) => path.endsWith('/package.json')).map(dirname));
-    expect(Object.keys(dependencies).filter((name) => !packages.has(name))).toEqual([]);
-    const ofDevelopment = Object.keys(devDependencies).filter((name) => !(name in dependencies));
-    expect(ofDevelopment.filter((name) => packages.has(name))).toEqual([]);
+    const files = await evaluate('fs.readdirSync("/app/node_modules", { recursive: true })');
+    const installed = new Set(files as string[]);
+    const has = (name: string): boolean => installed.has(`${name}/package.json`);
+    expect(Object.keys(dependencies).filter((name) => !has(name))).toEqual([]);
+    const locked = await lockedPackages();
+    const ofDevelopment = Object.keys(devDependencies).filter((name) => locked[`node_modules/${name}`]?.dev);
+    expect(ofDevelopment).toContain('jest');
+    expect(ofDevelopment.filter(has)).toEqual([]);
   });
 
-  test('it serves as another user who may write nothing', async () => {
-    const config = join(root, 'gateway.yaml');
-    await writeFile(
-      config,
-      `listen: { port: 0 }
-control: { port: 0 }
-anonymous: true
-credentials: { a: { username: { value: u }, password: { value: p } } }
-deployments: { a: { baseUrl: 'https://upstream.invalid', match: { pathPrefix: / }, credential: a } }
-`,
+  test('adds less than 200 MB to its base', async () => {
+    const added = (await engine.size('digest-gateway')) - (await engine.size(base));
+    process.stdout.write(`The image adds ${(added / 1e6).toFixed(1)} MB to its base.\n`);
+    expect(added).toBeGreaterThan(0);
+    expect(added).toBeLessThan(SIZE_LIMIT_BYTES);
+  });
+
+  test('says its version, and runs the demo from its own files', async () => {
+    expect(await engine.run('--network=none', 'digest-gateway', '--version')).toBe(`${version}\n`);
+    await engine.start('demo', '--network=none', 'digest-gateway', 'demo');
+    await until(async () => (await engine.podman('logs', 'demo')).includes('Running'));
+    await engine.podman('stop', '--time=60', 'demo');
+    expect(await engine.podman('wait', 'demo')).toBe('0\n');
+  });
+
+  test('serves with few privileges and 256 MiB, and drains at SIGTERM', async () => {
+    await startSimulatorContainer();
+    await startGatewayContainer();
+    await until(() => engine.succeeds('healthcheck', 'run', 'gateway'));
+    const status = await execute('gateway', 'fs.readFileSync("/proc/1/status", "utf8")');
+    expect(status).toMatch(/^Uid:\t1000\t1000\t1000\t1000$/m);
+    expect(status).toMatch(/^CapBnd:\t0+$/m);
+    expect(status).toMatch(/^NoNewPrivs:\t1$/m);
+    for (const folder of ['/app', '/tmp']) {
+      const write = `import('node:fs/promises').then((fs) => fs.writeFile('${folder}/new', ''))`;
+      expect(await execute('gateway', `await ${write}.catch(({ code }) => code)`)).toBe('EROFS');
+    }
+
+    const { statuses, content, milliseconds } = await sendRequests(REQUESTS);
+    expect(statuses).toEqual({ 200: REQUESTS });
+    expect(content).toContain('DEMO-2026-0001');
+    const peak = Number(
+      await execute(
+        'gateway',
+        `fs.readFileSync(${JSON.stringify(MEMORY_PEAK_FILES)}.find(fs.existsSync), "utf8")`,
+      ),
     );
-    const gateway = start('serve', '--config', config);
-    const up = await firstLine(gateway, (line) => line.includes('"control":'));
-    const control: string = JSON.parse(up).control;
-    expect((await fetch(`${control}/livez`)).status).toBe(200);
-    expect((await runHealthcheck(control)).status).toBe(0);
-    gateway.kill('SIGTERM');
-    expect(await once(gateway, 'exit')).toEqual([0, null]);
-    expect((await runHealthcheck(control)).status).toBe(1);
-  }, 30_000);
+    process.stdout.write(
+      `${REQUESTS} requests in ${milliseconds.toFixed(0)} ms; ${(peak / MIB).toFixed(0)} MiB at most.\n`,
+    );
+    expect(await engine.podman('inspect', '--format={{.State.OOMKilled}}', 'gateway')).toBe('false\n');
 
-  test('it finds its own configuration files and says its version', async () => {
-    const version = start('--version');
-    const printed = firstLine(version, () => true, 'stdout');
-    const { version: wanted } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
-    expect(await printed).toBe(wanted);
-    const demo = start('demo', '--free-ports');
-    await firstLine(demo, (line) => line.startsWith('Running'), 'stdout');
-    demo.kill('SIGTERM');
-    expect(await once(demo, 'exit')).toEqual([0, null]);
-  }, 30_000);
+    await setFault({ kind: 'delay', ms: SLOW_MS, when: 'authenticated' });
+    const before = await upstreamRequests();
+    const slow = sendRequests(1);
+    await until(async () => (await upstreamRequests()) > before);
+    await engine.podman('stop', '--time=60', 'gateway');
+    expect((await slow).statuses).toEqual({ 200: 1 });
+    expect(await engine.podman('wait', 'gateway')).toBe('0\n');
+    expect(await engine.logs('gateway')).not.toContain(PASSWORD);
+  });
 
-  /** The program as ENTRYPOINT has it, with Node.js of the tests in place of the image's. */
-  function start(...args: string[]): ChildProcess {
-    const folder = folderOf(image, root);
-    const [, ...entry] = said('ENTRYPOINT')?.words ?? [];
-    const command = entry.map((word) => (word.startsWith('/') ? join(folder, word) : word));
-    const child = spawn(process.execPath, [...command, ...args], {
-      ...NOBODY,
-      cwd: join(folder, said('WORKDIR')?.text ?? ''),
-      env: { NODE_ENV: 'production', HOME: '/nonexistent' },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    running.push(child);
-    return child;
+  test('the health check fails where nothing listens', async () => {
+    const idle = ['--network=none', '--entrypoint=["node", "--eval", "setInterval(() => 0, 1e6)"]'];
+    await engine.start('idle', ...idle, 'digest-gateway');
+    expect(await engine.succeeds('healthcheck', 'run', 'idle')).toBe(false);
+  });
+
+  /** The upstream, as the Compose file has it. The others share its network, which is one loopback. */
+  async function startSimulatorContainer(): Promise<void> {
+    const settings = join(repository, 'deploy/compose/simulator.yaml');
+    await engine.start(
+      'simulator',
+      '--network=none',
+      `--volume=${settings}:/simulator.yaml:ro`,
+      '--volume=upstream:/var/lib/digest-gateway',
+      ...['digest-gateway', 'simulate', '--config=/simulator.yaml'],
+    );
+    await until(async () => (await engine.podman('logs', 'simulator')).includes('side port'));
+  }
+
+  async function startGatewayContainer(): Promise<void> {
+    const secrets = join(engine.folder, 'secrets');
+    await mkdir(secrets, { mode: 0o700 });
+    await writeFile(join(secrets, 'password'), PASSWORD, { mode: 0o600 });
+    await writeFile(join(secrets, 'audit-key'), '5f'.repeat(32), { mode: 0o600 });
+    const config = join(engine.folder, 'gateway.yaml');
+    await writeFile(config, CONFIG);
+    await engine.start(
+      'gateway',
+      ...['--network=container:simulator', '--volume=upstream:/run/simulator:ro'],
+      ...['--read-only', '--read-only-tmpfs=false', '--cap-drop=all', '--security-opt=no-new-privileges'],
+      ...[`--memory=${MEMORY_LIMIT_BYTES}`, `--memory-swap=${MEMORY_LIMIT_BYTES}`],
+      // U: they become files of the user of the image.
+      `--volume=${secrets}:/run/secrets:ro,U`,
+      `--volume=${config}:/etc/digest-gateway/gateway.yaml:ro`,
+      '--volume=state:/var/lib/digest-gateway',
+      'digest-gateway',
+    );
+  }
+
+  /** Sends requests to the gateway from a container beside it. */
+  async function sendRequests(count: number): Promise<RequestLoopResult> {
+    const program = join(repository, 'test/support/request-loop.ts');
+    const printed = await engine.run(
+      ...['--network=container:simulator', `--volume=${program}:/client/request-loop.ts:ro`, base],
+      ...['node', '/client/request-loop.ts', `http://127.0.0.1:8080${authors}`, String(count)],
+    );
+    return JSON.parse(printed);
+  }
+
+  async function setFault(fault: object): Promise<void> {
+    const request = JSON.stringify({ method: 'PUT', body: JSON.stringify({ faults: [fault] }) });
+    const ok = await execute(
+      'simulator',
+      `(await fetch("${SIDE_PORT}/deployments/submissions", ${request})).ok`,
+    );
+    expect(ok).toBe(true);
+  }
+
+  async function upstreamRequests(): Promise<number> {
+    const counts = `await fetch('${SIDE_PORT}/counts').then((response) => response.json())`;
+    return Number(await execute('simulator', `(${counts}).submissions.requests`));
   }
 });
 
-/** Files that `docker build .` would send: all that .dockerignore does not exclude. */
-async function copyContext(target: string): Promise<void> {
-  const ignored = new Set((await readFile(join(repository, '.dockerignore'), 'utf8')).split('\n'));
-  await mkdir(target);
-  for (const name of await readdir(repository)) {
-    if (!ignored.has(name)) await cp(join(repository, name), join(target, name), { recursive: true });
-  }
-}
+describe('the services of Compose that Debian has programs for', () => {
+  const NAMES = ['redis', 'simulator', 'gateway', 'prometheus'] as const;
+  /** Redis and Prometheus of the system in images that are named as the Compose file names theirs. */
+  const images: Record<string, NewImage> = {
+    redis: { programs: ['redis-server', 'redis-cli'] },
+    prometheus: {
+      programs: ['prometheus'],
+      changes: ['ENTRYPOINT ["prometheus"]', 'USER 65534'],
+      async fill(root) {
+        await mkdir(join(root, 'prometheus'));
+        await chown(join(root, 'prometheus'), 65_534, 65_534);
+      },
+    },
+  };
 
-/** Where a stage's file system starts. */
-function folderOf(stage: Stage, root: string): string {
-  return join(root, stage.name === '' ? 'image' : stage.name);
-}
-
-async function carryOut(stage: Stage, root: string): Promise<void> {
-  const folder = folderOf(stage, root);
-  let workdir = folder;
-  for (const { name, flags, words, text: command } of stage.instructions) {
-    if (name === 'WORKDIR') {
-      workdir = join(folder, command);
-      await mkdir(workdir, { recursive: true });
-    } else if (name === 'COPY') {
-      const from = stages.find((other) => other.name === flags['from']);
-      const source = from === undefined ? join(root, 'context') : folderOf(from, root);
-      await copy(source, words, command.includes(' /') ? folder : workdir);
-    } else if (name === 'RUN') {
-      await run(command, workdir);
+  test('serve a request with a shared challenge, and Prometheus scrapes the gateway', async () => {
+    const { services } = parse(await readFile(join(repository, 'docker-compose.yml'), 'utf8'));
+    for (const [name, image] of Object.entries(images)) {
+      await engine.importImage(fullName(services[name].image), image);
     }
+    const hosts = join(engine.folder, 'hosts');
+    await writeFile(hosts, `127.0.0.1 localhost ${NAMES.join(' ')}\n`);
+    for (const [index, name] of NAMES.entries()) {
+      const network = index === 0 ? '--network=none' : `--network=container:compose-${NAMES[0]}`;
+      const options = [network, `--volume=${hosts}:/etc/hosts:ro`, ...(await optionsOf(services[name]))];
+      const command: string[] = services[name].command ?? [];
+      await engine.start(`compose-${name}`, ...options, fullName(services[name].image), ...command);
+      await until(() => isHealthy(name, services[name]));
+    }
+    await until(async () => (await textAt('http://gateway:8081/readyz?verbose')).endsWith('\nready\n'));
+    const [, asked = ''] =
+      /(\/api\/\S+?)"/.exec(await readFile(join(repository, 'docker-compose.yml'), 'utf8')) ?? [];
+    expect(await textAt(`http://gateway:8080${asked}`)).toContain('A-1001');
+    expect(Number(await engine.podman('exec', 'compose-redis', 'redis-cli', 'dbsize'))).toBeGreaterThan(0);
+    await until(async () => {
+      const found = JSON.parse(await textAt('http://prometheus:9090/api/v1/query?query=up'));
+      const [series] = found.data.result;
+      return series?.metric.job === 'digest-gateway' && series.value[1] === '1';
+    });
+    await engine.podman('stop', '--time=60', ...NAMES.map((name) => `compose-${name}`));
+    expect(await engine.podman('wait', 'compose-gateway')).toBe('0\n');
+  });
+
+  /** Runs the health check of the Compose file, or that of the image, if there is one. */
+  async function isHealthy(name: string, { healthcheck, build }: ComposeService): Promise<boolean> {
+    const container = `compose-${name}`;
+    if (healthcheck !== undefined) return engine.succeeds('exec', container, ...healthcheck.test.slice(1));
+    return build === undefined || engine.succeeds('healthcheck', 'run', container);
   }
-}
 
-/** As COPY: what a folder holds, or a file into a folder or under another name. */
-async function copy(source: string, words: readonly string[], target: string): Promise<void> {
-  const destination = join(target, words.at(-1) ?? '');
-  for (const word of words.slice(0, -1)) {
-    const into = words.at(-1)?.endsWith('./') && word !== '.';
-    await cp(join(source, word), into ? join(destination, basename(word)) : destination, { recursive: true });
+  /** The content of a URL, as another service sees it. */
+  async function textAt(url: string): Promise<string> {
+    const text = `await fetch('${url}').then((response) => response.text())`;
+    return String(await execute('compose-simulator', text));
   }
+
+  /** The settings of a service as options of podman, but for ports, dependencies and restarts. */
+  async function optionsOf(service: ComposeService): Promise<string[]> {
+    const { environment = {}, volumes = [], tmpfs = [], user } = service;
+    return [
+      ...service.cap_drop.map((name) => `--cap-drop=${name}`),
+      // Docker mounts nothing writable beside what the service lists, either.
+      ...(service.read_only === true ? ['--read-only', '--read-only-tmpfs=false'] : []),
+      ...service.security_opt.map((option) => `--security-opt=${option.replace(/:true$/, '')}`),
+      ...Object.entries(environment).map(([name, value]) => `--env=${name}=${value}`),
+      ...(await Promise.all(volumes.map(mountOf))).map((mount) => `--volume=${mount}`),
+      ...tmpfs.map((folder) => `--tmpfs=${folder}`),
+      ...(user === undefined ? [] : [`--user=${user}`]),
+    ];
+  }
+
+  /** A mount of a file here. Clients come from the one loopback, and Prometheus scrapes more often. */
+  async function mountOf(mount: string): Promise<string> {
+    const [source = '', ...rest] = mount.split(':');
+    if (!source.startsWith('./')) return mount;
+    const text = await readFile(join(repository, source), 'utf8').catch(() => '');
+    const changed = text
+      .replace('identify: { addresses: [', 'identify: { addresses: [127.0.0.0/8, ')
+      .replace('scrape_interval: 15s', 'scrape_interval: 1s');
+    if (changed === text) return [join(repository, source), ...rest].join(':');
+    const file = join(engine.folder, `compose-${basename(source)}`);
+    await writeFile(file, changed);
+    return [file, ...rest].join(':');
+  }
+});
+
+interface ComposeService {
+  readonly build?: unknown;
+  readonly cap_drop: readonly string[];
+  readonly security_opt: readonly string[];
+  readonly read_only?: boolean;
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly volumes?: readonly string[];
+  readonly tmpfs?: readonly string[];
+  readonly user?: string;
+  readonly healthcheck?: { readonly test: readonly string[] };
 }
 
-async function run(command: string, cwd: string): Promise<void> {
-  // The system's own Node.js may be too old for the build.
-  const path = [dirname(process.execPath), process.env['PATH']].join(delimiter);
-  // npm need not fetch packages that are in its cache.
-  const env = { ...process.env, PATH: path, npm_config_prefer_offline: 'true' };
-  const child = spawn('sh', ['-c', command], { cwd, env, stdio: 'pipe' });
-  const printed = Promise.all([text(child.stdout), text(child.stderr)]);
-  const [status] = await once(child, 'exit');
-  if (status !== 0) throw new Error(`RUN ${command} ended with ${status}:\n${(await printed).join('\n')}`);
-}
-
-async function runHealthcheck(control: string): Promise<{ status: number }> {
-  const [, script = ''] = /CMD \["node", "-e", "(.*)"\]$/.exec(said('HEALTHCHECK')?.text ?? '') ?? [];
-  const child = spawn(process.execPath, ['-e', script.replace('http://127.0.0.1:8081', control)], NOBODY);
-  const [status] = await once(child, 'exit');
-  return { status };
-}
-
-async function writeProtect(folder: string): Promise<void> {
-  await run('chmod -R a-w,a+rX .', folder);
-}
-
-async function makeRemovable(folder: string): Promise<void> {
-  await run('chmod -R u+w .', folder);
+/** The name of an image with the registry that Docker takes it from. */
+function fullName(image: string): string {
+  if (image === 'digest-gateway') return image;
+  return image.includes('/') ? `docker.io/${image}` : `docker.io/library/${image}`;
 }

@@ -11,6 +11,12 @@ test('systemd waits for longer than a drain takes', async () => {
   expect(Number(/^TimeoutStopSec=(\d+)s$/m.exec(unit)?.[1])).toBeGreaterThan(defaultDrainSeconds());
 });
 
+test('systemd waits for the messages of the gateway, and takes them from systemd-notify', async () => {
+  const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');
+  const lines = unit.split('\n').filter((line) => /^(Type|NotifyAccess|WatchdogSec|Restart)=/.test(line));
+  expect(lines).toEqual(['Type=notify', 'NotifyAccess=all', 'WatchdogSec=30s', 'Restart=on-failure']);
+});
+
 test('systemd takes the unit, and finds little to expose', async () => {
   const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');
   // The program is not installed here, and systemd looks whether it can be run.

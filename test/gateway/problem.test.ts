@@ -94,4 +94,13 @@ describe('the headers that a status asks for', () => {
     const answer = await answered((_req, res) => sendProblem(res, new GatewayError(code, ''), 'id', false));
     expect(valuesOf(answer, name)).toEqual([value]);
   });
+
+  test.each<ErrorCode>(['overloaded', 'upstream-timeout'])(
+    '%s: the Retry-After of the error takes the place of that of its code',
+    async (code) => {
+      const error = new GatewayError(code, '', undefined, 17);
+      const answer = await answered((_req, res) => sendProblem(res, error, 'id', false));
+      expect(valuesOf(answer, 'retry-after')).toEqual(['17']);
+    },
+  );
 });

@@ -8,13 +8,13 @@ const routes = new Routes([
     match: {
       pathPrefix: '/api/manuscripts/',
       host: 'submissions.internal',
-      baseUrl: 'https://submissions.example.org',
+      baseUrl: ['https://submissions.example.org'],
     },
   },
-  { deployment: 'abstracts', match: { pathPrefix: '/api', baseUrl: 'https://abstracts.example.org:8443' } },
-  { deployment: 'reports', match: { host: 'reports.internal', baseUrl: 'https://reports.example.org' } },
-  { deployment: 'shared-v1', match: { pathPrefix: '/v1', baseUrl: 'https://shared.example.org' } },
-  { deployment: 'shared-v2', match: { pathPrefix: '/v2', baseUrl: 'https://shared.example.org' } },
+  { deployment: 'abstracts', match: { pathPrefix: '/api', baseUrl: ['https://abstracts.example.org:8443'] } },
+  { deployment: 'reports', match: { host: 'reports.internal', baseUrl: ['https://reports.example.org'] } },
+  { deployment: 'shared-v1', match: { pathPrefix: '/v1', baseUrl: ['https://shared.example.org'] } },
+  { deployment: 'shared-v2', match: { pathPrefix: '/v2', baseUrl: ['https://shared.example.org'] } },
 ]);
 
 function found(target: string, host = 'gateway.internal'): string {

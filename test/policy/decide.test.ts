@@ -69,6 +69,7 @@ describe('a grant', () => {
       site: 'journal-b',
       credential: 'key-b',
       operation: 'authors',
+      noTotalTimeout: false,
       target: `${AUTHORS}?${query}`,
       parameters: new Map([
         ['site_name', 'journal-b'],

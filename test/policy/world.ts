@@ -6,7 +6,7 @@ export const AUTHORS = '/api/v2/submissions/full/contributors/authors/submission
 export const REPORTS = '/api/v2/reports';
 
 const listed = {
-  baseUrl: 'https://submissions.example.org',
+  baseUrl: ['https://submissions.example.org'],
   match: { pathPrefix: '/api/' },
   siteParameter: 'site_name',
   sites: {
@@ -34,21 +34,21 @@ const deployments = {
   /** Lists operations and has sites; what is not listed passes. */
   open: listed,
   /** As open, but what is not listed is refused. */
-  strict: { ...listed, unlistedOperations: 'deny', baseUrl: 'https://strict.example.org' },
+  strict: { ...listed, unlistedOperations: 'deny', baseUrl: ['https://strict.example.org'] },
   /** As open, and adds the site where only one is possible. */
-  inject: { ...listed, injectSite: true, baseUrl: 'https://inject.example.org' },
+  inject: { ...listed, injectSite: true, baseUrl: ['https://inject.example.org'] },
   /** Neither sites nor operations. */
   bare: {
     ...bare,
-    baseUrl: 'https://bare.example.org',
+    baseUrl: ['https://bare.example.org'],
     match: { pathPrefix: '/bare/' },
     credential: 'key-bare',
   },
   /** Two that share an upstream. */
-  v1: { ...bare, baseUrl: 'https://shared.example.org', match: { pathPrefix: '/v1' }, credential: 'key-1' },
+  v1: { ...bare, baseUrl: ['https://shared.example.org'], match: { pathPrefix: '/v1' }, credential: 'key-1' },
   v2: {
     ...bare,
-    baseUrl: 'https://shared.example.org',
+    baseUrl: ['https://shared.example.org'],
     match: { pathPrefix: '/v1/v2' },
     credential: 'key-2',
   },

@@ -1,6 +1,7 @@
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
+import { chartFiles } from '../../docs/generate/chart.ts';
 import { generatedPages } from '../../docs/generate/pages.ts';
 import { errorKinds } from '../../src/base/errors.ts';
 import { parseConfig } from '../../src/config/load.ts';
@@ -73,12 +74,12 @@ describe('every page', () => {
 });
 
 describe('the generated pages', () => {
-  test.each([...generated])('docs/%s is what "npm run docs" writes', (name, text) => {
-    expect(readFileSync(join(repository, 'docs', name), 'utf8')).toBe(text);
+  test.each([...generated])('%s is what "npm run docs" writes', (name, text) => {
+    expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
   });
 
   test('docs/errors.md has a section for every code', () => {
-    const headings = (generated.get('errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
+    const headings = (generated.get('docs/errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
     expect(headings.toSorted()).toEqual(
       errorKinds()
         .map(([code]) => code)
@@ -87,7 +88,13 @@ describe('the generated pages', () => {
   });
 });
 
-describe('docs/security.md', () => {
+describe('the copies in the Helm chart', () => {
+  test.each([...chartFiles()])('%s is what "npm run docs" writes', (name, text) => {
+    expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
+  });
+});
+
+describe('a page that names tests', () => {
   /** Names in code spans of a line; one without a folder is in the folder of the one before. */
   function testsIn(line: string): string[] {
     let folder = '';
@@ -98,8 +105,8 @@ describe('docs/security.md', () => {
     });
   }
 
-  test('names tests that exist', () => {
-    const page = readFileSync(join(repository, 'docs/security.md'), 'utf8');
+  test.each(['security.md', 'faults.md'])('names tests that exist: docs/%s', (name) => {
+    const page = readFileSync(join(repository, 'docs', name), 'utf8');
     const named = page.split('\n').flatMap(testsIn);
     expect(named.length).toBeGreaterThan(20);
     expect(named.filter((name) => !existsSync(join(repository, name)))).toEqual([]);

@@ -147,7 +147,9 @@ class FileAudit implements Audit {
   }
 
   admin(event: string, details: AdminDetails): void {
-    const record = this.#text.admin(event, details);
+    const { address } = details;
+    const shown = typeof address === 'string' ? { address: this.#shown(address) } : {};
+    const record = this.#text.admin(event, { ...details, ...shown });
     this.#append(() => record);
     this.#journal.writeSoon();
   }

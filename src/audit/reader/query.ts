@@ -10,6 +10,8 @@ export interface Query {
   readonly id?: string;
   /** Status of the response as it ended. */
   readonly status?: StatusRange;
+  /** Outcome of the upstream's response. */
+  readonly outcome?: string;
   /** RFC 3339 in UTC with milliseconds: inclusive, and exclusive. */
   readonly since?: string;
   readonly until?: string;
@@ -47,6 +49,8 @@ export interface OutcomeLine {
   readonly time: string;
   readonly status: number;
   readonly code: string;
+  /** Undefined: the response belongs to no outcome. */
+  readonly outcome?: string;
   readonly bytes: { readonly in: number; readonly out: number };
   readonly durationMs: number;
 }
@@ -71,9 +75,17 @@ export function isWithin({ since, until }: Query, { time }: Pick<LineHead, 'time
   return (since === undefined || time >= since) && (until === undefined || time < until);
 }
 
-/** True if the record matches, apart from its time and status. */
+/** True if the record matches, apart from its time and how the response ended. */
 export function matches(query: Query, access: AccessLine): boolean {
   return matchesButId(query, access) && (query.id === undefined || holdsId(access, query.id));
+}
+
+/** True if the response ended as the query asks. `outcome`: undefined if the log does not have it. */
+export function hasEnded(query: Query, access: AccessLine, outcome: OutcomeLine | undefined): boolean {
+  const { status: wanted } = query;
+  const status = outcome?.status ?? access.status;
+  if (wanted !== undefined && (status < wanted.from || status > wanted.to)) return false;
+  return query.outcome === undefined || query.outcome === outcome?.outcome;
 }
 
 /** True if the identifier may have been in the part that was too long to be recorded. */

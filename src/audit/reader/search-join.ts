@@ -1,6 +1,7 @@
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import {
   type AccessLine,
+  hasEnded,
   isWithin,
   matches,
   mayHold,
@@ -94,7 +95,7 @@ export class SearchJoin {
   /** The requests that are left at the end of the log. */
   *rest(): Generator<Found, void> {
     for (const { access, outcome } of this.#open.values()) {
-      if (this.#hasStatus(access, outcome)) yield { access, outcome };
+      if (hasEnded(this.#query, access, outcome)) yield { access, outcome };
     }
     this.#open.clear();
   }
@@ -132,7 +133,7 @@ export class SearchJoin {
     if (open === undefined || !sealed()) return;
     open.outcome = this.#parse<OutcomeLine>(seq, line);
     open.settled = true;
-    if (!this.#hasStatus(open.access, open.outcome)) this.#open.delete(seq);
+    if (!hasEnded(this.#query, open.access, open.outcome)) this.#open.delete(seq);
   }
 
   /** The requests at the front that have their outcome, or will not get one. */
@@ -140,15 +141,8 @@ export class SearchJoin {
     for (const [seq, { access, outcome, settled, giveUpAt }] of this.#open) {
       if (!settled && time < giveUpAt && this.#open.size <= MOST_OPEN) return;
       this.#open.delete(seq);
-      if (this.#hasStatus(access, outcome)) yield { access, outcome };
+      if (hasEnded(this.#query, access, outcome)) yield { access, outcome };
     }
-  }
-
-  #hasStatus(access: AccessLine, outcome: OutcomeLine | undefined): boolean {
-    const { status } = this.#query;
-    if (status === undefined) return true;
-    const ended = outcome?.status ?? access.status;
-    return ended >= status.from && ended <= status.to;
   }
 
   #parse<T>(seq: number, line: Buffer): T | undefined {
