@@ -5,7 +5,7 @@ process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules/.cach
 
 /** @type {import('jest').Config} */
 export default {
-  testEnvironment: 'node',
+  testEnvironment: '<rootDir>/test/support/jest/environment.js',
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Half of the time tests wait for servers.
@@ -13,6 +13,7 @@ export default {
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
   globalSetup: '<rootDir>/test/support/jest/certificates.js',
+  setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js'],
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
   // The build's output holds a second copy of package names and modules.

@@ -1,0 +1,59 @@
+import { TestEnvironment } from 'jest-environment-node';
+
+const TICK_MS = 20;
+/** Less than any timeout that a test waits for, and many times what a busy machine needs to change programs. */
+const STANDSTILL_MS = 200;
+
+/**
+ * Lets a failed test run again if the machine stood still while it ran. Some tests need timeouts of half a second to see
+ * them end, and after a standstill everything that was under way is too late. Any other failure is final.
+ */
+export default class StandstillEnvironment extends TestEnvironment {
+  #ticks;
+  #lastAt = 0;
+  #cpu = process.cpuUsage();
+  #longestMs = 0;
+
+  async setup() {
+    await super.setup();
+    this.#ticks = setInterval(() => this.#measure(), TICK_MS).unref();
+  }
+
+  async teardown() {
+    clearInterval(this.#ticks);
+    await super.teardown();
+  }
+
+  handleTestEvent({ name, test }) {
+    if (name === 'test_start') {
+      this.#measure();
+      this.#longestMs = 0;
+    } else if (name === 'test_done') {
+      // After a standstill, timers of the test may be called before the tick.
+      this.#measure();
+    } else if (name === 'test_retry') {
+      this.#decide(test);
+    }
+  }
+
+  /** Jest calls the test again in either case: after a final failure it only throws its error again. */
+  #decide(test) {
+    if (this.#longestMs >= STANDSTILL_MS) {
+      const ms = this.#longestMs.toFixed(0);
+      process.stdout.write(`"${test.name}" failed and runs again: the machine stood still for ${ms} ms\n`);
+      return;
+    }
+    const [error] = [test.retryReasons.pop()].flat();
+    test.fn = () => {
+      throw error;
+    };
+  }
+
+  /** Notes the time in which this process had no processor. Its own work does not count. */
+  #measure() {
+    const [now, cpu] = [performance.now(), process.cpuUsage()];
+    const workedMs = (cpu.user + cpu.system - this.#cpu.user - this.#cpu.system) / 1000;
+    this.#longestMs = Math.max(this.#longestMs, now - this.#lastAt - TICK_MS - workedMs);
+    [this.#lastAt, this.#cpu] = [now, cpu];
+  }
+}
