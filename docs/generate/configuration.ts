@@ -8,7 +8,7 @@ const INTRODUCTION = [
   generatedFrom('the configuration schema'),
   '# Configuration',
   wrap(
-    'The configuration is one YAML file. A key that does not exist is an error that names the nearest key that does. `digest-gateway check --config FILE` reports every issue with file, line and column. [config/example.yaml](../config/example.yaml) shows every key in its place; [config/minimal.yaml](../config/minimal.yaml) is the least that works.',
+    'The configuration is one YAML file. A key that does not exist is an error that names the nearest key, or those that exist. `digest-gateway check --config FILE` reports every issue with file, line and column. [config/example.yaml](../config/example.yaml) shows every key in its place; [config/minimal.yaml](../config/minimal.yaml) is the least that works.',
   ),
   wrap(
     'Durations are written as `500ms`, `30s`, `5m`, `1h` or `1d`, sizes as `512B`, `64KiB`, `1MiB` or `2GiB`. File names are relative to the folder of the configuration file. `NAME` in a key stands for a name of your choice, `[]` for an item of a list. Keys without a default that are not required have no effect until they are set.',

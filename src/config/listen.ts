@@ -50,7 +50,7 @@ const limits = () =>
     {
       headerSize: size()
         .refine((bytes) => bytes >= 1024 && bytes <= 2 ** 20, {
-          error: 'is out of range: give a size from 1KiB to 1MiB',
+          error: ({ input }) => `is ${input}B: give a size from 1KiB to 1MiB`,
         })
         .default(16 * 1024)
         .describe('The most bytes of request line and headers together.'),

@@ -1,6 +1,7 @@
-import { closest } from 'fastest-levenshtein';
 import type { z } from 'zod';
+import { listNames } from './cross-check.ts';
 import { formatPath, type Issue, type Path } from './issues.ts';
+import { nearestKey } from './nearest-key.ts';
 import { knownKeys } from './schema-paths.ts';
 
 /** Paths of keys that are reserved for later versions. */
@@ -23,7 +24,7 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
       case 'custom':
         return [customIssue(tree, path, issue)];
       default:
-        return [{ path, message: sentence(valueAt(tree, path), issue.message) }];
+        return [{ path, message: sentence(valueAt(tree, path), issue) }];
     }
   });
 }
@@ -56,11 +57,14 @@ function valueAt(tree: unknown, path: Path): unknown {
 /** Start of zod's own messages, which are used where a schema has no message. */
 const ZOD_PREFIX = /^[A-Z][a-z ]*: expected /;
 
-function sentence(value: unknown, expected: string): string {
-  if (value === undefined) {
-    return `is missing: give ${expected}`;
-  }
-  return value === null ? `is empty: give ${expected}` : `must be ${expected.replace(ZOD_PREFIX, '')}`;
+/** Codes of numbers that are out of range. Other values may be secrets, which no message may quote. */
+const RANGE: ReadonlySet<string> = new Set(['too_small', 'too_big', 'not_multiple_of']);
+
+function sentence(value: unknown, { code, message: expected }: z.core.$ZodIssue): string {
+  if (value === undefined) return `is missing: give ${expected}`;
+  if (value === null) return `is empty: give ${expected}`;
+  const found = RANGE.has(code) && typeof value === 'number' ? `, not ${value}` : '';
+  return `must be ${expected.replace(ZOD_PREFIX, '')}${found}`;
 }
 
 function unknownKey(parent: Path, name: string, known: readonly string[]): Issue {
@@ -68,11 +72,17 @@ function unknownKey(parent: Path, name: string, known: readonly string[]): Issue
   if (LATER.has(formatPath(key))) {
     return { path: key, key, message: 'is not available in this version: leave it out' };
   }
-  const nearest = `does not exist: the nearest key is ${closest(name, known)}`;
+  const message = `does not exist: ${keyRemedy(name, known)}`;
   // In a section for secrets, a misplaced key may be the secret itself: `password: { hunter2 }`.
   return holdsSecret(parent)
-    ? { path: parent, key, message: `a key here ${nearest}` }
-    : { path: key, key, message: nearest };
+    ? { path: parent, key, message: `a key here ${message}` }
+    : { path: key, key, message };
+}
+
+function keyRemedy(name: string, known: readonly string[]): string {
+  const nearest = nearestKey(name, known);
+  if (nearest !== undefined) return `the nearest key is ${nearest}`;
+  return known.length === 1 ? `the only key here is ${known[0]}` : `there are ${listNames(known)}`;
 }
 
 function holdsSecret(section: Path): boolean {

@@ -43,13 +43,23 @@ const SYNTAX: Readonly<Record<string, string>> = {
   BAD_SCALAR_START: 'a plain text cannot start with @ or `: put it in quotes',
   BLOCK_AS_IMPLICIT_KEY: 'a second ": " on one line: put the text in quotes, or start a new line',
   MISSING_CHAR: 'a quote, bracket, comma or colon is missing: close what is open, write ": " after a key',
-  MULTILINE_IMPLICIT_KEY: 'a key goes over several lines: write "key: value" on one line',
+  MULTILINE_IMPLICIT_KEY:
+    'a ": " is missing, or a key goes over several lines: write "key: value" on one line',
   MULTIPLE_DOCS: 'a second document starts here: keep one document in the file',
   NON_STRING_KEY: 'a key is not a text: write a plain word',
   RESOURCE_EXHAUSTION: 'the nesting is too deep',
   TAB_AS_INDENT: 'the indentation contains a tab: use spaces',
   TAG_RESOLVE_FAILED: 'the tag is not known: leave it out, or put text that starts with ! in quotes',
 };
+
+/** Codes of errors behind which the parser still reads the rest of the text right. */
+const LOCAL: ReadonlySet<string> = new Set([
+  'BAD_ALIAS',
+  'BAD_DIRECTIVE',
+  'BAD_DQ_ESCAPE',
+  'BAD_SCALAR_START',
+  'TAG_RESOLVE_FAILED',
+]);
 
 const OTHER_SYNTAX = 'this is not YAML: write "key: value", one on a line';
 
@@ -69,10 +79,12 @@ export function readYaml(text: string, file: string): YamlSource {
     return { file, line: Math.max(line, 1), column: Math.max(col, 1), path: formatPath(path), message };
   };
 
-  const parserErrors = [...document.errors, ...document.warnings];
-  const syntaxIssues = parserErrors.map(({ pos, code }) => located(pos[0], [], SYNTAX[code] ?? OTHER_SYNTAX));
-  const { repeatedKeys, danglingAliases, targets } = scanNodes(document);
-  for (const offset of danglingAliases) {
+  const { repeatedKeys, danglingAliases, unclosed, targets } = scanNodes(document, text);
+  const faults = syntaxFaults(document, text, unclosed);
+  // Behind a structural error, these may only follow from it.
+  const isReadable = faults.every(({ isLocal }) => isLocal);
+  const syntaxIssues = faults.map(({ offset, message }) => located(offset, [], message));
+  for (const offset of isReadable ? danglingAliases : []) {
     syntaxIssues.push(
       located(offset, [], 'the alias has no anchor before it: put text that starts with * in quotes'),
     );
@@ -88,7 +100,7 @@ export function readYaml(text: string, file: string): YamlSource {
       syntaxIssues.push(located(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
-  for (const offset of repeatedKeys) {
+  for (const offset of isReadable ? repeatedKeys : []) {
     syntaxIssues.push(located(offset, [], 'the key comes twice in this mapping: keep one of them'));
   }
 
@@ -103,19 +115,74 @@ export function readYaml(text: string, file: string): YamlSource {
   };
 }
 
+interface Fault {
+  readonly offset: number;
+  readonly message: string;
+  readonly isLocal: boolean;
+}
+
+/**
+ * Returns the syntax errors in the order of the text, up to the first one that breaks the structure: the
+ * parser's errors after it follow from it. An open bracket or quote, which the parser reports where the text
+ * ends, is one at its start.
+ */
+function syntaxFaults(document: Document, text: string, unclosed: readonly number[]): readonly Fault[] {
+  const errors = [...document.errors, ...document.warnings];
+  const blocks = new Set(errors.flatMap(({ code, pos }) => (code === 'BLOCK_AS_IMPLICIT_KEY' ? pos[0] : [])));
+  // The parser has two errors for a line that is indented too far.
+  const distinct = errors.filter(({ code, pos }) => code !== 'MULTILINE_IMPLICIT_KEY' || !blocks.has(pos[0]));
+  const faults = [
+    // Before an error of the parser at the same place.
+    ...unclosed
+      .slice(-1)
+      .map((offset) => ({ offset, message: unclosedMessage(text, offset), isLocal: false })),
+    ...distinct.map(({ code, pos }) => faultOf(code, pos[0], text)),
+  ].sort((a, b) => a.offset - b.offset);
+  const broken = faults.findIndex(({ isLocal }) => !isLocal);
+  return broken === -1 ? faults : faults.slice(0, broken + 1);
+}
+
+function unclosedMessage(text: string, offset: number): string {
+  const what = /["']/.test(text.charAt(offset)) ? 'quote' : 'bracket';
+  return `the ${what} that opens here is not closed: close it`;
+}
+
+function faultOf(code: string, offset: number, text: string): Fault {
+  const message = SYNTAX[code] ?? OTHER_SYNTAX;
+  if (code === 'UNEXPECTED_TOKEN' && /[\]}]/.test(text.charAt(offset))) {
+    return { offset, message: 'the bracket that closes here was not opened: remove it', isLocal: false };
+  }
+  if (code !== 'BLOCK_AS_IMPLICIT_KEY') return { offset, message, isLocal: LOCAL.has(code) };
+  const start = text.lastIndexOf('\n', offset - 1) + 1;
+  const [line = ''] = text.slice(start).split('\n', 1);
+  if (/: .*:(?:\s|$)/.test(line)) return { offset, message, isLocal: true };
+  // The parser read a line that is indented too far as a part of the value above it.
+  const isAbove = line.includes(': ');
+  const below = start + line.length + 1;
+  const cause = isAbove ? below + text.slice(below).search(/\S|$/) : offset;
+  return { offset: cause, message: SYNTAX['BAD_INDENT'] ?? OTHER_SYNTAX, isLocal: false };
+}
+
 interface NodeScan {
   /** Offsets of duplicate keys. */
   readonly repeatedKeys: readonly number[];
   /** Offsets of aliases without an earlier anchor. */
   readonly danglingAliases: readonly number[];
+  /** Offsets of brackets and quotes that are not closed; an inner one after those around it. */
+  readonly unclosed: readonly number[];
   /** Targets of the other aliases. */
   readonly targets: ReadonlyMap<Alias, Node>;
 }
 
 /** Visits each node once, in the order of the text: an alias refers to the latest anchor of its name. */
-function scanNodes(document: Document): NodeScan {
+function scanNodes(document: Document, text: string): NodeScan {
   const anchors = new Map<string, Node>();
-  const found = { repeatedKeys: [] as number[], danglingAliases: [] as number[], targets: new Map() };
+  const found = {
+    repeatedKeys: [] as number[],
+    danglingAliases: [] as number[],
+    unclosed: [] as number[],
+    targets: new Map(),
+  };
   const visit = (node: unknown): void => {
     if (isAlias(node)) {
       const target = anchors.get(node.source);
@@ -123,6 +190,7 @@ function scanNodes(document: Document): NodeScan {
       else found.targets.set(node, target);
       return;
     }
+    if (isNode(node) && !isClosed(node, text)) found.unclosed.push(startOf(node));
     if ((isScalar(node) || isCollection(node)) && node.anchor !== undefined) anchors.set(node.anchor, node);
     if (isSeq(node)) for (const item of node.items) visit(item);
     if (isMap(node)) visitPairs(node.items);
@@ -139,6 +207,14 @@ function scanNodes(document: Document): NodeScan {
   };
   visit(document.contents);
   return found;
+}
+
+/** False for a node with an opening bracket or quote and no closing one. */
+function isClosed(node: Node, text: string): boolean {
+  const [start, end] = node.range ?? [0, 0];
+  const closing = { '{': '}', '[': ']', '"': '"', "'": "'" }[text.charAt(start)];
+  const isFlow = isCollection(node) ? node.flow === true : isScalar(node) && /^QUOTE/.test(node.type ?? '');
+  return !isFlow || closing === undefined || (end - start > 1 && text.charAt(end - 1) === closing);
 }
 
 /** A value of the document with its key; list items and the root have none. */

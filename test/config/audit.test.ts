@@ -89,12 +89,12 @@ const issues: Case[] = [
   [
     'with a stream that keeps next to nothing',
     with2('stream: { maxLength: 3 }'),
-    ['3:57 audit.stream.maxLength: must be a whole number from 1000 to 1000000000'],
+    ['3:57 audit.stream.maxLength: must be a whole number from 1000 to 1000000000, not 3'],
   ],
   [
     'with a stream to somewhere else',
     with2('stream: { kafka: true }'),
-    ['3:46 audit.stream.kafka: does not exist: the nearest key is redis'],
+    ['3:46 audit.stream.kafka: does not exist: there are redis, maxLength'],
   ],
 ];
 

@@ -81,7 +81,7 @@ const proofs: Case[] = [
     withClients([one('{ dgk_hunter2 }')]),
     [
       '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
-      '4:26 clients[0].identify: a key here does not exist: the nearest key is addresses',
+      '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, certificate, jwt',
     ],
   ],
   [
@@ -272,8 +272,8 @@ const listen: Case[] = [
     'headers larger than anybody needs',
     `${RIGHT}\nlisten: { limits: { headerSize: 2MiB, connections: 0 } }`,
     [
-      '3:33 listen.limits.headerSize: is out of range: give a size from 1KiB to 1MiB',
-      '3:52 listen.limits.connections: must be a whole number from 1 to 1000000',
+      '3:33 listen.limits.headerSize: is 2097152B: give a size from 1KiB to 1MiB',
+      '3:52 listen.limits.connections: must be a whole number from 1 to 1000000, not 0',
     ],
   ],
 ];

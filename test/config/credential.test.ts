@@ -57,7 +57,7 @@ const issues: Case[] = [
   [
     'ha1 of an algorithm that does not exist',
     withCredential('ha1: { realm: r, md5: { env: H }, sha1: { env: H } }'),
-    ['2:64 credentials.a.ha1: a key here does not exist: the nearest key is sha256'],
+    ['2:64 credentials.a.ha1: a key here does not exist: there are realm, md5, sha256, sha512-256'],
   ],
   [
     'next with both',

@@ -151,7 +151,7 @@ const refused: Case[] = [
   [
     'a port that is no whole number',
     `${RIGHT}\nanonymous: true\nlisten: { port: 1.5, address: 0.0.0.0 }`,
-    [`3:12 ${OPEN}`, '4:17 listen.port: must be a whole number from 0 to 65535'],
+    [`3:12 ${OPEN}`, '4:17 listen.port: must be a whole number from 0 to 65535, not 1.5'],
   ],
   [
     'a credential that a deployment uses',

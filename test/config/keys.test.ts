@@ -41,6 +41,18 @@ const unknown: Case[] = [
     ],
   ],
   [
+    'that is a part of another',
+    `${RIGHT}\ncontrol: { token: x }`,
+    ['3:12 control.token: does not exist: the nearest key is tokenSha256'],
+  ],
+  [
+    'and is like no other',
+    withMore('tls: { verify: false }'),
+    [
+      '7:12 deployments.d.tls.verify: does not exist: there are caFile, pinSha256, serverName, certFile, keyFile, keyPassphrase, minVersion, allowPlaintext',
+    ],
+  ],
+  [
     'in an operation',
     withMore('operations: { o: { methode: GET, method: GET, path: /a } }'),
     ['7:24 deployments.d.operations.o.methode: does not exist: the nearest key is method'],
@@ -51,7 +63,7 @@ const unknown: Case[] = [
     [
       '3:45 clients[0].allow[0].site: does not exist: the nearest key is sites',
       '3:75 clients[0].allow[0].parameters.ids: has neither max nor values: give at least one, or leave the parameter out',
-      '3:77 clients[0].allow[0].parameters.ids.min: does not exist: the nearest key is max',
+      '3:77 clients[0].allow[0].parameters.ids.min: does not exist: there are max, values',
     ],
   ],
   [
@@ -62,7 +74,9 @@ const unknown: Case[] = [
   [
     'with the name of a prototype',
     `${RIGHT}\n__proto__: {}`,
-    ['3:1 __proto__: does not exist: the nearest key is listen'],
+    [
+      '3:1 __proto__: does not exist: there are listen, control, log, drain, readiness, redis, audit, clients, jwt, anonymous, sealed, credentials, deployments',
+    ],
   ],
 ];
 
@@ -87,7 +101,7 @@ const secret: Case[] = [
     withCredential('{ username: { env: U }, password: { hunter2 } }'),
     [
       '2:40 credentials.a.password: has no source: give exactly one of env, file, sealed and value',
-      '2:42 credentials.a.password: a key here does not exist: the nearest key is env',
+      '2:42 credentials.a.password: a key here does not exist: there are env, file, readableByOthers, sealed, value',
     ],
   ],
   [
@@ -112,7 +126,7 @@ const secret: Case[] = [
     withMore('tls: { certFile: c, keyFile: k, keyPassphrase: { hunter2 } }'),
     [
       '7:52 deployments.d.tls.keyPassphrase: has no source: give exactly one of env, file, sealed and value',
-      '7:54 deployments.d.tls.keyPassphrase: a key here does not exist: the nearest key is env',
+      '7:54 deployments.d.tls.keyPassphrase: a key here does not exist: there are env, file, readableByOthers, sealed, value',
     ],
   ],
   [

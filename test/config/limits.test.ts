@@ -36,8 +36,8 @@ const issues: Case[] = [
     (rate): Case => [`with the rate ${rate}`, `{ rate: "${rate}" }`, [`7:21 ${RATE}`]],
   ),
   ['with a rate without unit', '{ rate: 50 }', [`7:21 ${RATE}`]],
-  ['with no burst at all', '{ rate: 50/s, burst: 0 }', [`7:34 deployments.d.limits.burst: ${WHOLE}`]],
-  ['with half a place', '{ concurrent: 0.5 }', [`7:27 deployments.d.limits.concurrent: ${WHOLE}`]],
+  ['with no burst at all', '{ rate: 50/s, burst: 0 }', [`7:34 deployments.d.limits.burst: ${WHOLE}, not 0`]],
+  ['with half a place', '{ concurrent: 0.5 }', [`7:27 deployments.d.limits.concurrent: ${WHOLE}, not 0.5`]],
   ['with a day as text', '{ daily: 10k }', [`7:22 deployments.d.limits.daily: ${WHOLE}`]],
   [
     'with a burst of nothing',

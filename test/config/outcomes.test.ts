@@ -75,7 +75,7 @@ const issues: Case[] = [
   [
     'with a status out of range',
     '[{ name: a, status: [100, 600, 500] }]',
-    [`7:36 ${AT}[0].status[0]: ${STATUS}`, `7:41 ${AT}[0].status[1]: ${STATUS}`],
+    [`7:36 ${AT}[0].status[0]: ${STATUS}, not 100`, `7:41 ${AT}[0].status[1]: ${STATUS}, not 600`],
   ],
   [
     'with a class of statuses',

@@ -79,7 +79,7 @@ const operations: Case[] = [
   [
     'a time limit that an operation cannot have',
     withOperation('method: GET, path: /a', ', timeouts: { idle: off }'),
-    ['7:59 deployments.d.operations.o.timeouts.idle: does not exist: the nearest key is total'],
+    ['7:59 deployments.d.operations.o.timeouts.idle: does not exist: the only key here is total'],
   ],
   [
     'the name of an operation',
@@ -191,7 +191,7 @@ const clients: Case[] = [
   [
     'a limit of nothing',
     withRule('parameters: { ids: { max: 0 } }'),
-    ['12:52 clients[0].allow[0].parameters.ids.max: must be a whole number from 1 to 10000'],
+    ['12:52 clients[0].allow[0].parameters.ids.max: must be a whole number from 1 to 10000, not 0'],
   ],
   [
     'a value that is a number',

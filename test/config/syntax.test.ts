@@ -22,14 +22,62 @@ const cases: Case[] = [
   [
     'a bracket left open',
     `${RIGHT}\nlisten: { port: 1`,
+    ['3:9 (file): the bracket that opens here is not closed: close it'],
+  ],
+  [
+    'a bracket left open in another one, lines before the end',
+    `${RIGHT}\nlisten: { hosts: [a }\ncontrol:\n  port: 3\nlog: { requests: true }`,
+    ['3:18 (file): the bracket that opens here is not closed: close it'],
+  ],
+  [
+    'a bracket that nothing opens',
+    `${RIGHT}\nlisten: { port: 1 }}\ncontrol: { port: 3 }\nlog: { requests: true }`,
+    ['3:20 (file): the bracket that closes here was not opened: remove it'],
+  ],
+  ['a quote left open', 'listen: "x', ['1:9 (file): the quote that opens here is not closed: close it']],
+  [
+    'a quote left open in a bracket, lines before the end',
+    `${RIGHT}\nlisten: { port: 1, address: "a }\ncontrol:\n  port: 3`,
+    ['3:29 (file): the quote that opens here is not closed: close it'],
+  ],
+  [
+    'a quote left open before another one',
+    `${RIGHT}\nlisten:\n  address: 'a\ncontrol:\n  address: '::1'`,
+    ['4:12 (file): the quote that opens here is not closed: close it'],
+  ],
+  [
+    'a line that is indented too far',
+    `${RIGHT}\nlisten:\n  port: 1\n    hosts: [a]\ncontrol:\n  port: 3`,
     [
-      '3:18 (file): the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
+      '5:5 (file): the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
     ],
   ],
   [
-    'a quote left open',
-    'listen: "x',
-    ['1:11 (file): a quote, bracket, comma or colon is missing: close what is open, write ": " after a key'],
+    'a line that is indented too little',
+    `${RIGHT}\nlisten:\n  hosts:\n    - a\n   - b\ncontrol:\n  port: 3`,
+    [
+      '6:1 (file): the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
+    ],
+  ],
+  [
+    'a colon that is missing',
+    `${RIGHT}\nlisten\n  port: 1\n  hosts: [a]\ncontrol:\n  port: 3`,
+    ['3:1 (file): a ": " is missing, or a key goes over several lines: write "key: value" on one line'],
+  ],
+  [
+    'tabs on several lines',
+    `${RIGHT}\nlisten:\n\tport: 1\ncontrol:\n\tport: 1`,
+    ['4:1 (file): the indentation contains a tab: use spaces'],
+  ],
+  [
+    'several mistakes that do not follow from each other',
+    `${RIGHT}\na: !yes b\nlisten: *x\na: "\\q"`,
+    [
+      '3:4 (file): the tag is not known: leave it out, or put text that starts with ! in quotes',
+      '4:9 (file): the alias has no anchor before it: put text that starts with * in quotes',
+      '5:1 (file): the key comes twice in this mapping: keep one of them',
+      '5:5 (file): a backslash in double quotes starts no known escape: write \\\\, or use single quotes',
+    ],
   ],
   [
     'an alias without anchor',
@@ -70,7 +118,7 @@ const cases: Case[] = [
   [
     'text before a key',
     'hello\nlisten: 1',
-    ['1:1 (file): a key goes over several lines: write "key: value" on one line'],
+    ['1:1 (file): a ": " is missing, or a key goes over several lines: write "key: value" on one line'],
   ],
   [
     'aliases that expand without end',
@@ -100,7 +148,7 @@ describe('syntax', () => {
   test('locates issues as before with Windows line ends and a byte order mark', () => {
     const text = `\uFEFF${withMore('connections: 0').replaceAll('\n', '\r\n')}`;
     expect(issueLines(text)).toEqual([
-      'c.yaml:7:18 deployments.d.connections: must be a whole number from 1 to 65535',
+      'c.yaml:7:18 deployments.d.connections: must be a whole number from 1 to 65535, not 0',
     ]);
   });
 });

@@ -53,12 +53,12 @@ const listeners: Case[] = [
   [
     'a port too high',
     `${RIGHT}\ncontrol: { port: 65536 }`,
-    ['3:18 control.port: must be a whole number from 0 to 65535'],
+    ['3:18 control.port: must be a whole number from 0 to 65535, not 65536'],
   ],
   [
     'a fraction of a port',
     `${RIGHT}\nlisten: { port: 1.5 }`,
-    ['3:17 listen.port: must be a whole number from 0 to 65535'],
+    ['3:17 listen.port: must be a whole number from 0 to 65535, not 1.5'],
   ],
   [
     'a host name to listen on',
@@ -209,12 +209,12 @@ const limits: Case[] = [
   [
     'no connections',
     withMore('connections: 0'),
-    ['7:18 deployments.d.connections: must be a whole number from 1 to 65535'],
+    ['7:18 deployments.d.connections: must be a whole number from 1 to 65535, not 0'],
   ],
   [
     'no attempts with a refused credential',
     withMore('digest: { attemptsWhenRefused: 0 }'),
-    ['7:36 deployments.d.digest.attemptsWhenRefused: must be a whole number from 1 to 60'],
+    ['7:36 deployments.d.digest.attemptsWhenRefused: must be a whole number from 1 to 60, not 0'],
   ],
   ...['50', '0%', '101%', '1.5%', '50 %'].map(
     (share): Case => [
@@ -231,12 +231,12 @@ const limits: Case[] = [
   [
     'more retries of a request than can help',
     withMore('retry: { attempts: 6 }'),
-    ['7:24 deployments.d.retry.attempts: must be a whole number from 0 to 5'],
+    ['7:24 deployments.d.retry.attempts: must be a whole number from 0 to 5, not 6'],
   ],
   [
     'a status that is no failure',
     withMore('circuit: { statuses: [404] }'),
-    ['7:27 deployments.d.circuit.statuses[0]: must be a whole number from 500 to 599'],
+    ['7:27 deployments.d.circuit.statuses[0]: must be a whole number from 500 to 599, not 404'],
   ],
   [
     'an interval of another word',

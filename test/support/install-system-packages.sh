@@ -27,6 +27,7 @@ need runc runc
 need systemd-analyze systemd
 need chromium chromium
 need unzip unzip
+need /usr/lib/python3/dist-packages/yaml python3-yaml
 
 [ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086 # one word for each package
