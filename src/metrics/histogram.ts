@@ -3,7 +3,7 @@ import { Histogram, type HistogramConfiguration } from 'prom-client';
 type Labels<T extends string> = Readonly<Record<T, string>>;
 
 /** A value with the trace that it comes from. */
-interface Exemplar {
+export interface Exemplar {
   readonly labelSet: { readonly trace_id: string };
   readonly value: number;
   /** Unix seconds. */

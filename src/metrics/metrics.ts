@@ -1,6 +1,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import { DeploymentMetrics } from './deployment-metrics.ts';
 import { SeriesHistogram } from './histogram.ts';
+import type { MergeRule } from './registry-snapshot.ts';
 import { SeriesCounter, SeriesGauge } from './series.ts';
 
 /** Result of one exchange with the upstream. */
@@ -22,6 +23,22 @@ const MISNAMED = [
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',
 ];
+/**
+ * Rules of prom-client's metrics that do not add up: the event loop that is blocked the most, and the start of the
+ * process that has the control plane.
+ */
+const DEFAULT_METRICS: Readonly<Record<string, MergeRule>> = {
+  nodejs_eventloop_lag_seconds: 'max',
+  nodejs_eventloop_lag_min_seconds: 'min',
+  nodejs_eventloop_lag_max_seconds: 'max',
+  nodejs_eventloop_lag_mean_seconds: 'max',
+  nodejs_eventloop_lag_stddev_seconds: 'max',
+  nodejs_eventloop_lag_p50_seconds: 'max',
+  nodejs_eventloop_lag_p90_seconds: 'max',
+  nodejs_eventloop_lag_p99_seconds: 'max',
+  nodejs_version_info: 'first',
+  process_start_time_seconds: 'first',
+};
 /** In seconds, 0.5 ms to 60 s. */
 const DURATION_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -32,7 +49,10 @@ export interface BuildInfo {
   node: string;
 }
 
-/** Every instrument of the gateway, on its own registry. Requests use `deployment`. */
+/**
+ * Every instrument of the gateway, on its own registry. Requests use `deployment`. Each gauge has the rule by which
+ * the values of several processes become one; counters and histograms add up.
+ */
 export class Metrics {
   readonly registry = new Registry<RegistryContentType>();
   readonly #deployments = new Map<string, DeploymentMetrics>();
@@ -58,7 +78,7 @@ export class Metrics {
     ['deployment'],
   );
   readonly requestsInFlight = new SeriesGauge<'deployment'>(
-    this.#described('requests_in_flight', 'Requests in flight', ['deployment']),
+    this.#described('requests_in_flight', 'Requests in flight', ['deployment'], 'sum'),
   );
   readonly requestBytes = this.#seriesCounter('request_bytes_total', 'Body bytes received from clients', [
     'deployment',
@@ -82,6 +102,7 @@ export class Metrics {
     'paused',
     '1 while an outcome pauses the deployment or one of its credentials, 0 otherwise; only deployments with outcomes',
     ['deployment'],
+    'max',
   );
   readonly retries = this.#seriesCounter(
     'retries_total',
@@ -92,16 +113,19 @@ export class Metrics {
     'deployment',
     'reason',
   ]);
-  readonly nonceAge = this.#gauge('nonce_age_seconds', 'Age of the nonce in use', ['deployment']);
+  readonly nonceAge = this.#gauge('nonce_age_seconds', 'Age of the nonce in use', ['deployment'], 'max');
   readonly nonceLifetime = this.#gauge(
     'nonce_lifetime_seconds',
     'The youngest age at which the upstream refused a nonce for its age',
     ['deployment'],
+    'min',
   );
-  readonly noncePolicy = this.#gauge('nonce_policy', '1 for the nonce reuse policy in use', [
-    'deployment',
-    'policy',
-  ]);
+  readonly noncePolicy = this.#gauge(
+    'nonce_policy',
+    '1 for the nonce reuse policy in use',
+    ['deployment', 'policy'],
+    'max',
+  );
   readonly noncePolicySteps = this.#counter(
     'nonce_policy_steps_total',
     'Changes of the nonce reuse policy that this process learned, stricter or freer; policy is the new one',
@@ -111,6 +135,7 @@ export class Metrics {
     'credential_state',
     '1 for the state of a credential version: in-use, candidate (to be tried), fallback or refused (by the upstream)',
     ['deployment', 'credential', 'version', 'state'],
+    'max',
   );
   readonly credentialRotations = this.#counter(
     'credential_rotations_total',
@@ -121,28 +146,33 @@ export class Metrics {
     'circuit_state',
     '1 while requests are kept away from the upstream, 0.5 while one tries whether it is back, 0 otherwise; circuit is the address, or "credential" for one that the upstream refuses',
     ['deployment', 'circuit'],
+    'max',
   );
   readonly upstreamHealth = this.#gauge(
     'upstream_health',
     '1 for the state of an address of the upstream: unknown, healthy or failing',
     ['deployment', 'address', 'state'],
+    'max',
   );
   readonly upstreamConnections = this.#gauge(
     'upstream_connections',
     'Open connections (connected), idle ones among them (free); requests on them (running) or waiting for one (pending); the most requests on them at a time (limit)',
     ['deployment', 'state'],
+    'sum',
   );
   readonly upstreamCertificateExpiry = this.#gauge(
     'upstream_certificate_expiry_timestamp_seconds',
     'Expiry of the latest certificate of the upstream, in Unix time',
     ['deployment'],
+    'min',
   );
   readonly egressAddressPresent = this.#gauge(
     'egress_address_present',
     'Whether this host has the address of egress.localAddress',
     ['deployment'],
+    'min',
   );
-  readonly storeUp = this.#gauge('store_up', 'Whether the shared store (Redis) is reachable', []);
+  readonly storeUp = this.#gauge('store_up', 'Whether the shared store (Redis) is reachable', [], 'min');
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);
   readonly storeRejections = this.#counter(
     'store_rejected_total',
@@ -163,6 +193,7 @@ export class Metrics {
     'listen_certificate_expiry_timestamp_seconds',
     'Expiry of the certificate of the data plane, in Unix time; 0 without TLS',
     [],
+    'min',
   );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
   readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);
@@ -176,17 +207,24 @@ export class Metrics {
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',
     [],
   );
-  readonly configReloads = this.#counter('config_reloads_total', 'Reloads of the configuration', ['result']);
+  readonly configReloads = this.#counter(
+    'config_reloads_total',
+    'Reloads of the configuration',
+    ['result'],
+    'first',
+  );
   readonly configLastReload = this.#gauge(
     'config_last_reload_success_timestamp_seconds',
     'Time when the running configuration was loaded, in Unix time',
     [],
+    'first',
   );
 
   readonly configLastReloadSuccessful = this.#gauge(
     'config_last_reload_successful',
     '1; 0 after the configuration was refused, until a reload succeeds',
     [],
+    'first',
   );
 
   /** @param exemplars true to expose the trace ids of durations, which requires OpenMetrics */
@@ -194,12 +232,17 @@ export class Metrics {
     if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
     collectDefaultMetrics({ register: this.registry });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
+    for (const metric of this.registry.getMetricsAsArray()) {
+      metric.aggregator = DEFAULT_METRICS[metric.name] ?? metric.aggregator;
+    }
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
-    this.#gauge('build_info', 'Always 1; the labels tell version and runtime', ['version', 'node']).set(
-      { version: build.version, node: build.node },
-      1,
-    );
+    this.#gauge(
+      'build_info',
+      'Always 1; the labels tell version and runtime',
+      ['version', 'node'],
+      'first',
+    ).set({ version: build.version, node: build.node }, 1);
   }
 
   /** Returns the series of a deployment that requests change; the empty name is for requests without one. */
@@ -211,23 +254,32 @@ export class Metrics {
     return deployment;
   }
 
-  #described<T extends string>(name: string, help: string, labelNames: T[]) {
-    return { name: PREFIX + name, help, labelNames, registers: [this.registry] };
+  #described<T extends string>(name: string, help: string, labelNames: T[], aggregator: MergeRule) {
+    return { name: PREFIX + name, help, labelNames, registers: [this.registry], aggregator };
   }
 
-  #counter<T extends string>(name: string, help: string, labelNames: T[]): Counter<T> {
-    return new Counter(this.#described(name, help, labelNames));
+  #counter<T extends string>(
+    name: string,
+    help: string,
+    labelNames: T[],
+    aggregator: MergeRule = 'sum',
+  ): Counter<T> {
+    return new Counter(this.#described(name, help, labelNames, aggregator));
   }
 
   #seriesCounter<T extends string>(name: string, help: string, labelNames: T[]): SeriesCounter<T> {
-    return new SeriesCounter(this.#described(name, help, labelNames));
+    return new SeriesCounter(this.#described(name, help, labelNames, 'sum'));
   }
 
-  #gauge<T extends string>(name: string, help: string, labelNames: T[]): Gauge<T> {
-    return new Gauge(this.#described(name, help, labelNames));
+  #gauge<T extends string>(name: string, help: string, labelNames: T[], aggregator: MergeRule): Gauge<T> {
+    const gauge = new Gauge(this.#described(name, help, labelNames, aggregator));
+    // prom-client gives a gauge without labels the value 0, which would be the minimum of all processes.
+    if (labelNames.length === 0) gauge.remove();
+    return gauge;
   }
 
   #histogram<T extends string>(name: string, help: string, labelNames: T[]): SeriesHistogram<T> {
-    return new SeriesHistogram({ ...this.#described(name, help, labelNames), buckets: DURATION_BUCKETS });
+    const described = this.#described(name, help, labelNames, 'sum');
+    return new SeriesHistogram({ ...described, buckets: DURATION_BUCKETS });
   }
 }
