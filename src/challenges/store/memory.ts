@@ -1,8 +1,19 @@
 import { type Clock, monotonicClock } from '../../base/clock.ts';
-import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+import {
+  type AgedChallenge,
+  type ChallengeStore,
+  type Learned,
+  PARKED_AT_MOST,
+  type ParkedChallenge,
+} from './store.ts';
+
+/** Keys of each kind: more than credentials, upstreams and egress addresses of a large configuration make. */
+const KEYS_AT_MOST = 65_536;
+/** Values that `moveTo` hands over at once. */
+const MOVED_AT_ONCE = 256;
 
 /** Content that joined stores share. */
-class Shelves {
+class Content {
   readonly shared = new Map<string, Kept<AgedChallenge>>();
   readonly parked = new Map<string, Kept<ParkedChallenge>[]>();
   readonly learned = new Map<string, Learned>();
@@ -17,10 +28,10 @@ interface Kept<T> {
   readonly maxAgeMs: number;
 }
 
-/** The store of a gateway that runs alone: it lives as long as the process. */
+/** A store in this process. It keeps a bounded number of keys; the one that was written longest ago makes way. */
 export class MemoryChallengeStore implements ChallengeStore {
   readonly #clock: Clock;
-  #shelves = new Shelves();
+  #content = new Content();
 
   constructor(clock: Clock = monotonicClock) {
     this.#clock = clock;
@@ -29,7 +40,7 @@ export class MemoryChallengeStore implements ChallengeStore {
   /** Another store with the same content, as another process on one Redis has. */
   join(): MemoryChallengeStore {
     const store = new MemoryChallengeStore(this.#clock);
-    store.#shelves = this.#shelves;
+    store.#content = this.#content;
     return store;
   }
 
@@ -45,65 +56,104 @@ export class MemoryChallengeStore implements ChallengeStore {
   ): Promise<AgedChallenge> {
     const held = this.#held(key);
     if (held !== undefined && held.challenge.nonce !== seen) return Promise.resolve(held);
-    this.#shelves.shared.set(key, this.#keep(next, maxAgeMs));
+    put(this.#content.shared, key, this.#keep(next, maxAgeMs));
     this.#announce(key);
     return Promise.resolve(next);
   }
 
   discard(key: string, nonce: string): Promise<void> {
-    if (this.#held(key)?.challenge.nonce === nonce) this.#shelves.shared.delete(key);
+    if (this.#held(key)?.challenge.nonce === nonce) this.#content.shared.delete(key);
     return Promise.resolve();
   }
 
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
-    this.#shelves.parked.set(key, [...this.#waiting(key), this.#keep(parked, maxAgeMs)]);
+    const waiting = youngestLast([...this.#waiting(key), this.#keep(parked, maxAgeMs)]);
+    put(this.#content.parked, key, waiting.slice(-PARKED_AT_MOST));
     return Promise.resolve();
   }
 
   take(key: string): Promise<ParkedChallenge | undefined> {
-    const waiting = this.#waiting(key).sort((a, b) => a.issuedAt - b.issuedAt);
+    const waiting = this.#waiting(key);
     const youngest = waiting.pop();
-    this.#shelves.parked.set(key, waiting);
+    if (waiting.length === 0) this.#content.parked.delete(key);
+    else this.#content.parked.set(key, waiting);
     return Promise.resolve(youngest && this.#aged(youngest));
   }
 
   recall(key: string): Promise<Learned | undefined> {
-    return Promise.resolve(this.#shelves.learned.get(key));
+    return Promise.resolve(this.#content.learned.get(key));
   }
 
   learn(key: string, learned: Learned): Promise<void> {
-    this.#shelves.learned.set(key, learned);
+    put(this.#content.learned, key, learned);
     this.#announce(key);
     return Promise.resolve();
   }
 
   lead(key: string, ms: number): Promise<boolean> {
-    const { leaders } = this.#shelves;
+    const { leaders } = this.#content;
     const now = this.#clock.now();
     const current = leaders.get(key);
     if (current !== undefined && current.leader !== this && current.until > now)
       return Promise.resolve(false);
-    leaders.set(key, { leader: this, until: now + ms });
+    put(leaders, key, { leader: this, until: now + ms });
     return Promise.resolve(true);
   }
 
   onChange(listener: (key: string) => void): void {
-    this.#shelves.listeners.add({ owner: this, listener });
+    this.#content.listeners.add({ owner: this, listener });
   }
 
   close(): Promise<void> {
-    const { listeners } = this.#shelves;
+    const { listeners } = this.#content;
     for (const entry of listeners) if (entry.owner === this) listeners.delete(entry);
     return Promise.resolve();
   }
 
+  /**
+   * Takes all content out and puts it into another store, which keeps what is newer there. A value that the other store
+   * does not confirm is lost: a challenge with a count must not be in both. Ends early when the other store confirms
+   * nothing.
+   */
+  async moveTo(next: ChallengeStore): Promise<void> {
+    const moves = this.#takeOut(next);
+    for (let start = 0; start < moves.length; start += MOVED_AT_ONCE) {
+      const batch = moves.slice(start, start + MOVED_AT_ONCE).map((move) => move());
+      const outcomes = await Promise.allSettled(batch);
+      if (outcomes.every(({ status }) => status === 'rejected')) return;
+    }
+  }
+
+  /** Empties this store at once; returns the calls that put the content into the other one. */
+  #takeOut(next: ChallengeStore): (() => Promise<unknown>)[] {
+    const { learned, shared, parked, leaders } = this.#content;
+    const moves = [
+      ...Array.from(
+        learned,
+        ([key, facts]) =>
+          () =>
+            learnIfUnknown(next, key, facts),
+      ),
+      ...Array.from(shared, ([key, kept]) => async () => {
+        if (this.#isFresh(kept)) await next.replace(key, undefined, this.#aged(kept), kept.maxAgeMs);
+      }),
+      ...Array.from(parked, ([key, waiting]) =>
+        waiting.map((kept) => async () => {
+          if (this.#isFresh(kept)) await next.park(key, this.#aged(kept), kept.maxAgeMs);
+        }),
+      ).flat(),
+    ];
+    for (const map of [learned, shared, parked, leaders]) map.clear();
+    return moves;
+  }
+
   #held(key: string): AgedChallenge | undefined {
-    const kept = this.#shelves.shared.get(key);
+    const kept = this.#content.shared.get(key);
     return kept !== undefined && this.#isFresh(kept) ? this.#aged(kept) : undefined;
   }
 
   #waiting(key: string): Kept<ParkedChallenge>[] {
-    return (this.#shelves.parked.get(key) ?? []).filter((kept) => this.#isFresh(kept));
+    return (this.#content.parked.get(key) ?? []).filter((kept) => this.#isFresh(kept));
   }
 
   #keep<T extends AgedChallenge>(value: T, maxAgeMs: number): Kept<T> {
@@ -119,6 +169,23 @@ export class MemoryChallengeStore implements ChallengeStore {
   }
 
   #announce(key: string): void {
-    for (const { owner, listener } of this.#shelves.listeners) if (owner !== this) listener(key);
+    for (const { owner, listener } of this.#content.listeners) if (owner !== this) listener(key);
   }
+}
+
+async function learnIfUnknown(store: ChallengeStore, key: string, learned: Learned): Promise<void> {
+  if ((await store.recall(key)) === undefined) await store.learn(key, learned);
+}
+
+function youngestLast<T>(kept: Kept<T>[]): Kept<T>[] {
+  return kept.sort((a, b) => a.issuedAt - b.issuedAt);
+}
+
+/** Writes the value as the newest of the map, which stays bounded. */
+function put<T>(map: Map<string, T>, key: string, value: T): void {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size <= KEYS_AT_MOST) return;
+  const [oldest] = map.keys();
+  if (oldest !== undefined) map.delete(oldest);
 }

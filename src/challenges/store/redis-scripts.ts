@@ -1,4 +1,6 @@
 import type { ClientContext, Result } from 'ioredis';
+import { PARKED_AT_MOST } from './store.ts';
+import { LONGEST_VALUE } from './stored-form.ts';
 
 /*
  * Scripts for the steps that must be atomic. KEYS[1] of a script that writes is the ticket of the call. It is gone
@@ -28,10 +30,6 @@ local info = redis.pcall('INFO', 'server')
 local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)')
 `;
 
-/** More than any number of processes that could drain at once. */
-const PARKED_AT_MOST = 256;
-/** Bytes of a stored value: more than a challenge and its cookies can have. */
-const LONGEST_VALUE = 64 * 1024;
 /** Bytes of the name of a leader, with its signature. */
 const LONGEST_LEADER = 256;
 /** A lock that stays longer than it was asked for and so many milliseconds is not of a gateway's making. */

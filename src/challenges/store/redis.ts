@@ -1,5 +1,6 @@
 import { hash, randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import { stopwatch } from '../../base/clock.ts';
 import type { Commands, RedisOptions } from '../../redis/connection.ts';
 import { RedisSession } from '../../redis/session.ts';
 import { LONGEST_LIFE_MS } from '../lifetime.ts';
@@ -328,13 +329,4 @@ class RedisChallengeStore implements ChallengeStore {
 /** The name of a process; undefined: it is none. */
 function readProcess(text: string): string | undefined {
   return /^[0-9a-f-]{36}$/.test(text) ? text : undefined;
-}
-
-/**
- * Measures milliseconds from now on. The ages that are sent and received include the time of the call, so that they are
- * rather too high than too low.
- */
-function stopwatch(): () => number {
-  const start = performance.now();
-  return () => performance.now() - start;
 }

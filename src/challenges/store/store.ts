@@ -42,6 +42,9 @@ export interface Learned {
   readonly lifetimeMs: number | undefined;
 }
 
+/** Challenges with qop that wait under one key: more than any number of processes that could drain at once. */
+export const PARKED_AT_MOST = 256;
+
 /** Identifies the owner of a challenge. Two keys that differ in any part never share a nonce. */
 export interface ChallengeKey {
   readonly deployment: string;

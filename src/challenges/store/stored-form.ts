@@ -17,6 +17,8 @@ import {
  * undefined: the text is not of a gateway's making.
  */
 
+/** Bytes of a stored value: more than a challenge and its cookies can have. */
+export const LONGEST_VALUE = 64 * 1024;
 /** Characters of a cnonce; those of the gateway have 32. */
 const CNONCE = /^[ -~]{1,64}$/;
 const REALM_LENGTH = 1024;

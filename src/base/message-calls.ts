@@ -1,0 +1,158 @@
+import { z } from 'zod';
+
+/** After so many milliseconds a call is given up. */
+export const CALL_DEADLINE_MS = 1_000;
+/** Calls under way at once: more than all keys and limits of a large configuration, which a start asks for together. */
+export const CALLS_AT_MOST = 16_384;
+const LONGEST_NAME = 64;
+const LONGEST_REASON = 500;
+
+/** One end of a connection between two processes. Messages are structured clones, and arrive in order. */
+export interface ProcessPort {
+  /** Sends a message. False: the connection is closed, or too many messages wait to be sent. Never throws. */
+  post(message: unknown): boolean;
+  /** Calls the listener with each message from now on. The result ends that. */
+  onMessage(listener: (message: unknown) => void): () => void;
+  /** Calls the listener when the connection is closed, and soon if it is closed already. The result ends that. */
+  onClose(listener: () => void): () => void;
+}
+
+/*
+ * The messages. The ends can be of different versions during an upgrade: unknown fields are ignored, and what cannot
+ * be read is dropped, so that its call fails by its deadline.
+ */
+
+const name = z.string().min(1).max(LONGEST_NAME);
+const id = z.int().min(0);
+
+/** What a client sends. `sentAt`: wall clock, which is one clock for all processes of a machine. */
+const request = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('call'), session: name, id, name, body: z.unknown(), sentAt: z.number() }),
+  z.object({ kind: z.literal('end'), session: name }),
+]);
+export type CallRequest = z.output<typeof request>;
+
+/** What a server sends. */
+const reply = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('result'), session: name, id, body: z.unknown() }),
+  z.object({ kind: z.literal('error'), session: name, id, reason: z.string().max(LONGEST_REASON) }),
+  z.object({ kind: z.literal('event'), session: name, body: z.unknown() }),
+]);
+export type CallReply = z.output<typeof reply>;
+
+const envelope = z.object({ service: name, side: z.enum(['client', 'server']), message: z.unknown() });
+
+/** Sends a message of a client to the server of this service. */
+export function postRequest(port: ProcessPort, service: string, message: CallRequest): boolean {
+  return port.post({ service, side: 'client', message });
+}
+
+/** Sends a message of the server of this service to a client. */
+export function postReply(port: ProcessPort, service: string, message: CallReply): boolean {
+  const short =
+    message.kind === 'error' ? { ...message, reason: message.reason.slice(0, LONGEST_REASON) } : message;
+  return port.post({ service, side: 'server', message: short });
+}
+
+/** Reads a message of a client to this service; undefined: it is something else. */
+export function readRequest(service: string, message: unknown): CallRequest | undefined {
+  return request.safeParse(opened(service, 'client', message)).data;
+}
+
+function opened(service: string, side: 'client' | 'server', message: unknown): unknown {
+  const { data } = envelope.safeParse(message);
+  return data?.service === service && data.side === side ? data.message : undefined;
+}
+
+interface PendingCall {
+  readonly functionName: string;
+  readonly resolve: (body: unknown) => void;
+  readonly reject: (error: Error) => void;
+  readonly deadline: NodeJS.Timeout;
+}
+
+export interface CallClientOptions {
+  readonly port: ProcessPort;
+  /** Name of the service at the other end. */
+  readonly service: string;
+  /** Called with the body of each event that the server sends. */
+  readonly onEvent: (body: unknown) => void;
+}
+
+/** Calls a service in another process. To the service, each client is a process of its own, whatever port it uses. */
+export class CallClient {
+  readonly #options: CallClientOptions;
+  readonly #session = crypto.randomUUID();
+  readonly #pending = new Map<number, PendingCall>();
+  readonly #detach: (() => void)[];
+  #calls = 0;
+  /** Undefined: open. */
+  #closed: string | undefined;
+
+  constructor(options: CallClientOptions) {
+    this.#options = options;
+    const { port } = options;
+    this.#detach = [
+      port.onMessage((message) => this.#receive(message)),
+      port.onClose(() => this.#end('the other process has closed the connection')),
+    ];
+  }
+
+  /**
+   * Calls a function of the service. Rejects with its error, at once when the connection closes, and after
+   * `CALL_DEADLINE_MS`; then it may have been carried out all the same.
+   */
+  call(functionName: string, body: unknown): Promise<unknown> {
+    const { port, service } = this.#options;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const refused = this.#closed ?? (this.#pending.size >= CALLS_AT_MOST ? 'too many calls' : undefined);
+    if (refused !== undefined) return Promise.reject(new Error(`${functionName}: ${refused}`));
+    this.#calls += 1;
+    const call = this.#calls;
+    const deadline = setTimeout(() => {
+      // Replies that came while this process was busy are read before the deadline counts.
+      setImmediate(() => this.#fail(call, 'no reply in time'));
+    }, CALL_DEADLINE_MS);
+    this.#pending.set(call, { functionName, resolve, reject, deadline });
+    const message = { kind: 'call', session: this.#session, id: call, name: functionName, body } as const;
+    if (!postRequest(port, service, { ...message, sentAt: Date.now() })) {
+      this.#fail(call, 'the message could not be sent');
+    }
+    return promise;
+  }
+
+  /** Rejects the calls under way, and ends the session at the server. */
+  close(): void {
+    if (this.#closed !== undefined) return;
+    const { port, service } = this.#options;
+    postRequest(port, service, { kind: 'end', session: this.#session });
+    this.#end('the client is closed');
+  }
+
+  #receive(message: unknown): void {
+    const { data } = reply.safeParse(opened(this.#options.service, 'server', message));
+    if (data?.session !== this.#session) return;
+    if (data.kind === 'event') this.#options.onEvent(data.body);
+    else if (data.kind === 'result') this.#settle(data.id)?.resolve(data.body);
+    else this.#fail(data.id, data.reason);
+  }
+
+  #fail(call: number, reason: string): void {
+    const pending = this.#settle(call);
+    pending?.reject(new Error(`${pending.functionName}: ${reason}`));
+  }
+
+  /** The call, which is no longer pending. */
+  #settle(call: number): PendingCall | undefined {
+    const pending = this.#pending.get(call);
+    clearTimeout(pending?.deadline);
+    this.#pending.delete(call);
+    return pending;
+  }
+
+  #end(reason: string): void {
+    this.#closed ??= reason;
+    for (const detach of this.#detach) detach();
+    for (const call of [...this.#pending.keys()]) this.#fail(call, reason);
+  }
+}

@@ -1,0 +1,160 @@
+import {
+  CALL_DEADLINE_MS,
+  CALLS_AT_MOST,
+  type CallRequest,
+  type ProcessPort,
+  postReply,
+  readRequest,
+} from './message-calls.ts';
+
+/** Clients of one port: more than the workers of any machine. */
+const SESSIONS_AT_MOST = 1_024;
+
+export interface Closable {
+  close(): Promise<void>;
+}
+
+/** A function of the service. `lateMs`: how long the call was on its way, in milliseconds. */
+export type StoreFunction<Store> = (store: Store, body: unknown, lateMs: number) => Promise<unknown>;
+
+export interface StoreServerOptions<Store> {
+  /** Name of the service, which clients give. */
+  readonly service: string;
+  /** The functions that clients may call, by name. */
+  readonly functions: ReadonlyMap<string, StoreFunction<Store>>;
+  /** Opens a store for one client. */
+  readonly open: () => Store;
+  /** Called with each store that was opened. `tell` sends its client an event. */
+  readonly onOpen: (store: Store, tell: (body: unknown) => void) => void;
+}
+
+/** Serves stores to clients in other processes, each client a store of its own. */
+export class StoreServer<Store extends Closable> {
+  readonly #options: StoreServerOptions<Store>;
+  readonly #sessions = new Set<Session<Store>>();
+  #open: () => Store;
+
+  constructor(options: StoreServerOptions<Store>) {
+    this.#options = options;
+    this.#open = options.open;
+  }
+
+  /** Serves the clients at the other end of the port until it is closed. */
+  serve(port: ProcessPort): void {
+    const { service } = this.#options;
+    const sessions = new Map<string, Session<Store>>();
+    const calls = new CallCount();
+    const stop = port.onMessage((raw) => {
+      const message = readRequest(service, raw);
+      if (message?.kind === 'call') void this.#answer(port, sessions, calls, message);
+      else if (message !== undefined) this.#end(sessions, message.session);
+    });
+    port.onClose(() => {
+      stop();
+      for (const name of [...sessions.keys()]) this.#end(sessions, name);
+    });
+  }
+
+  /** Opens the stores of all clients anew, from now on with this function. */
+  use(open: () => Store): void {
+    this.#open = open;
+    for (const session of this.#sessions) session.use(open());
+  }
+
+  /** Opens stores again as at the beginning. */
+  reset(): void {
+    this.use(this.#options.open);
+  }
+
+  async #answer(
+    port: ProcessPort,
+    sessions: Map<string, Session<Store>>,
+    calls: CallCount,
+    message: CallRequest & { readonly kind: 'call' },
+  ): Promise<void> {
+    const { service } = this.#options;
+    const { session, id } = message;
+    try {
+      const body = await calls.run(() => this.#carryOut(port, sessions, message));
+      postReply(port, service, { kind: 'result', session, id, body });
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : 'failed';
+      postReply(port, service, { kind: 'error', session, id, reason });
+    }
+  }
+
+  async #carryOut(
+    port: ProcessPort,
+    sessions: Map<string, Session<Store>>,
+    { session: name, name: functionName, body, sentAt }: CallRequest & { readonly kind: 'call' },
+  ): Promise<unknown> {
+    const run = this.#options.functions.get(functionName);
+    if (run === undefined) throw new Error('unknown function');
+    // A process that hung must not carry out what its callers have given up.
+    const lateMs = Math.max(0, Date.now() - sentAt);
+    if (lateMs > CALL_DEADLINE_MS) throw new Error('the call came too late');
+    const session = sessions.get(name) ?? this.#begin(port, sessions, name);
+    return await run(session.store, body, lateMs);
+  }
+
+  #begin(port: ProcessPort, sessions: Map<string, Session<Store>>, name: string): Session<Store> {
+    if (sessions.size >= SESSIONS_AT_MOST) throw new Error('too many clients');
+    const { service, onOpen } = this.#options;
+    const tell = (body: unknown): void => {
+      postReply(port, service, { kind: 'event', session: name, body });
+    };
+    const session = new Session<Store>(this.#open(), (store) => onOpen(store, tell));
+    sessions.set(name, session);
+    this.#sessions.add(session);
+    return session;
+  }
+
+  #end(sessions: Map<string, Session<Store>>, name: string): void {
+    const session = sessions.get(name);
+    if (session === undefined) return;
+    sessions.delete(name);
+    this.#sessions.delete(session);
+    session.close();
+  }
+}
+
+/** The store of one client. */
+class Session<Store extends Closable> {
+  readonly #onOpen: (store: Store) => void;
+  #store: Store;
+
+  constructor(store: Store, onOpen: (store: Store) => void) {
+    this.#store = store;
+    this.#onOpen = onOpen;
+    onOpen(store);
+  }
+
+  get store(): Store {
+    return this.#store;
+  }
+
+  use(store: Store): void {
+    this.close();
+    this.#store = store;
+    this.#onOpen(store);
+  }
+
+  close(): void {
+    this.#store.close().catch(() => undefined);
+  }
+}
+
+/** Bounds the calls that are carried out at once. */
+class CallCount {
+  #running = 0;
+
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#running >= CALLS_AT_MOST) throw new Error('too many calls');
+    this.#running += 1;
+    try {
+      return await work();
+    } finally {
+      this.#running -= 1;
+    }
+  }
+}

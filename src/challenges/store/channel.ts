@@ -1,0 +1,154 @@
+import { z } from 'zod';
+import { stopwatch } from '../../base/clock.ts';
+import { CallClient, type ProcessPort } from '../../base/message-calls.ts';
+import { LONGEST_LIFE_MS } from '../lifetime.ts';
+import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+import {
+  LONGEST_VALUE,
+  readHeld,
+  readLearned,
+  readParked,
+  writeHeld,
+  writeLearned,
+  writeParked,
+} from './stored-form.ts';
+
+/** Name of the service that `PrimaryChallenges` is. */
+export const CHALLENGES = 'challenges';
+/** Characters of a key: names of the configuration and an origin. */
+const LONGEST_KEY = 16 * 1024;
+
+/*
+ * The calls. Values travel in their stored form, with their age at the sender: the monotonic clocks of two processes
+ * differ.
+ */
+
+const key = z.string().max(LONGEST_KEY);
+const text = z.string().max(LONGEST_VALUE);
+const ms = z.number().min(0).max(LONGEST_LIFE_MS);
+const agedValue = z.object({ value: text, ageMs: ms });
+const nothing = z.undefined();
+export type AgedValue = z.output<typeof agedValue>;
+
+/** What a client sends with each call. */
+export const callForms = {
+  load: z.object({ key }),
+  replace: agedValue.extend({ key, seen: text.optional(), maxAgeMs: ms }),
+  discard: z.object({ key, nonce: text }),
+  park: agedValue.extend({ key, maxAgeMs: ms }),
+  take: z.object({ key }),
+  recall: z.object({ key }),
+  learn: z.object({ key, value: text }),
+  lead: z.object({ key, ms }),
+};
+export type CallForms = typeof callForms;
+
+/** What the store sends when a challenge was replaced or something was learned. */
+export const changeForm = z.object({ changed: key });
+export type Change = z.input<typeof changeForm>;
+
+/**
+ * A store in the primary process, or in another process that serves its challenges. Each call ends within
+ * `CALL_DEADLINE_MS`, and at once when the port is closed.
+ */
+export class ChannelChallengeStore implements ChallengeStore {
+  readonly #calls: CallClient;
+  readonly #onError: (operation: string) => void;
+  readonly #listeners: ((key: string) => void)[] = [];
+
+  /** `onError`: called for each call that failed; the caller gets the error. */
+  constructor(port: ProcessPort, onError: (operation: string) => void) {
+    this.#onError = onError;
+    this.#calls = new CallClient({ port, service: CHALLENGES, onEvent: (body) => this.#tell(body) });
+  }
+
+  load(key: string): Promise<AgedChallenge | undefined> {
+    return this.#call('load', { key }, agedValue.optional(), readHeldReply);
+  }
+
+  replace(
+    key: string,
+    seen: string | undefined,
+    next: AgedChallenge,
+    maxAgeMs: number,
+  ): Promise<AgedChallenge> {
+    const body = { key, seen, value: writeHeld(next), ageMs: next.ageMs, maxAgeMs };
+    const read = (reply: AgedValue | undefined, elapsedMs: number) => readHeldReply(reply, elapsedMs) ?? next;
+    return this.#call('replace', body, agedValue.optional(), read);
+  }
+
+  discard(key: string, nonce: string): Promise<void> {
+    return this.#call('discard', { key, nonce }, nothing, () => undefined);
+  }
+
+  async park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
+    const { ageMs } = parked;
+    if (ageMs >= maxAgeMs) return;
+    await this.#call('park', { key, value: writeParked(parked), ageMs, maxAgeMs }, nothing, () => undefined);
+  }
+
+  take(key: string): Promise<ParkedChallenge | undefined> {
+    return this.#call('take', { key }, agedValue.optional(), readParkedReply);
+  }
+
+  recall(key: string): Promise<Learned | undefined> {
+    return this.#call('recall', { key }, text.optional(), readLearnedReply);
+  }
+
+  learn(key: string, learned: Learned): Promise<void> {
+    return this.#call('learn', { key, value: writeLearned(learned) }, nothing, () => undefined);
+  }
+
+  lead(key: string, ms: number): Promise<boolean> {
+    return this.#call('lead', { key, ms }, z.boolean(), (leads) => leads);
+  }
+
+  onChange(listener: (key: string) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Does not close the port. */
+  async close(): Promise<void> {
+    this.#calls.close();
+  }
+
+  async #call<Name extends keyof CallForms, Form extends z.ZodType, T>(
+    name: Name,
+    body: z.input<CallForms[Name]>,
+    form: Form,
+    read: (reply: z.output<Form>, elapsedMs: number) => T,
+  ): Promise<T> {
+    const elapsed = stopwatch();
+    try {
+      const reply = form.parse(await this.#calls.call(name, body));
+      return read(reply, elapsed());
+    } catch (error) {
+      this.#onError(name);
+      throw error;
+    }
+  }
+
+  #tell(body: unknown): void {
+    const { data } = changeForm.safeParse(body);
+    if (data === undefined) return;
+    for (const listener of this.#listeners) listener(data.changed);
+  }
+}
+
+function readHeldReply(reply: AgedValue | undefined, elapsedMs: number): AgedChallenge | undefined {
+  return reply && readable(readHeld(reply.value, reply.ageMs + elapsedMs));
+}
+
+function readParkedReply(reply: AgedValue | undefined, elapsedMs: number): ParkedChallenge | undefined {
+  return reply && readable(readParked(reply.value, reply.ageMs + elapsedMs));
+}
+
+function readLearnedReply(reply: string | undefined): Learned | undefined {
+  return reply === undefined ? undefined : readable(readLearned(reply));
+}
+
+/** @throws Error if the value could not be read */
+export function readable<T>(value: T | undefined): T {
+  if (value === undefined) throw new Error('not the stored form of a value');
+  return value;
+}

@@ -1,0 +1,93 @@
+import { type Clock, monotonicClock } from '../../base/clock.ts';
+import type { ProcessPort } from '../../base/message-calls.ts';
+import { type StoreFunction, StoreServer } from '../../base/store-server.ts';
+import { type AgedValue, type CallForms, CHALLENGES, type Change, callForms, readable } from './channel.ts';
+import { MemoryChallengeStore } from './memory.ts';
+import type { AgedChallenge, ChallengeStore } from './store.ts';
+import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
+
+/**
+ * The challenges that the processes of one machine share. They are in the memory of the primary process, or after
+ * `handOver` in the process that follows it. Each `ChannelChallengeStore` is a process of its own here; the
+ * leadership of one that is gone ends by its time.
+ */
+export class PrimaryChallenges {
+  readonly #memory: MemoryChallengeStore;
+  readonly #server: StoreServer<ChallengeStore>;
+
+  constructor(clock: Clock = monotonicClock) {
+    this.#memory = new MemoryChallengeStore(clock);
+    this.#server = new StoreServer<ChallengeStore>({
+      service: CHALLENGES,
+      functions,
+      open: () => this.#memory.join(),
+      onOpen: (store, tell) => store.onChange((key) => tell({ changed: key } satisfies Change)),
+    });
+  }
+
+  /** Serves every `ChannelChallengeStore` at the other end of the port until it is closed. */
+  serve(port: ProcessPort): void {
+    this.#server.serve(port);
+  }
+
+  /**
+   * From now on serves every process from a store of its own that `open` returns, such as one at the primary process
+   * of an upgrade, and moves all content there. Resolves when that is done, and never rejects: what the other store
+   * does not confirm is lost.
+   */
+  async handOver(open: () => ChallengeStore): Promise<void> {
+    this.#server.use(open);
+    const next = open();
+    await this.#memory.moveTo(next);
+    await next.close();
+  }
+
+  /** Serves from the memory of this process again: the upgrade has failed. */
+  takeBack(): void {
+    this.#server.reset();
+  }
+}
+
+type Functions = {
+  readonly [Name in keyof CallForms]: StoreFunction<ChallengeStore>;
+};
+
+const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
+  Object.entries({
+    load: async (store, body) => agedForm(await store.load(callForms.load.parse(body).key)),
+    replace: async (store, body, lateMs) => {
+      const { key, seen, value, ageMs, maxAgeMs } = callForms.replace.parse(body);
+      const next = readable(readHeld(value, ageMs + lateMs));
+      const held = await store.replace(key, seen, next, maxAgeMs);
+      return held === next ? undefined : agedForm(held);
+    },
+    discard: async (store, body) => {
+      const { key, nonce } = callForms.discard.parse(body);
+      await store.discard(key, nonce);
+    },
+    park: async (store, body, lateMs) => {
+      const { key, value, ageMs, maxAgeMs } = callForms.park.parse(body);
+      await store.park(key, readable(readParked(value, ageMs + lateMs)), maxAgeMs);
+    },
+    take: async (store, body) => {
+      const taken = await store.take(callForms.take.parse(body).key);
+      return taken && { value: writeParked(taken), ageMs: taken.ageMs };
+    },
+    recall: async (store, body) => {
+      const learned = await store.recall(callForms.recall.parse(body).key);
+      return learned && writeLearned(learned);
+    },
+    learn: async (store, body) => {
+      const { key, value } = callForms.learn.parse(body);
+      await store.learn(key, readable(readLearned(value)));
+    },
+    lead: async (store, body) => {
+      const { key, ms } = callForms.lead.parse(body);
+      return await store.lead(key, ms);
+    },
+  } satisfies Functions),
+);
+
+function agedForm(held: AgedChallenge | undefined): AgedValue | undefined {
+  return held && { value: writeHeld(held), ageMs: held.ageMs };
+}

@@ -1,0 +1,309 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/base/message-calls.ts';
+import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
+import { PrimaryChallenges } from '../../src/challenges/store/primary.ts';
+import type { ParkedChallenge } from '../../src/challenges/store/store.ts';
+import { aged, learned, parked } from '../support/challenges.ts';
+import { useClosing } from '../support/closing.ts';
+import { type PrimaryProcess, portPair, startPrimary } from '../support/process-ports.ts';
+import { until } from '../support/until.ts';
+
+const closing = useClosing();
+const LONG_MS = 60_000;
+
+/** A store at the port, and the names of its calls that failed. */
+function storeAt(port: ProcessPort) {
+  const failed: string[] = [];
+  const store = new ChannelChallengeStore(port, (operation) => failed.push(operation));
+  closing.push(() => store.close());
+  return { store, failed };
+}
+
+async function primaryProcess() {
+  const primary = await startPrimary();
+  closing.push(() => primary.close());
+  return primary;
+}
+
+/** A store of one more worker of the primary. */
+function worker(primary: PrimaryChallenges) {
+  const pair = portPair();
+  closing.push(() => pair.close());
+  primary.serve(pair.ports[0]);
+  return { ...storeAt(pair.ports[1]), pair };
+}
+
+const messageOf = (call: Promise<unknown>): Promise<string> => call.then(String, (error) => error.message);
+
+describe('a primary process that hangs', () => {
+  test('rejects each call by its deadline, and does not carry it out later', async () => {
+    const { child, port } = await primaryProcess();
+    const { store, failed } = storeAt(port);
+    await store.learn('k', learned);
+    child.kill('SIGSTOP');
+    const start = performance.now();
+    const calls = [store.load('k'), store.park('k', parked('late', 1), LONG_MS), store.take('k')];
+    expect(await Promise.all(calls.map(messageOf))).toEqual([
+      'load: no reply in time',
+      'park: no reply in time',
+      'take: no reply in time',
+    ]);
+    expect(performance.now() - start).toBeGreaterThanOrEqual(CALL_DEADLINE_MS - 1);
+    expect(failed).toEqual(['load', 'park', 'take']);
+    await until(() => performance.now() - start > CALL_DEADLINE_MS + 50);
+    child.kill('SIGCONT');
+    await until(async () => (await store.recall('k').catch(() => undefined)) !== undefined);
+    expect(await store.take('k')).toBeUndefined();
+  });
+
+  test('keeps the number of calls and of unsent messages bounded', async () => {
+    const { child, port } = await primaryProcess();
+    const { store } = storeAt(port);
+    child.kill('SIGSTOP');
+    const calls = Array.from({ length: CALLS_AT_MOST + 1 }, () => messageOf(store.load('k')));
+    expect(await calls.at(-1)).toBe('load: too many calls');
+    let posted = 0;
+    while (port.post('x'.repeat(100)) && posted < 100_000) posted += 1;
+    expect(posted).toBeLessThan(100_000);
+    expect(await messageOf(storeAt(port).store.load('k'))).toBe('load: the message could not be sent');
+  });
+
+  test('adds the time of a call to the age of what it carries', async () => {
+    const { child, port } = await primaryProcess();
+    const { store } = storeAt(port);
+    // A call that takes longer than its deadline on a busy machine is tried again.
+    await until(async () => {
+      child.kill('SIGSTOP');
+      const call = store.park('k', parked('n', 1, 5_000), LONG_MS).then(
+        () => true,
+        () => false,
+      );
+      await delay(200);
+      child.kill('SIGCONT');
+      return await call;
+    });
+    expect((await store.take('k'))?.ageMs).toBeGreaterThanOrEqual(5_199);
+  });
+});
+
+describe('a port that closes', () => {
+  test('rejects the calls under way and all others at once', async () => {
+    const { child, port } = await primaryProcess();
+    const { store } = storeAt(port);
+    child.kill('SIGSTOP');
+    const calls = [store.load('k'), store.lead('k', 1_000)];
+    child.kill('SIGKILL');
+    const reason = 'the other process has closed the connection';
+    expect(await Promise.all(calls.map(messageOf))).toEqual([`load: ${reason}`, `lead: ${reason}`]);
+    expect(await messageOf(store.load('k'))).toBe(`load: ${reason}`);
+    const { store: later } = storeAt(port);
+    expect(await messageOf(later.load('k'))).toMatch(/^load: /);
+  });
+
+  test('ends the store of its worker at the primary', async () => {
+    const primary = new PrimaryChallenges();
+    const [one, other] = [worker(primary), worker(primary)];
+    expect(await one.store.lead('k', 500)).toBe(true);
+    expect(await other.store.lead('k', LONG_MS)).toBe(false);
+    one.pair.close();
+    expect(await until(() => other.store.lead('k', LONG_MS))).toBeGreaterThan(0);
+  });
+});
+
+describe('a message that no gateway sends', () => {
+  const call = { kind: 'call', session: 's', id: 1, name: 'load', body: { key: 'k' }, sentAt: Date.now() };
+  let primary: PrimaryProcess;
+  beforeAll(async () => {
+    primary = await startPrimary();
+  });
+  afterAll(() => primary.close());
+  const toPrimary = (message: unknown) => ({ service: 'challenges', side: 'client', message });
+
+  test.each([
+    ['null', null],
+    ['a number', 7],
+    ['a text', 'load'],
+    ['a list', [[]]],
+    ['no message', toPrimary(undefined)],
+    ['a kind of another version', toPrimary({ ...call, kind: 'query' })],
+    ['a session that is no text', toPrimary({ ...call, session: {} })],
+    ['an id that is no number', toPrimary({ ...call, id: Number.NaN })],
+    ['a time that is no number', toPrimary({ ...call, sentAt: 'now' })],
+    ['a long name', toPrimary({ ...call, name: 'x'.repeat(1_000_000) })],
+    ['the end of a session that is not there', toPrimary({ kind: 'end', session: 'x' })],
+  ])('does nothing: %s', async (_, message) => {
+    const { port } = primary;
+    const received: unknown[] = [];
+    closing.push(port.onMessage((reply) => received.push(reply)));
+    port.post(message);
+    const { store } = storeAt(port);
+    await store.learn('k', learned);
+    expect(await store.recall('k')).toEqual(learned);
+    expect(received).toHaveLength(2);
+  });
+
+  test.each([
+    ['a function of another version', { name: 'query' }, 'unknown function'],
+    ['a function of every object', { name: 'toString' }, 'unknown function'],
+    ['no body', { body: undefined }, /invalid_type/],
+    ['a key that is no text', { body: { key: {} } }, /invalid_type/],
+    ['a key without end', { body: { key: 'x'.repeat(20_000) } }, /too_big/],
+    [
+      'an infinite age',
+      { name: 'park', body: parkBody({ ageMs: Number.POSITIVE_INFINITY }) },
+      /invalid_type/,
+    ],
+    ['a negative age', { name: 'park', body: parkBody({ ageMs: -1 }) }, /too_small/],
+    ['no challenge', { name: 'park', body: parkBody({ value: '{}' }) }, /^not the stored form/],
+    [
+      'a fact that is none',
+      { name: 'learn', body: { key: 'k', value: '{"policy":"all"}' } },
+      /^not the stored form/,
+    ],
+    ['a leader for ever', { name: 'lead', body: { key: 'k', ms: 1e300 } }, /too_big/],
+    ['a call of long ago', { sentAt: Date.now() - 60_000 }, 'the call came too late'],
+  ])('is refused: %s', async (_, change, reason) => {
+    const { ports, close } = portPair();
+    closing.push(close);
+    new PrimaryChallenges().serve(ports[0]);
+    const { promise, resolve } = Promise.withResolvers<unknown>();
+    ports[1].onMessage(resolve);
+    ports[1].post(toPrimary({ ...call, sentAt: Date.now(), ...change }));
+    expect(await promise).toMatchObject({
+      message: { kind: 'error', id: 1, reason: expect.stringMatching(reason) },
+    });
+  });
+
+  test.each([
+    ['no text', 'recall', 7],
+    ['a text that is no fact', 'recall', '{}'],
+    ['no age', 'load', { value: '{}' }],
+    ['no challenge', 'take', { value: '{}', ageMs: 1 }],
+    ['no answer', 'lead', undefined],
+  ] as const)('from the primary rejects the call: %s', async (_, operation, body) => {
+    const { ports, close } = portPair();
+    closing.push(close);
+    ports[0].onMessage((message) => {
+      const { session, id } = (message as { message: { session: string; id: number } }).message;
+      const post = (reply: object) =>
+        ports[0].post({ service: 'challenges', side: 'server', message: reply });
+      ports[0].post(null);
+      post({ kind: 'event', session, body: { changed: 7 } });
+      post({ kind: 'result', session, id: 'x', body });
+      post({ kind: 'result', session, id, body });
+    });
+    const { store, failed } = storeAt(ports[1]);
+    store.onChange((key) => failed.push(`changed: ${key}`));
+    await expect(operation === 'lead' ? store.lead('k', 1) : store[operation]('k')).rejects.toThrow();
+    expect(failed).toEqual([operation]);
+  });
+});
+
+function parkBody(change: object): object {
+  return { key: 'k', value: '{}', ageMs: 1, maxAgeMs: LONG_MS, ...change };
+}
+
+describe('a handover to the primary process of an upgrade', () => {
+  /** An old primary with two workers, and a new one in a process of its own with a worker. */
+  async function upgrade() {
+    const old = new PrimaryChallenges();
+    const { child, port } = await primaryProcess();
+    const stores = [worker(old).store, worker(old).store] as const;
+    return {
+      old,
+      child,
+      stores,
+      next: storeAt(port).store,
+      handOver: () => old.handOver(() => storeAt(port).store),
+    };
+  }
+
+  test('moves all content, with its age', async () => {
+    const { stores, next, handOver } = await upgrade();
+    const [one, other] = stores;
+    await one.replace('k', undefined, aged('shared', 2_000), LONG_MS);
+    await one.park('k', parked('first', 7, 3_000), LONG_MS);
+    await one.park('k', parked('second', 8, 1_000), LONG_MS);
+    await one.learn('k', learned);
+    await handOver();
+    for (const store of [one, other, next]) {
+      expect((await store.load('k'))?.challenge.nonce).toBe('shared');
+      expect((await store.load('k'))?.ageMs).toBeGreaterThanOrEqual(2_000);
+      expect(await store.recall('k')).toEqual(learned);
+    }
+    expect(await next.take('k')).toMatchObject({ count: 8, ageMs: expect.any(Number) });
+    expect(await other.take('k')).toMatchObject({ count: 7 });
+    expect(await one.take('k')).toBeUndefined();
+  });
+
+  test('brings nonces that a worker parks afterwards to the new one', async () => {
+    const { stores, next, handOver } = await upgrade();
+    await handOver();
+    await stores[0].park('k', parked('drained', 5), LONG_MS);
+    expect(await next.take('k')).toMatchObject({ count: 5 });
+    expect(await stores[1].take('k')).toBeUndefined();
+  });
+
+  test('keeps what is newer there', async () => {
+    const { stores, next, handOver } = await upgrade();
+    await stores[0].replace('k', undefined, aged('old'), LONG_MS);
+    await stores[0].learn('k', learned);
+    await next.replace('k', undefined, aged('new'), LONG_MS);
+    await next.learn('k', { ...learned, policy: 'single-use' });
+    await handOver();
+    expect((await stores[1].load('k'))?.challenge.nonce).toBe('new');
+    expect(await stores[1].recall('k')).toMatchObject({ policy: 'single-use' });
+  });
+
+  test('gives no nonce with a count to two, whoever takes and parks meanwhile', async () => {
+    const { stores, next, handOver } = await upgrade();
+    const names = Array.from({ length: 60 }, (_, at) => `${at}`);
+    await Promise.all(names.slice(0, 30).map((name) => stores[0].park('k', parked(name, 1), LONG_MS)));
+    const takers = [...stores, next];
+    const taken: ParkedChallenge[] = [];
+    const take = async (at: number): Promise<void> => {
+      const nonce = await takers[at % 3]?.take('k');
+      if (nonce !== undefined) taken.push(nonce);
+    };
+    const early = Array.from({ length: 9 }, (_, at) => take(at));
+    const moving = handOver();
+    const parking = names.slice(30).map((name) => stores[1].park('k', parked(name, 1), LONG_MS));
+    const late = Array.from({ length: 30 }, (_, at) => take(at));
+    await Promise.all([...early, moving, ...parking, ...late]);
+    await until(async () => {
+      const before = taken.length;
+      await take(2);
+      return taken.length === before;
+    });
+    expect(taken.map(({ challenge }) => challenge.nonce).toSorted()).toEqual(names.toSorted());
+  });
+
+  test('leaves one leader of all, and tells changes to all', async () => {
+    const { stores, next, handOver } = await upgrade();
+    await handOver();
+    const all = [...stores, next];
+    const leads = await Promise.all(all.map((store) => store.lead('k', LONG_MS)));
+    expect(leads.filter(Boolean)).toHaveLength(1);
+    const heard: number[] = [];
+    for (const [at, store] of all.entries()) store.onChange(() => heard.push(at));
+    await stores[0].learn('k', learned);
+    await until(() => heard.length >= 2);
+    await next.replace('k', undefined, aged('n'), LONG_MS);
+    await until(() => heard.length >= 4);
+    expect(heard.toSorted()).toEqual([0, 1, 1, 2]);
+  });
+
+  test('that fails is taken back', async () => {
+    const { old, child, stores, handOver } = await upgrade();
+    await stores[0].park('k', parked('lost', 1), LONG_MS);
+    child.kill('SIGSTOP');
+    await handOver();
+    child.kill('SIGKILL');
+    expect(await messageOf(stores[0].take('k'))).toMatch(/closed the connection|could not be sent/);
+    old.takeBack();
+    expect(await stores[0].take('k')).toBeUndefined();
+    await stores[0].park('k', parked('kept', 1), LONG_MS);
+    expect(await stores[1].take('k')).toMatchObject({ count: 1 });
+  });
+});
