@@ -58,6 +58,20 @@ export async function servesAll(node: RedisServer): Promise<void> {
   });
 }
 
+/** Kills a node; resolves to what starts it again as the member that it was, which can be called again. */
+export async function loseNode({ nodes }: RedisCluster, node: RedisServer): Promise<() => Promise<void>> {
+  const membership = await node.read('nodes.conf');
+  await node.kill();
+  let back: Promise<void> | undefined;
+  return () => {
+    back ??= (async () => {
+      await node.restart({ files: { 'nodes.conf': membership } });
+      for (const each of nodes) await servesAll(each);
+    })();
+    return back;
+  };
+}
+
 /** Hands a slot and the keys in it over to another node, as it is done while everybody works. */
 export async function moveSlot(slot: number, from: RedisServer, to: RedisServer): Promise<void> {
   const [source, target] = [await from.command('CLUSTER', 'MYID'), await to.command('CLUSTER', 'MYID')];

@@ -138,7 +138,7 @@ test.each(faults)(
       const refused = await ask(gateway, 'during');
       expect(refused).toMatchObject({ status: 503, text: expect.stringContaining('audit-unavailable') });
       expect(refused.text).not.toContain('Lindqvist');
-      expect(performance.now() - began).toBeLessThan(3000);
+      expect(performance.now() - began).toBeLessThan(10_000);
       // The next file may take some records before it may not grow, either.
       await until(async () => (await refuses(gateway)) && (await isUnready(gateway)));
       expect(await gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(

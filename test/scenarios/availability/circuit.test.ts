@@ -35,7 +35,7 @@ describe('an upstream whose connections fail', () => {
   test('gets one request after that, whose response lets all others through', async () => {
     const scene = await start({
       modes: ['silent'],
-      settings: { circuit: CIRCUIT, timeouts: { connect: '200ms' } },
+      settings: { circuit: CIRCUIT, timeouts: { connect: '500ms' } },
     });
     const { relays, advance, outcomes, get, gateway, addresses } = scene;
     expect(await outcomes(4)).toEqual(Array(4).fill('504 upstream-timeout'));
@@ -111,7 +111,7 @@ test('requests that wait for a connection are refused when it opens, or go to an
 
 test('timeouts of the response open it', async () => {
   const { relays, outcomes } = await start({
-    settings: { circuit: CIRCUIT, timeouts: { response: '200ms' } },
+    settings: { circuit: CIRCUIT, timeouts: { response: '500ms' } },
   });
   expect(await outcomes(1)).toEqual(['200']);
   await relays[0]?.set('silent');

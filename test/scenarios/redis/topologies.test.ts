@@ -6,10 +6,11 @@ import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
+import { useClosing } from '../../support/closing.ts';
 import { CALL_MS, inTime } from '../../support/in-time.ts';
 import { unused } from '../../support/limited.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../../support/redis.ts';
-import { type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
+import { loseNode, type RedisCluster, startRedisCluster } from '../../support/redis-cluster.ts';
 import { type RedisSentinel, startRedisSentinel } from '../../support/redis-sentinel.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { until } from '../../support/until.ts';
@@ -18,6 +19,8 @@ const LONG_MS = 60_000;
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
+  // What a test did to the Cluster is undone however the test ends, for those that follow.
+  const closing = useClosing();
   let cluster: RedisCluster;
   let watched: WatchedStore;
   let other: WatchedStore;
@@ -86,8 +89,8 @@ describe('a Cluster', () => {
     const keys = await keyOnEachNode();
     const [first = '', second = '', third = ''] = keys;
     for (const key of keys) await watched.store.replace(key, undefined, aged('1'), LONG_MS);
-    const membership = await nodeAt(2).read('nodes.conf');
-    await nodeAt(2).kill();
+    const restart = await loseNode(cluster, nodeAt(2));
+    closing.push(restart);
 
     for (let round = 2; round < 12; round += 1) {
       await expect(inTime(watched.store.load(third))).rejects.toThrow();
@@ -98,8 +101,7 @@ describe('a Cluster', () => {
     }
     await watched.down();
 
-    await nodeAt(2).restart({ files: { 'nodes.conf': membership } });
-    for (const node of cluster.nodes) await servesAll(node);
+    await restart();
     expect(await watched.up()).toBeLessThan(10_000);
     await watched.store.replace(third, undefined, aged('2'), LONG_MS);
     await until(async () => (await other.store.load(third).catch(() => undefined)) !== undefined);
@@ -110,6 +112,7 @@ describe('a Cluster', () => {
     const [first = '', , third = ''] = await keyOnEachNode();
     await watched.store.load(third);
     await nodeAt(2).hang();
+    closing.push(() => nodeAt(2).goOn());
     await expect(inTime(watched.store.lead(third, LONG_MS))).rejects.toThrow(`within ${CALL_MS} ms`);
     expect(await watched.store.lead(first, LONG_MS)).toBe(true);
     await watched.down();

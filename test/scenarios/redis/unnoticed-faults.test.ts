@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { moveSlot, type RedisCluster, servesAll, startRedisCluster } from '../../support/redis-cluster.ts';
+import { loseNode, moveSlot, type RedisCluster, startRedisCluster } from '../../support/redis-cluster.ts';
 import { startRedisSentinel } from '../../support/redis-sentinel.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
@@ -199,16 +199,7 @@ describe('no client notices in a Cluster that', () => {
 
   /** Kills a node; resolves to what starts it again as the member that it was. */
   async function lose(node: RedisServer): Promise<() => Promise<void>> {
-    const membership = await node.read('nodes.conf');
-    await node.kill();
-    let back: Promise<void> | undefined;
-    const restart = (): Promise<void> => {
-      back ??= (async () => {
-        await node.restart({ files: { 'nodes.conf': membership } });
-        for (const each of cluster.nodes) await servesAll(each);
-      })();
-      return back;
-    };
+    const restart = await loseNode(cluster, node);
     // For the tests that follow, however this one goes.
     closing.push(restart);
     return restart;

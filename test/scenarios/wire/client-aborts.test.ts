@@ -27,7 +27,7 @@ describe('a client', () => {
     const tls = { allowPlaintext: true };
     const patient = await startGateway({ upstream: { origin, settings: { tls } } });
     const brief = await startGateway({
-      upstream: { origin, settings: { tls, timeouts: { total: '200ms' } } },
+      upstream: { origin, settings: { tls, timeouts: { total: '500ms' } } },
     });
     const close = async () => {
       await patient.close();

@@ -1,6 +1,6 @@
 import { TestEnvironment } from 'jest-environment-node';
 
-const TICK_MS = 20;
+const TICK_MS = 50;
 /** Less than any timeout that a test waits for, and many times what a busy machine needs to change programs. */
 const STANDSTILL_MS = 200;
 
