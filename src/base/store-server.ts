@@ -14,21 +14,31 @@ export interface Closable {
   close(): Promise<void>;
 }
 
+/** A store in the memory of the process that serves it. */
+export interface MemoryStore<Store> extends Closable {
+  /** Another store with the same content, for one more process. */
+  join(): Store & Closable;
+  /** Takes all content out and puts it into another store. Never rejects: what that does not confirm is lost. */
+  moveTo(next: Store): Promise<void>;
+}
+
 /** A function of the service. `lateMs`: how long the call was on its way, in milliseconds. */
 export type StoreFunction<Store> = (store: Store, body: unknown, lateMs: number) => Promise<unknown>;
 
 export interface StoreServerOptions<Store> {
   /** Name of the service, which clients give. */
   readonly service: string;
+  readonly memory: MemoryStore<Store>;
   /** The functions that clients may call, by name. */
   readonly functions: ReadonlyMap<string, StoreFunction<Store>>;
-  /** Opens a store for one client. */
-  readonly open: () => Store;
   /** Called with each store that was opened. `tell` sends its client an event. */
-  readonly onOpen: (store: Store, tell: (body: unknown) => void) => void;
+  readonly onOpen?: (store: Store, tell: (body: unknown) => void) => void;
 }
 
-/** Serves stores to clients in other processes, each client a store of its own. */
+/**
+ * Serves a store to clients in other processes. Each client has a store of its own, which is joined to the memory of
+ * this process, or after `handOver` one in the process that follows this one.
+ */
 export class StoreServer<Store extends Closable> {
   readonly #options: StoreServerOptions<Store>;
   readonly #sessions = new Set<Session<Store>>();
@@ -36,7 +46,7 @@ export class StoreServer<Store extends Closable> {
 
   constructor(options: StoreServerOptions<Store>) {
     this.#options = options;
-    this.#open = options.open;
+    this.#open = () => options.memory.join();
   }
 
   /** Serves the clients at the other end of the port until it is closed. */
@@ -55,15 +65,25 @@ export class StoreServer<Store extends Closable> {
     });
   }
 
-  /** Opens the stores of all clients anew, from now on with this function. */
-  use(open: () => Store): void {
-    this.#open = open;
-    for (const session of this.#sessions) session.use(open());
+  /**
+   * From now on serves each client from a store of its own that `open` returns, such as a channel to the primary
+   * process of an upgrade, and moves all content there. Resolves when that is done, and never rejects.
+   */
+  async handOver(open: () => Store): Promise<void> {
+    this.#use(open);
+    const next = open();
+    await this.#options.memory.moveTo(next);
+    await next.close();
   }
 
-  /** Opens stores again as at the beginning. */
-  reset(): void {
-    this.use(this.#options.open);
+  /** Serves from the memory of this process again: the upgrade has failed. */
+  takeBack(): void {
+    this.#use(() => this.#options.memory.join());
+  }
+
+  #use(open: () => Store): void {
+    this.#open = open;
+    for (const session of this.#sessions) session.use(open());
   }
 
   async #answer(
@@ -103,7 +123,7 @@ export class StoreServer<Store extends Closable> {
     const tell = (body: unknown): void => {
       postReply(port, service, { kind: 'event', session: name, body });
     };
-    const session = new Session<Store>(this.#open(), (store) => onOpen(store, tell));
+    const session = new Session<Store>(this.#open(), (store) => onOpen?.(store, tell));
     sessions.set(name, session);
     this.#sessions.add(session);
     return session;

@@ -84,6 +84,7 @@ export class Quota {
   }
 }
 
-function dayOf(epoch: number): number {
+/** Days since 1970, UTC. `epoch`: milliseconds since then. */
+export function dayOf(epoch: number): number {
   return Math.floor(epoch / DAY_MS);
 }

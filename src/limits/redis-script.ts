@@ -1,11 +1,8 @@
 import type { ClientContext, Result } from 'ioredis';
+import { DEMAND_MS, LONGEST_LIFE_MS } from './store.ts';
 
-/** Over how many milliseconds it is forgotten who sent how many requests. */
-const DEMAND_MS = 1_000;
 /** More fields than any number of processes has. */
 const FIELDS_AT_MOST = 2_048;
-/** Longer than a process counts after a report, in milliseconds. */
-const LONGEST_LIFE_MS = 120_000;
 /** Larger than any number in a limit. */
 const LARGEST = 1e15;
 

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { RedisClient } from '../redis/client.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { settleLimit } from './redis-script.ts';
-import type { LimitState, LimitStore, Report } from './store.ts';
+import { LEAST_SHARE, type LimitState, type LimitStore, limitStateForm, type Report } from './store.ts';
 
 /**
  * Opens the limits that processes share; Redis may be absent at the start and go away at any time. `onRejected`: Redis
@@ -13,18 +13,8 @@ export function openRedisLimits(redis: RedisOptions, onRejected: () => void): Li
   return new RedisLimitStore(redis, onRejected);
 }
 
-const count = z.int().min(0);
-/** tokens, used, others in flight, members, share, values discarded */
-const answer = z.tuple([
-  z.coerce.number(),
-  count,
-  count,
-  count.min(1),
-  z.coerce.number().min(0).max(1),
-  count,
-]);
-/** The least part of a limit that a process has. */
-const LEAST_SHARE = 1e-6;
+/** tokens, used, others in flight, members, share, values discarded; numbers with a fraction are texts */
+const answer = z.array(z.coerce.number()).length(6);
 
 class RedisLimitStore implements LimitStore {
   /** Names this process among all. */
@@ -57,9 +47,10 @@ class RedisLimitStore implements LimitStore {
         report.day,
       ),
     );
-    const [tokens, used, othersInFlight, members, share, discarded] = answer.parse(reply);
+    const [tokens, used, othersInFlight, members, share = 0, discarded = 0] = answer.parse(reply);
     if (discarded > 0) this.#onRejected();
-    return { tokens, used, othersInFlight, members, share: Math.max(share, LEAST_SHARE) };
+    const state = { tokens, used, othersInFlight, members, share: Math.max(share, LEAST_SHARE) };
+    return limitStateForm.parse(state);
   }
 
   close(): Promise<void> {

@@ -1,3 +1,12 @@
+import { z } from 'zod';
+
+/** Over how many milliseconds it is forgotten who sent how many requests. */
+export const DEMAND_MS = 1_000;
+/** Longer than a process counts after a report, in milliseconds. */
+export const LONGEST_LIFE_MS = 120_000;
+/** The least part of a limit that a process has. */
+export const LEAST_SHARE = 1e-6;
+
 /** The usage of one limit by one process. */
 export interface Report {
   /** Requests that this process has admitted since it started. */
@@ -35,6 +44,32 @@ export interface LimitState {
   /** The part that this process is to use, by its part of the requests: above 0, at most 1. */
   readonly share: number;
 }
+
+const count = z.int().min(0);
+
+/** The reply of a store that runs elsewhere. */
+export const limitStateForm = z.object({
+  tokens: z.number(),
+  used: count,
+  othersInFlight: count,
+  members: count.min(1),
+  share: z.number().min(LEAST_SHARE).max(1),
+}) satisfies z.ZodType<LimitState>;
+
+/** A report from another process. */
+export const reportForm = z.object({
+  total: count,
+  settled: count,
+  forgiven: count,
+  wanted: count,
+  inFlight: count,
+  lifetimeMs: z.number().min(0).max(LONGEST_LIFE_MS),
+  perSecond: z.number().min(0),
+  burst: z.number().min(0),
+  tokens: z.number(),
+  used: count,
+  day: count,
+}) satisfies z.ZodType<Report>;
 
 /** The usage of limits by all processes. */
 export interface LimitStore {

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
-import { PrimaryChallenges } from '../../src/challenges/store/primary.ts';
+import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import type { ParkedChallenge } from '../../src/challenges/store/store.ts';
 import { aged, learned, parked } from '../support/challenges.ts';
 import { useClosing } from '../support/closing.ts';
@@ -27,7 +27,7 @@ async function primaryProcess() {
 }
 
 /** A store of one more worker of the primary. */
-function worker(primary: PrimaryChallenges) {
+function worker(primary: ReturnType<typeof primaryChallenges>) {
   const pair = portPair();
   closing.push(() => pair.close());
   primary.serve(pair.ports[0]);
@@ -102,7 +102,7 @@ describe('a port that closes', () => {
   });
 
   test('ends the store of its worker at the primary', async () => {
-    const primary = new PrimaryChallenges();
+    const primary = primaryChallenges();
     const [one, other] = [worker(primary), worker(primary)];
     expect(await one.store.lead('k', 500)).toBe(true);
     expect(await other.store.lead('k', LONG_MS)).toBe(false);
@@ -166,7 +166,7 @@ describe('a message that no gateway sends', () => {
   ])('is refused: %s', async (_, change, reason) => {
     const { ports, close } = portPair();
     closing.push(close);
-    new PrimaryChallenges().serve(ports[0]);
+    primaryChallenges().serve(ports[0]);
     const { promise, resolve } = Promise.withResolvers<unknown>();
     ports[1].onMessage(resolve);
     ports[1].post(toPrimary({ ...call, sentAt: Date.now(), ...change }));
@@ -207,7 +207,7 @@ function parkBody(change: object): object {
 describe('a handover to the primary process of an upgrade', () => {
   /** An old primary with two workers, and a new one in a process of its own with a worker. */
   async function upgrade() {
-    const old = new PrimaryChallenges();
+    const old = primaryChallenges();
     const { child, port } = await primaryProcess();
     const stores = [worker(old).store, worker(old).store] as const;
     return {

@@ -1,37 +1,75 @@
+import type { ProcessPort } from '../../src/base/message-calls.ts';
+import type { Closable, StoreServer } from '../../src/base/store-server.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
-import { PrimaryChallenges } from '../../src/challenges/store/primary.ts';
+import { primaryChallenges } from '../../src/challenges/store/primary.ts';
+import { ChannelLimitStore } from '../../src/limits/channel.ts';
+import { primaryLimits } from '../../src/limits/primary.ts';
+import { realClocks } from '../support/limited.ts';
 import { portPair, startPrimary } from '../support/process-ports.ts';
-import { keepsTheContract, type StorePlace } from './challenge-store.ts';
+import { keepsTheContract } from './challenge-store.ts';
+import { keepsTheLimitContract } from './limit-store.ts';
 
-const open = (port: ConstructorParameters<typeof ChannelChallengeStore>[0]) =>
-  new ChannelChallengeStore(port, () => undefined);
+const challengesAt = (port: ProcessPort) => new ChannelChallengeStore(port, () => undefined);
+const limitsAt = (port: ProcessPort) => new ChannelLimitStore(port);
 
-/** Each store has a port of its own to the primary. */
-function placeOf(primary: PrimaryChallenges, end: () => Promise<void>): StorePlace {
+/** Stores that have a port each to the primary process. */
+function workersOf<Store extends Closable>(primary: StoreServer<Store>) {
   const pairs: ReturnType<typeof portPair>[] = [];
   return {
-    open: async () => {
+    port(): ProcessPort {
       const pair = portPair();
       pairs.push(pair);
       primary.serve(pair.ports[0]);
-      return open(pair.ports[1]);
+      return pair.ports[1];
     },
-    close: async () => {
+    async close() {
       for (const pair of pairs) pair.close();
-      await end();
     },
   };
 }
 
-keepsTheContract('channel', async () => placeOf(new PrimaryChallenges(), async () => undefined));
+keepsTheContract('channel', async () => {
+  const workers = workersOf(primaryChallenges());
+  return { open: async () => challengesAt(workers.port()), close: () => workers.close() };
+});
+
+keepsTheLimitContract('a channel', async () => {
+  const workers = workersOf(primaryLimits(realClocks));
+  return { open: () => limitsAt(workers.port()), close: () => workers.close() };
+});
 
 keepsTheContract('other process', async () => {
   const primary = await startPrimary();
-  return { open: async () => open(primary.port), close: () => primary.close() };
+  return { open: async () => challengesAt(primary.port), close: () => primary.close() };
+});
+
+keepsTheLimitContract('another process', async () => {
+  const primary = await startPrimary();
+  return { open: () => limitsAt(primary.port), close: () => primary.close() };
 });
 
 keepsTheContract('handed over', async () => {
-  const [before, after] = [new PrimaryChallenges(), await startPrimary()];
-  await before.handOver(() => open(after.port));
-  return placeOf(before, () => after.close());
+  const [before, after] = [primaryChallenges(), await startPrimary()];
+  const workers = workersOf(before);
+  await before.handOver(() => challengesAt(after.port));
+  return {
+    open: async () => challengesAt(workers.port()),
+    close: async () => {
+      await workers.close();
+      await after.close();
+    },
+  };
+});
+
+keepsTheLimitContract('the process of an upgrade', async () => {
+  const [before, after] = [primaryLimits(realClocks), await startPrimary()];
+  const workers = workersOf(before);
+  await before.handOver(() => limitsAt(after.port));
+  return {
+    open: () => limitsAt(workers.port()),
+    close: async () => {
+      await workers.close();
+      await after.close();
+    },
+  };
 });

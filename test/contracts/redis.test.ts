@@ -1,6 +1,8 @@
+import { openRedisLimits } from '../../src/limits/redis.ts';
 import { startRedis } from '../support/redis.ts';
-import { openWatched, single } from '../support/redis-store.ts';
+import { openWatched, redisOptions, single } from '../support/redis-store.ts';
 import { keepsTheContract } from './challenge-store.ts';
+import { keepsTheLimitContract } from './limit-store.ts';
 
 keepsTheContract('Redis', async () => {
   const redis = await startRedis();
@@ -9,5 +11,11 @@ keepsTheContract('Redis', async () => {
     await up();
     return store;
   };
+  return { open, close: () => redis.close() };
+});
+
+keepsTheLimitContract('Redis', async () => {
+  const redis = await startRedis();
+  const open = () => openRedisLimits(redisOptions(single(redis.port)), () => undefined);
   return { open, close: () => redis.close() };
 });

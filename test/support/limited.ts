@@ -9,6 +9,8 @@ import { Metrics } from '../../src/metrics/metrics.ts';
 /** 2026-11-20, noon, UTC. */
 const NOON = Date.UTC(2026, 10, 20, 12);
 
+export const realClocks: Clocks = { now: () => performance.now(), epoch: () => Date.now() };
+
 /** Clocks that stand still until they are told how many milliseconds pass. */
 export function clocksAt(epoch = NOON): Clocks & { pass(ms: number): void } {
   let passed = 0;

@@ -1,8 +1,10 @@
 import process from 'node:process';
 import { ipcPort } from '../../src/base/ipc-port.ts';
-import { PrimaryChallenges } from '../../src/challenges/store/primary.ts';
+import { primaryChallenges } from '../../src/challenges/store/primary.ts';
+import { primaryLimits } from '../../src/limits/primary.ts';
 
 // Without the parent, nothing keeps this process alive.
 const port = ipcPort(process);
-new PrimaryChallenges().serve(port);
+primaryChallenges().serve(port);
+primaryLimits({ now: () => performance.now(), epoch: () => Date.now() }).serve(port);
 process.send?.('ready');

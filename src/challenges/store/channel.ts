@@ -13,7 +13,7 @@ import {
   writeParked,
 } from './stored-form.ts';
 
-/** Name of the service that `PrimaryChallenges` is. */
+/** Name of the service that `primaryChallenges` serves. */
 export const CHALLENGES = 'challenges';
 /** Characters of a key: names of the configuration and an origin. */
 const LONGEST_KEY = 16 * 1024;

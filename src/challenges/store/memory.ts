@@ -1,4 +1,6 @@
+import { putBounded } from '../../base/bounded-map.ts';
 import { type Clock, monotonicClock } from '../../base/clock.ts';
+import { moveAll } from '../../base/move-all.ts';
 import {
   type AgedChallenge,
   type ChallengeStore,
@@ -9,8 +11,6 @@ import {
 
 /** Keys of each kind: more than credentials, upstreams and egress addresses of a large configuration make. */
 const KEYS_AT_MOST = 65_536;
-/** Values that `moveTo` hands over at once. */
-const MOVED_AT_ONCE = 256;
 
 /** Content that joined stores share. */
 class Content {
@@ -56,7 +56,7 @@ export class MemoryChallengeStore implements ChallengeStore {
   ): Promise<AgedChallenge> {
     const held = this.#held(key);
     if (held !== undefined && held.challenge.nonce !== seen) return Promise.resolve(held);
-    put(this.#content.shared, key, this.#keep(next, maxAgeMs));
+    putBounded(this.#content.shared, key, this.#keep(next, maxAgeMs), KEYS_AT_MOST);
     this.#announce(key);
     return Promise.resolve(next);
   }
@@ -68,7 +68,7 @@ export class MemoryChallengeStore implements ChallengeStore {
 
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
     const waiting = youngestLast([...this.#waiting(key), this.#keep(parked, maxAgeMs)]);
-    put(this.#content.parked, key, waiting.slice(-PARKED_AT_MOST));
+    putBounded(this.#content.parked, key, waiting.slice(-PARKED_AT_MOST), KEYS_AT_MOST);
     return Promise.resolve();
   }
 
@@ -85,7 +85,7 @@ export class MemoryChallengeStore implements ChallengeStore {
   }
 
   learn(key: string, learned: Learned): Promise<void> {
-    put(this.#content.learned, key, learned);
+    putBounded(this.#content.learned, key, learned, KEYS_AT_MOST);
     this.#announce(key);
     return Promise.resolve();
   }
@@ -96,7 +96,7 @@ export class MemoryChallengeStore implements ChallengeStore {
     const current = leaders.get(key);
     if (current !== undefined && current.leader !== this && current.until > now)
       return Promise.resolve(false);
-    put(leaders, key, { leader: this, until: now + ms });
+    putBounded(leaders, key, { leader: this, until: now + ms }, KEYS_AT_MOST);
     return Promise.resolve(true);
   }
 
@@ -112,16 +112,10 @@ export class MemoryChallengeStore implements ChallengeStore {
 
   /**
    * Takes all content out and puts it into another store, which keeps what is newer there. A value that the other store
-   * does not confirm is lost: a challenge with a count must not be in both. Ends early when the other store confirms
-   * nothing.
+   * does not confirm is lost: a challenge with a count must not be in both.
    */
   async moveTo(next: ChallengeStore): Promise<void> {
-    const moves = this.#takeOut(next);
-    for (let start = 0; start < moves.length; start += MOVED_AT_ONCE) {
-      const batch = moves.slice(start, start + MOVED_AT_ONCE).map((move) => move());
-      const outcomes = await Promise.allSettled(batch);
-      if (outcomes.every(({ status }) => status === 'rejected')) return;
-    }
+    await moveAll(this.#takeOut(next));
   }
 
   /** Empties this store at once; returns the calls that put the content into the other one. */
@@ -179,13 +173,4 @@ async function learnIfUnknown(store: ChallengeStore, key: string, learned: Learn
 
 function youngestLast<T>(kept: Kept<T>[]): Kept<T>[] {
   return kept.sort((a, b) => a.issuedAt - b.issuedAt);
-}
-
-/** Writes the value as the newest of the map, which stays bounded. */
-function put<T>(map: Map<string, T>, key: string, value: T): void {
-  map.delete(key);
-  map.set(key, value);
-  if (map.size <= KEYS_AT_MOST) return;
-  const [oldest] = map.keys();
-  if (oldest !== undefined) map.delete(oldest);
 }

@@ -1,5 +1,4 @@
 import { type Clock, monotonicClock } from '../../base/clock.ts';
-import type { ProcessPort } from '../../base/message-calls.ts';
 import { type StoreFunction, StoreServer } from '../../base/store-server.ts';
 import { type AgedValue, type CallForms, CHALLENGES, type Change, callForms, readable } from './channel.ts';
 import { MemoryChallengeStore } from './memory.ts';
@@ -7,45 +6,16 @@ import type { AgedChallenge, ChallengeStore } from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
 
 /**
- * The challenges that the processes of one machine share. They are in the memory of the primary process, or after
- * `handOver` in the process that follows it. Each `ChannelChallengeStore` is a process of its own here; the
- * leadership of one that is gone ends by its time.
+ * The challenges that the processes of one machine share through its primary process. Each `ChannelChallengeStore` is
+ * a process of its own; the leadership of one that is gone ends by its time.
  */
-export class PrimaryChallenges {
-  readonly #memory: MemoryChallengeStore;
-  readonly #server: StoreServer<ChallengeStore>;
-
-  constructor(clock: Clock = monotonicClock) {
-    this.#memory = new MemoryChallengeStore(clock);
-    this.#server = new StoreServer<ChallengeStore>({
-      service: CHALLENGES,
-      functions,
-      open: () => this.#memory.join(),
-      onOpen: (store, tell) => store.onChange((key) => tell({ changed: key } satisfies Change)),
-    });
-  }
-
-  /** Serves every `ChannelChallengeStore` at the other end of the port until it is closed. */
-  serve(port: ProcessPort): void {
-    this.#server.serve(port);
-  }
-
-  /**
-   * From now on serves every process from a store of its own that `open` returns, such as one at the primary process
-   * of an upgrade, and moves all content there. Resolves when that is done, and never rejects: what the other store
-   * does not confirm is lost.
-   */
-  async handOver(open: () => ChallengeStore): Promise<void> {
-    this.#server.use(open);
-    const next = open();
-    await this.#memory.moveTo(next);
-    await next.close();
-  }
-
-  /** Serves from the memory of this process again: the upgrade has failed. */
-  takeBack(): void {
-    this.#server.reset();
-  }
+export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<ChallengeStore> {
+  return new StoreServer<ChallengeStore>({
+    service: CHALLENGES,
+    memory: new MemoryChallengeStore(clock),
+    functions,
+    onOpen: (store, tell) => store.onChange((key) => tell({ changed: key } satisfies Change)),
+  });
 }
 
 type Functions = {
