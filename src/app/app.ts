@@ -10,7 +10,8 @@ import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
-import { ControlPlane, type Readiness } from '../control/control.ts';
+import { ControlPlane } from '../control/control.ts';
+import type { Readiness } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
@@ -18,6 +19,7 @@ import type { ListenTls } from '../gateway/listen-tls.ts';
 import { Listener } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
+import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
@@ -361,15 +363,18 @@ export class App {
     const { clock, log, build, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const metrics = this.#metrics;
     const audit = this.#audit;
+    const merged = new MergedMetrics(metrics.registry);
     return new ControlPlane({
       tokenSha256: this.#setup.config.control.tokenSha256,
-      registry: metrics.registry,
-      observe: () => observe(metrics, this.#active.deployments, audit),
+      scrape: async () => {
+        await observe(metrics, this.#active.deployments, audit);
+        return merged.text();
+      },
       live: () => this.#live,
       readiness: () => this.#readiness(),
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       console: consoleSource({
-        metrics,
+        values: (names) => merged.values(names),
         build,
         clock,
         audit,

@@ -1,18 +1,19 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import type { Readiness } from '../control/control.ts';
+import { conditionWith, type Readiness } from '../control/readiness.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
+import type { ReadMetrics } from '../control/totals.ts';
 import type { CredentialView, ErrorView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
-import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { BuildInfo } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 import { auditSource } from './console-audit.ts';
-import { checkOf, isOfDeployment, isReachable, isServing } from './health.ts';
+import { isReachable, isServing } from './health.ts';
 
 export interface ConsoleParts {
-  readonly metrics: Metrics;
+  readonly values: ReadMetrics;
   readonly build: BuildInfo;
   readonly clock: Clock;
   readonly audit: Audit;
@@ -27,41 +28,31 @@ export interface ConsoleParts {
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { metrics, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, errors } =
-    parts;
+  const { values, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, errors } = parts;
   return {
-    metrics,
+    values,
     version: build.version,
     node: build.node,
     tokenAsked: setup().config.control.tokenSha256 !== undefined,
     startedAt: Date.now(),
     configuredAt,
     storeUp: () => (setup().redis === undefined ? null : storeUp()),
-    condition: async () => {
-      const { status, checks } = await readiness();
-      const own = checks.filter(({ name, ok }) => !ok && !isOfDeployment(name));
-      const details = new Map(checks.map(({ name, detail }) => [name, detail]));
-      return {
-        failedChecks: own.map(({ detail }) => detail),
-        warnings: checks.flatMap(({ warning }) => warning ?? []),
-        served: status !== 'unready',
-        deployments: deployments().map((each) =>
-          deploymentFacts(each, setup(), details.get(checkOf(each.name)) ?? ''),
-        ),
-      };
-    },
+    condition: async () =>
+      conditionWith(
+        await readiness(),
+        deployments().map((each) => deploymentFacts(each, setup())),
+      ),
     clients: () => setup().config.clients.map(({ id }) => id),
     errors: () => errors().map((error) => errorView(error, clock)),
     audit: audit.enabled ? auditSource(audit) : undefined,
   };
 }
 
-function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, error: string): DeploymentFacts {
+function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup): Omit<DeploymentFacts, 'error'> {
   const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, tlsSeen } = upstream;
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
-    error,
     serving: credentials.some(isServing) && isReachable(upstream),
     nonce: {
       policy: noncePolicy,
@@ -80,7 +71,7 @@ function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup, error:
   };
 }
 
-const STATES: Readonly<Record<CredentialState['state'], string>> = {
+const STATES: Readonly<Record<CredentialState['state'], CredentialView['state']>> = {
   'in-use': 'in use',
   refused: 'refused',
   candidate: 'waits to be tried',

@@ -1,10 +1,17 @@
 import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
-import type { Check, Readiness } from '../control/control.ts';
+import {
+  type AddressCheck,
+  type Check,
+  deploymentCheck,
+  type PauseCheck,
+  type Readiness,
+  simpleCheck,
+} from '../control/readiness.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { AddressHealth, HealthState } from '../upstream/address-health.ts';
+import type { HealthState } from '../upstream/address-health.ts';
 import type { CircuitState } from '../upstream/circuit.ts';
 import type { Pause } from '../upstream/pauses.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -32,9 +39,9 @@ export type Stage = 'starting' | 'serving' | 'draining';
 
 const NOT_SERVING = {
   starting: 'not ready: the gateway is starting',
-  serving: '',
+  serving: undefined,
   draining: 'is shutting down: send requests to another gateway',
-} as const satisfies Record<Stage, string>;
+} as const satisfies Record<Stage, string | undefined>;
 
 export interface ReadinessParts {
   readonly stage: Stage;
@@ -50,17 +57,13 @@ export interface ReadinessParts {
 /** Returns the content of `/readyz`. */
 export async function readiness(parts: ReadinessParts): Promise<Readiness> {
   const { stage, configuration, storeUp, audit, deployments, wanted } = parts;
-  const planes = { name: 'data-plane', ok: stage === 'serving', detail: NOT_SERVING[stage] };
-  const store = {
-    name: 'store',
-    ok: storeUp,
-    detail: storeUp ? '' : 'Redis is unreachable: nonces are not shared with other replicas',
-  };
-  const recorder = {
-    name: 'audit',
-    ok: audit.failing === undefined,
-    detail: audit.failing === undefined ? '' : `the audit log cannot be written: ${audit.failing}`,
-  };
+  const { failing } = audit;
+  const planes = simpleCheck('data-plane', NOT_SERVING[stage]);
+  const store = simpleCheck(
+    'store',
+    storeUp ? undefined : 'Redis is unreachable: nonces are not shared with other replicas',
+  );
+  const recorder = simpleCheck('audit', failing && `the audit log cannot be written: ${failing}`);
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
   const checks = [
     planes,
@@ -88,8 +91,8 @@ export function isReachable({ addresses }: Upstream): boolean {
 
 function sinkChecks({ sink }: Audit): Check[] {
   if (sink === undefined) return [];
-  const detail = sink.failing === undefined ? '' : `the audit stream is unreachable: ${sink.failing}`;
-  return [{ name: 'audit-stream', ok: sink.failing === undefined, detail }];
+  const { failing } = sink;
+  return [simpleCheck('audit-stream', failing && `the audit stream is unreachable: ${failing}`)];
 }
 
 /** Updates the gauges that are read, not counted. */
@@ -141,18 +144,6 @@ function forgetAll(metrics: Metrics): void {
   ]) {
     gauge.reset();
   }
-}
-
-const CHECK = 'deployment:';
-
-/** Returns the name of a deployment's check in the readiness. */
-export function checkOf(deployment: string): string {
-  return `${CHECK}${deployment}`;
-}
-
-/** True if a check of the readiness is about a deployment. */
-export function isOfDeployment(check: string): boolean {
-  return check.startsWith(CHECK);
 }
 
 function observeNonces(metrics: Metrics, deployment: string, upstream: Upstream): void {
@@ -208,38 +199,23 @@ function observeConnections(metrics: Metrics, deployment: string, upstream: Upst
 
 async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check: Check; serves: boolean }> {
   const states = upstream.credentials;
-  const problems = [...credentialProblems(states), ...(upstream.outcomes?.pauses ?? []).map(pauseProblem)];
   const leaves = (await upstream.hasEgressAddress()) !== false;
-  if (!leaves) {
-    problems.push('the address of egress.localAddress is not on this host: add it to an interface');
-  } else {
-    problems.push(...upstream.addresses.flatMap(addressProblem));
-  }
-  const check = {
-    name: checkOf(name),
-    ok: problems.length === 0,
-    detail: problems.join('; '),
-    addresses: upstream.addresses.map(addressState),
-  };
+  const egress = leaves
+    ? []
+    : ['the address of egress.localAddress is not on this host: add it to an interface'];
+  const check = deploymentCheck(name, [...credentialErrors(states), ...egress], {
+    addresses: upstream.addresses.map(addressCheck),
+    pauses: (upstream.outcomes?.pauses ?? []).map(pauseCheck),
+  });
   return { check, serves: leaves && states.some(isServing) };
 }
 
-function addressProblem({ address, circuit, health }: UpstreamAddress): string[] {
-  if (health.state === 'failing')
-    return [`${address} has been failing for ${secondsOf(health)} s: ${health.reason}`];
-  if (circuit.state === 'closed') return [];
-  return [`${address} gets few requests, since most of the last ones failed (circuit ${circuit.state})`];
+function addressCheck({ address, circuit, health }: UpstreamAddress): AddressCheck {
+  const { state, age, reason } = health;
+  return { address, health: state, age: age / 1000, circuit: circuit.state, reason };
 }
 
-function addressState({ address, circuit, health }: UpstreamAddress): string {
-  return `${address} ${health.state} for ${secondsOf(health)} s, circuit ${circuit.state}`;
-}
-
-function secondsOf({ age }: AddressHealth): number {
-  return Math.floor(age / 1000);
-}
-
-function credentialProblems(states: readonly CredentialState[]): string[] {
+function credentialErrors(states: readonly CredentialState[]): string[] {
   return states.flatMap(({ credential, inUse, serves, rejected }) => {
     if (inUse && !serves) {
       return [`the upstream refuses the credential ${credential}: check user name and password`];
@@ -252,10 +228,8 @@ function credentialProblems(states: readonly CredentialState[]): string[] {
   });
 }
 
-function pauseProblem({ credential, outcome, remainingMs }: Pause): string {
-  const until = new Date(Date.now() + remainingMs).toISOString();
-  const which = credential === undefined ? '' : `requests with the credential ${credential} are `;
-  return `${which}paused until ${until}, by outcome ${outcome}`;
+function pauseCheck({ credential = '', outcome, remainingMs }: Pause): PauseCheck {
+  return { credential, outcome, until: Date.now() + remainingMs };
 }
 
 /** True if requests with the credential can be served: the upstream does not refuse every version of it. */

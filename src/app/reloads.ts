@@ -4,7 +4,7 @@ import { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
-import type { Check } from '../control/control.ts';
+import { type Check, detailOf, simpleCheck } from '../control/readiness.ts';
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/reload.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -96,24 +96,19 @@ export class Reloads {
 
   /** The configuration's check in the readiness. */
   get check(): Check {
-    const detail =
-      this.#refusal === undefined
-        ? ''
-        : `the new configuration is refused, and the one before stays in use: ${this.#refusal.shown}`;
+    const error =
+      this.#refusal &&
+      `the new configuration is refused, and the one before stays in use: ${this.#refusal.shown}`;
     const keys = this.#needsRestart;
-    return {
-      name: 'configuration',
-      ok: this.#refusal === undefined,
-      detail,
-      ...(keys.length > 0 && { warning: `changed in the file, but a restart is needed: ${keys.join(', ')}` }),
-    };
+    const warnings =
+      keys.length > 0 ? [`changed in the file, but a restart is needed: ${keys.join(', ')}`] : [];
+    return { ...simpleCheck('configuration', error), warnings };
   }
 
   /** One line about the configuration, for the service manager. */
   get #status(): string {
-    const { ok, detail, warning } = this.check;
-    const status = ok ? 'serving' : detail;
-    return warning === undefined ? status : `${status}; ${warning}`;
+    const { check } = this;
+    return [check.ok ? 'serving' : detailOf(check), ...check.warnings].join('; ');
   }
 
   /** Ends the watches. Later reloads are refused. */

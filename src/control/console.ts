@@ -28,7 +28,7 @@ export class Console {
   readonly #stream: LiveStream;
 
   constructor({ source, pages, admission, sampleMs, tickMs, onError }: ConsoleOptions) {
-    const sampler = new Sampler(() => readTotals(source.metrics, Date.now()), sampleMs, onError);
+    const sampler = new Sampler(() => readTotals(source.values, Date.now()), sampleMs, onError);
     const stream = new LiveStream({ source, sampler, tickMs, onError });
     this.#sampler = sampler;
     this.#stream = stream;

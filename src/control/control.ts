@@ -3,39 +3,21 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
-import type { Registry, RegistryContentType } from 'prom-client';
 import { reportError } from '../base/report-error.ts';
+import type { MetricsText } from '../metrics/merged-metrics.ts';
 import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
+import { type Readiness, readinessText, readinessView } from './readiness.ts';
 import { type ReloadResult, reloadHandler } from './reload.ts';
 import type { ConsoleSource } from './snapshot.ts';
-
-/** One check of `/readyz`. */
-export interface Check {
-  readonly name: string;
-  readonly ok: boolean;
-  /** The error and its effect; empty when ok. */
-  readonly detail: string;
-  /** A warning although the check is ok; absent if there is none. */
-  readonly warning?: string;
-  /** The state of each address of a deployment's upstream. */
-  readonly addresses?: readonly string[];
-}
-
-export interface Readiness {
-  /** `degraded`: a check fails, but requests are served. */
-  readonly status: 'ready' | 'degraded' | 'unready';
-  readonly checks: readonly Check[];
-}
 
 export interface ControlOptions {
   /** SHA-256, in hex, of the token that everything but health requires; undefined: none. */
   readonly tokenSha256: string | undefined;
-  readonly registry: Registry<RegistryContentType>;
-  /** Updates the gauges that are read, not counted. */
-  readonly observe: () => Promise<void>;
+  /** Returns the current metrics of every process of the gateway. */
+  readonly scrape: () => Promise<MetricsText>;
   readonly live: () => boolean;
   readonly readiness: () => Promise<Readiness>;
   /** Reads the configuration again for a client at this address. Never rejects. */
@@ -127,15 +109,15 @@ export class ControlPlane {
     app.get('/readyz', async (req, res) => {
       const readiness = await options.readiness();
       res.status(readiness.status === 'unready' ? 503 : 200);
-      if ('verbose' in req.query) res.type('text/plain').send(readable(readiness));
-      else res.json(readiness);
+      if ('verbose' in req.query) res.type('text/plain').send(readinessText(readiness));
+      else res.json(readinessView(readiness));
     });
     app.get('/openapi.json', guarded.reads, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
     app.get('/metrics', guarded.reads, scrapeBound(), async (_req, res) => {
-      await options.observe();
-      res.type(options.registry.contentType).send(await options.registry.metrics());
+      const { contentType, text } = await options.scrape();
+      res.type(contentType).send(text);
     });
     app.post('/api/reload', guarded.changes, reloadHandler(options.reload));
     app.all('/api/reload', (_req, res) => {
@@ -224,14 +206,4 @@ function scrapeBound(): RequestHandler {
     });
     next();
   };
-}
-
-/** Formats readiness as text: a line for each check, then the status. */
-function readable({ status, checks }: Readiness): string {
-  const lines = checks.flatMap(({ name, ok, detail, warning, addresses = [] }) => [
-    ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`,
-    ...(warning === undefined ? [] : [`         ${warning}`]),
-    ...addresses.map((address) => `         ${address}`),
-  ]);
-  return `${[...lines, status].join('\n')}\n`;
 }

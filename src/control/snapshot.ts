@@ -1,9 +1,8 @@
 import { titleOf } from '../base/errors.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import { conditionOf, gatewayCondition } from './condition.ts';
 import { clientInterval, deploymentInterval, rises, round } from './interval.ts';
 import type { Sampler } from './sampler.ts';
-import { noTotals, type Totals } from './totals.ts';
+import { noTotals, type ReadMetrics, type Totals } from './totals.ts';
 import type {
   AddressView,
   AuditLine,
@@ -23,7 +22,7 @@ const MINUTE_MS = 60_000;
 
 /** The gateway's data for the console, beyond its metrics. */
 export interface ConsoleSource {
-  readonly metrics: Metrics;
+  readonly values: ReadMetrics;
   readonly version: string;
   readonly node: string;
   readonly tokenAsked: boolean;

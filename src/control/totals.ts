@@ -1,4 +1,7 @@
-import type { Metrics } from '../metrics/metrics.ts';
+import type { MetricValues } from '../metrics/merged-metrics.ts';
+
+/** Reads the current values of the metrics with these names, of every process of the gateway. */
+export type ReadMetrics = (names: readonly string[]) => Promise<MetricValues>;
 
 /** The metrics' counts at one moment. */
 export interface Totals {
@@ -48,32 +51,45 @@ export const noTotals = (): DeploymentTotals => ({
 /** Status for a client that closed the connection before the response. */
 const CLIENT_CLOSED = '499';
 
+/** Names of the metrics that are read. */
+const READ = {
+  requests: 'digest_gateway_requests_total',
+  challenges: 'digest_gateway_challenges_total',
+  outcomes: 'digest_gateway_outcomes_total',
+  durations: 'digest_gateway_request_duration_seconds',
+  inFlight: 'digest_gateway_requests_in_flight',
+} as const;
+
 /** Sums the metrics by deployment and by client. */
-export async function readTotals(metrics: Metrics, at: number): Promise<Totals> {
-  const [requests, challenges, outcomes, durations, inFlight] = await Promise.all([
-    metrics.requests.get(),
-    metrics.challenges.get(),
-    metrics.outcomes.get(),
-    metrics.requestDuration.get(),
-    metrics.requestsInFlight.get(),
-  ]);
+export async function readTotals(read: ReadMetrics, at: number): Promise<Totals> {
+  const metrics = await read(Object.values(READ));
+  const valuesOf = (metric: keyof typeof READ) => metrics.get(READ[metric]) ?? [];
   const deployments = new Map<string, DeploymentTotals>();
   const clients = new Map<string, ClientTotals>();
   const of = (deployment: unknown): DeploymentTotals => entry(deployments, text(deployment), noTotals);
-  for (const { labels, value } of requests.values) {
-    addRequests(of(labels.deployment), text(labels.status), text(labels.code), value);
-    const client = entry(clients, text(labels.client), () => ({ requests: 0, refusals: new Map() }));
-    addClient(client, text(labels.status), text(labels.code), value);
+  for (const { labels, value } of valuesOf('requests')) {
+    const { deployment, client, status, code } = labels;
+    addRequests(of(deployment), text(status), text(code), value);
+    const ofClient = entry(clients, text(client), () => ({ requests: 0, refusals: new Map() }));
+    addClient(ofClient, text(status), text(code), value);
   }
-  for (const { labels, value } of challenges.values) of(labels.deployment).challenges += value;
-  for (const { labels, value } of outcomes.values) {
-    add(of(labels.deployment).outcomes, text(labels.outcome), value);
+  for (const { labels, value } of valuesOf('challenges')) {
+    const { deployment } = labels;
+    of(deployment).challenges += value;
   }
-  for (const { labels, value } of inFlight.values) of(labels.deployment).inFlight += value;
-  for (const { labels, value, metricName } of durations.values) {
-    if (metricName?.endsWith('_bucket') !== true || !('le' in labels)) continue;
-    const bound = labels.le === '+Inf' ? Number.POSITIVE_INFINITY : Number(labels.le);
-    add(of(labels.deployment).durations, bound, value);
+  for (const { labels, value } of valuesOf('outcomes')) {
+    const { deployment, outcome } = labels;
+    add(of(deployment).outcomes, text(outcome), value);
+  }
+  for (const { labels, value } of valuesOf('inFlight')) {
+    const { deployment } = labels;
+    of(deployment).inFlight += value;
+  }
+  for (const { labels, sharedLabels, value, metricName } of valuesOf('durations')) {
+    if (metricName?.endsWith('_bucket') !== true) continue;
+    const { le, deployment } = { ...labels, ...sharedLabels };
+    const bound = le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le);
+    add(of(deployment).durations, bound, value);
   }
   return { at, deployments, clients };
 }

@@ -75,7 +75,7 @@ export interface Latency {
 }
 
 export interface NonceView {
-  readonly policy: string;
+  readonly policy: 'shared' | 'exclusive' | 'single-use';
   /** Undefined if no nonce is in use. */
   readonly age?: number;
   /** Undefined if not learned yet. */
@@ -85,8 +85,12 @@ export interface NonceView {
 export interface CredentialView {
   readonly name: string;
   readonly version: string;
-  /** A short text such as "in use" or "refused". */
-  readonly state: string;
+  readonly state:
+    | 'in use'
+    | 'kept as fallback'
+    | 'waits to be tried'
+    | 'rejected by the upstream'
+    | 'refused';
   readonly refused: boolean;
   readonly changedAt?: number;
 }

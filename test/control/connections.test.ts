@@ -2,7 +2,6 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { Gauge, Registry } from 'prom-client';
 import { type RunningControl, startControl } from '../support/console-source.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
@@ -24,11 +23,11 @@ afterEach(async () => {
 
 /** The port of a control plane whose metrics are large; `scraped` is called for each scrape. */
 async function start(timeouts: { headers?: number; idle?: number; response?: number }, scraped = () => {}) {
-  const registry = new Registry();
-  new Gauge({ name: 'large', help: 'x'.repeat(METRICS_BYTES), registers: [registry] });
   control = await startControl({
-    registry,
-    observe: async () => scraped(),
+    scrape: async () => {
+      scraped();
+      return { contentType: 'text/plain', text: 'x'.repeat(METRICS_BYTES) };
+    },
     timeouts: { headers: LONG, idle: LONG, response: LONG, ...timeouts },
   });
   return Number(new URL(control.origin).port);

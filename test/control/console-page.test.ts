@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Browser } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
+import type { Metrics } from '../../src/metrics/metrics.ts';
 import {
   accessibilityFaults,
   type BuiltConsole,
@@ -12,6 +13,7 @@ import {
 } from '../support/browser.ts';
 import {
   type ControlChange,
+  countedMetrics,
   HandWrittenAudit,
   healthyDeployment,
   type RunningControl,
@@ -45,7 +47,8 @@ async function start(change: ControlChange): Promise<string> {
 }
 
 /** Everything that can be wrong, and something that is not. */
-function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
+function troubled(): { source: ConsoleSource; metrics: Metrics; audit: HandWrittenAudit } {
+  const { metrics, values } = countedMetrics();
   const audit = new HandWrittenAudit(() => ({
     records: 3,
     failures: 1,
@@ -54,6 +57,7 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
   }));
   audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
   const source = sourceWith({
+    values,
     condition: async () => ({
       failedChecks: ['Redis is not there: nonces are not shared'],
       warnings: [],
@@ -73,10 +77,10 @@ function troubled(): { source: ConsoleSource; audit: HandWrittenAudit } {
     errors: () => [recentError],
     audit,
   });
-  return { source, audit };
+  return { source, metrics, audit };
 }
 
-function countRequests({ metrics }: Pick<ConsoleSource, 'metrics'>): void {
+function countRequests(metrics: Metrics): void {
   const labels = { deployment: 'submissions', operation: '', client: 'reporting' };
   metrics.requests.inc({ ...labels, status: '200', code: '' }, 40);
   metrics.deployment('submissions').outcome('throttled').inc(3);
@@ -90,9 +94,9 @@ describe.each([
   ['dark', 400],
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
   test('every panel tells what it is given, fits, is accessible, and nothing is refused', async () => {
-    const { source } = troubled();
+    const { source, metrics } = troubled();
     const origin = await start({ console: source });
-    countRequests(source);
+    countRequests(metrics);
     const { page, pageErrors } = await openPage(browser, { width, scheme });
     await page.goto(origin);
     await page.getByText('live', { exact: true }).waitFor();

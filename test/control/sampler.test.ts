@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { deploymentInterval } from '../../src/control/interval.ts';
 import { Sampler } from '../../src/control/sampler.ts';
 import { noTotals, readTotals, type Totals } from '../../src/control/totals.ts';
-import { Metrics } from '../../src/metrics/metrics.ts';
+import { countedMetrics } from '../support/console-source.ts';
 import { until } from '../support/until.ts';
 
 let sampler: Sampler | undefined;
@@ -11,7 +11,7 @@ afterEach(() => sampler?.close());
 
 describe('totals', () => {
   test('are those of the metrics, by deployment and by client', async () => {
-    const metrics = new Metrics({ version: 'test', node: 'v0' });
+    const { metrics, values } = countedMetrics();
     const request = { deployment: 'a', operation: 'read', client: 'reporting', code: '' };
     metrics.requests.inc({ ...request, status: '200' }, 5);
     metrics.requests.inc({ ...request, operation: 'other', status: '503' }, 2);
@@ -25,7 +25,7 @@ describe('totals', () => {
     metrics.requestsInFlight.inc({ deployment: 'a' }, 3);
     metrics.deployment('a').operation('read').duration.observe(0.003);
     metrics.deployment('a').operation('other').duration.observe(70);
-    const { deployments, clients } = await readTotals(metrics, 7);
+    const { deployments, clients } = await readTotals(values, 7);
     const { durations, ...counts } = deployments.get('a') ?? noTotals();
     expect(counts).toEqual({
       requests: 13,

@@ -1,7 +1,9 @@
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
 import type { AuditSource, ConsoleSource, DeploymentFacts } from '../../src/control/snapshot.ts';
+import type { ReadMetrics } from '../../src/control/totals.ts';
 import type { AuditLine, ErrorView } from '../../src/control/view.ts';
+import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const DAY_MS = 86_400_000;
@@ -24,10 +26,18 @@ export function healthyDeployment(name: string): DeploymentFacts {
   };
 }
 
+/** Metrics that a test counts in, and what the control plane reads of them. */
+export function countedMetrics() {
+  const metrics = new Metrics({ version: 'test', node: 'v0' });
+  const merged = new MergedMetrics(metrics.registry);
+  const values: ReadMetrics = (names) => merged.values(names);
+  return { metrics, values, scrape: () => merged.text() };
+}
+
 /** The source of a console of an empty gateway, with the changes of a test. */
 export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
   return {
-    metrics: new Metrics({ version: 'test', node: 'v0' }),
+    values: countedMetrics().values,
     version: '1.2.3',
     node: 'v26.0.0',
     tokenAsked: false,
@@ -108,8 +118,7 @@ export interface ControlChange extends Partial<Omit<ControlOptions, 'pace' | 'co
 export async function startControl(change: ControlChange = {}): Promise<RunningControl> {
   const console = sourceWith({ tokenAsked: change.tokenSha256 !== undefined, ...change.console });
   const control = new ControlPlane({
-    registry: console.metrics.registry,
-    observe: async () => {},
+    scrape: countedMetrics().scrape,
     tokenSha256: undefined,
     live: () => true,
     readiness: async () => ({ status: 'ready', checks: [] }),

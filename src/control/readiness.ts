@@ -1,0 +1,146 @@
+import type { DeploymentFacts, GatewayCondition } from './snapshot.ts';
+import type { AddressView } from './view.ts';
+
+/** One check of the readiness: plain data that can be sent to another process. */
+export interface Check {
+  readonly name: string;
+  readonly ok: boolean;
+  /** The errors and their effects, besides those that `upstream` shows. */
+  readonly errors: readonly string[];
+  /** Warnings although the check is ok. */
+  readonly warnings: readonly string[];
+  /** Only of a deployment. */
+  readonly upstream?: UpstreamCheck;
+}
+
+/** What keeps requests from the upstream of a deployment. */
+export interface UpstreamCheck {
+  readonly addresses: readonly AddressCheck[];
+  readonly pauses: readonly PauseCheck[];
+}
+
+export interface AddressCheck extends AddressView {
+  /** Why it is failing; empty otherwise. */
+  readonly reason: string;
+}
+
+export interface PauseCheck {
+  /** Empty: the whole deployment. */
+  readonly credential: string;
+  readonly outcome: string;
+  /** Unix milliseconds. */
+  readonly until: number;
+}
+
+export interface Readiness {
+  /** `degraded`: a check fails, but requests are served. */
+  readonly status: 'ready' | 'degraded' | 'unready';
+  readonly checks: readonly Check[];
+}
+
+/** The JSON of `/readyz`. */
+export interface ReadinessView {
+  readonly status: Readiness['status'];
+  readonly checks: readonly CheckView[];
+}
+
+export interface CheckView {
+  readonly name: string;
+  readonly ok: boolean;
+  /** The errors and their effects; empty when ok. */
+  readonly detail: string;
+  /** A warning although the check is ok; absent if there is none. */
+  readonly warning?: string;
+  /** The state of each address of a deployment's upstream. */
+  readonly addresses?: readonly string[];
+}
+
+const DEPLOYMENT = 'deployment:';
+
+/** Returns the name of a deployment's check. */
+export function checkOf(deployment: string): string {
+  return `${DEPLOYMENT}${deployment}`;
+}
+
+/** Creates a check with at most one error. */
+export function simpleCheck(name: string, error?: string): Check {
+  return { name, ok: error === undefined, errors: error === undefined ? [] : [error], warnings: [] };
+}
+
+/** Creates the check of a deployment. */
+export function deploymentCheck(
+  deployment: string,
+  errors: readonly string[],
+  upstream: UpstreamCheck,
+): Check {
+  const ok = errors.length === 0 && upstream.pauses.length === 0 && upstream.addresses.every(isWell);
+  return { name: checkOf(deployment), ok, errors, warnings: [], upstream };
+}
+
+/** Returns the errors of a check in one line; empty when ok. */
+export function detailOf({ errors, upstream }: Check): string {
+  const { addresses = [], pauses = [] } = upstream ?? {};
+  const failing = addresses.filter((each) => !isWell(each));
+  return [...errors, ...pauses.map(pauseText), ...failing.map(addressError)].join('; ');
+}
+
+export function readinessView({ status, checks }: Readiness): ReadinessView {
+  return {
+    status,
+    checks: checks.map((check) => ({
+      name: check.name,
+      ok: check.ok,
+      detail: detailOf(check),
+      ...(check.warnings.length > 0 && { warning: check.warnings.join('; ') }),
+      ...(check.upstream && { addresses: check.upstream.addresses.map(addressText) }),
+    })),
+  };
+}
+
+/** Formats readiness as text: a line for each check, then the status. */
+export function readinessText(readiness: Readiness): string {
+  const { status, checks } = readinessView(readiness);
+  const lines = checks.flatMap(({ name, ok, detail, warning, addresses = [] }) => [
+    ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`,
+    ...(warning === undefined ? [] : [`         ${warning}`]),
+    ...addresses.map((address) => `         ${address}`),
+  ]);
+  return `${[...lines, status].join('\n')}\n`;
+}
+
+/** Returns what the console shows of a readiness, with the facts of each deployment. */
+export function conditionWith(
+  { status, checks }: Readiness,
+  deployments: readonly Omit<DeploymentFacts, 'error'>[],
+): GatewayCondition {
+  const byName = new Map(checks.map((check) => [check.name, check]));
+  const own = checks.filter(({ name, ok }) => !ok && !name.startsWith(DEPLOYMENT));
+  return {
+    failedChecks: own.map(detailOf),
+    warnings: checks.flatMap(({ warnings }) => warnings),
+    served: status !== 'unready',
+    deployments: deployments.map((facts) => {
+      const check = byName.get(checkOf(facts.name));
+      return { ...facts, error: check === undefined ? '' : detailOf(check) };
+    }),
+  };
+}
+
+function isWell({ health, circuit }: AddressCheck): boolean {
+  return health !== 'failing' && circuit === 'closed';
+}
+
+function addressError({ address, health, age, circuit, reason }: AddressCheck): string {
+  return health === 'failing'
+    ? `${address} has been failing for ${Math.floor(age)} s: ${reason}`
+    : `${address} gets few requests, since most of the last ones failed (circuit ${circuit})`;
+}
+
+function addressText({ address, health, age, circuit }: AddressCheck): string {
+  return `${address} ${health} for ${Math.floor(age)} s, circuit ${circuit}`;
+}
+
+function pauseText({ credential, outcome, until }: PauseCheck): string {
+  const which = credential === '' ? '' : `requests with the credential ${credential} are `;
+  return `${which}paused until ${new Date(until).toISOString()}, by outcome ${outcome}`;
+}
