@@ -199,15 +199,13 @@ function observeConnections(metrics: Metrics, deployment: string, upstream: Upst
 
 async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check: Check; serves: boolean }> {
   const states = upstream.credentials;
-  const leaves = (await upstream.hasEgressAddress()) !== false;
-  const egress = leaves
-    ? []
-    : ['the address of egress.localAddress is not on this host: add it to an interface'];
-  const check = deploymentCheck(name, [...credentialErrors(states), ...egress], {
+  const egressPresent = (await upstream.hasEgressAddress()) !== false;
+  const check = deploymentCheck(name, credentialErrors(states), {
+    egressPresent,
     addresses: upstream.addresses.map(addressCheck),
     pauses: (upstream.outcomes?.pauses ?? []).map(pauseCheck),
   });
-  return { check, serves: leaves && states.some(isServing) };
+  return { check, serves: egressPresent && states.some(isServing) };
 }
 
 function addressCheck({ address, circuit, health }: UpstreamAddress): AddressCheck {

@@ -94,6 +94,7 @@ function mergeChecks(checks: readonly [Check, ...Check[]]): Check {
     warnings: distinct(checks.flatMap(({ warnings }) => warnings)),
     ...(upstreams.length > 0 && {
       upstream: {
+        egressPresent: upstreams.every(({ egressPresent }) => egressPresent),
         addresses: mergeBy(addresses, ({ address }) => address, mergeAddressChecks),
         pauses: mergeBy(pauses, ({ credential, outcome }) => `${credential} ${outcome}`, latestPause),
       },

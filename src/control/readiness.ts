@@ -15,6 +15,8 @@ export interface Check {
 
 /** What keeps requests from the upstream of a deployment. */
 export interface UpstreamCheck {
+  /** False if this host does not have the address of `egress.localAddress`: then all addresses fail. */
+  readonly egressPresent: boolean;
   readonly addresses: readonly AddressCheck[];
   readonly pauses: readonly PauseCheck[];
 }
@@ -73,15 +75,14 @@ export function deploymentCheck(
   errors: readonly string[],
   upstream: UpstreamCheck,
 ): Check {
-  const ok = errors.length === 0 && upstream.pauses.length === 0 && upstream.addresses.every(isWell);
-  return { name: checkOf(deployment), ok, errors, warnings: [], upstream };
+  const isServing =
+    upstream.egressPresent && upstream.pauses.length === 0 && upstream.addresses.every(isWell);
+  return { name: checkOf(deployment), ok: errors.length === 0 && isServing, errors, warnings: [], upstream };
 }
 
 /** Returns the errors of a check in one line; empty when ok. */
 export function detailOf({ errors, upstream }: Check): string {
-  const { addresses = [], pauses = [] } = upstream ?? {};
-  const failing = addresses.filter((each) => !isWell(each));
-  return [...errors, ...pauses.map(pauseText), ...failing.map(addressError)].join('; ');
+  return [...errors, ...(upstream === undefined ? [] : upstreamErrors(upstream))].join('; ');
 }
 
 export function readinessView({ status, checks }: Readiness): ReadinessView {
@@ -124,6 +125,13 @@ export function conditionWith(
       return { ...facts, error: check === undefined ? '' : detailOf(check) };
     }),
   };
+}
+
+function upstreamErrors({ egressPresent, addresses, pauses }: UpstreamCheck): string[] {
+  const ofAddresses = egressPresent
+    ? addresses.filter((each) => !isWell(each)).map(addressError)
+    : ['the address of egress.localAddress is not on this host: add it to an interface'];
+  return [...pauses.map(pauseText), ...ofAddresses];
 }
 
 function isWell({ health, circuit }: AddressCheck): boolean {

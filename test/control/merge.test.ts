@@ -47,9 +47,10 @@ const factsOf = (...facts: Partial<DeploymentFacts>[]) =>
   merge(...facts.map((each) => ({ facts: each }))).condition.deployments[0];
 
 const address = (change: Partial<AddressCheck>) =>
-  deploymentCheck(NAME, [], { addresses: [{ ...well, ...change }], pauses: [] });
+  deploymentCheck(NAME, [], { egressPresent: true, addresses: [{ ...well, ...change }], pauses: [] });
 const pause = (change: Partial<PauseCheck>) =>
   deploymentCheck(NAME, [], {
+    egressPresent: true,
     addresses: [],
     pauses: [{ credential: '', outcome: 'throttled', until: 0, ...change }],
   });
@@ -116,6 +117,16 @@ describe('the readiness of workers', () => {
     expect(check?.ok).toBe(detail === '');
     expect(check?.upstream?.addresses).toHaveLength(1);
     expect(condition.deployments[0]?.error).toBe(detail);
+  });
+
+  test('tells of an egress address that a worker does not have, not of what follows from it', () => {
+    const addresses: AddressCheck[] = [{ ...well, health: 'failing', reason: 'no such address' }];
+    const missing = deploymentCheck(NAME, [], { egressPresent: false, addresses, pauses: [] });
+    const { readiness } = merge({ checks: [address({})] }, { checks: [missing] });
+    expect(readiness.checks.map(({ ok }) => ok)).toEqual([false]);
+    expect(readiness.checks.map(detailOf)).toEqual([
+      'the address of egress.localAddress is not on this host: add it to an interface',
+    ]);
   });
 
   test('tells a pause once, with the latest end', () => {
@@ -270,8 +281,10 @@ const checks: fc.Arbitrary<Check[]> = fc.uniqueArray(
       .tuple(name, sentences)
       .map(([own, errors]) => ({ ...simpleCheck(own), ok: errors.length === 0, errors })),
     fc
-      .tuple(name, sentences, addressChecks, pauses)
-      .map(([own, errors, addresses, paused]) => deploymentCheck(own, errors, { addresses, pauses: paused })),
+      .tuple(name, sentences, fc.boolean(), addressChecks, pauses)
+      .map(([own, errors, egressPresent, addresses, paused]) =>
+        deploymentCheck(own, errors, { egressPresent, addresses, pauses: paused }),
+      ),
   ),
   { selector: (check) => check.name, maxLength: 5 },
 );
