@@ -6,7 +6,7 @@ import type { Head } from './seal.ts';
 
 export interface AuditOptions {
   readonly directory: string;
-  /** Name of this process among those that share the directory. */
+  /** Name of this process among those that share the directory; of a worker, `REPLICA@K` with K from 1 on. */
   readonly replica: string;
   readonly key: Secret;
   /** A response leaves after its record survives a crash of the process, of the machine, or of neither. */

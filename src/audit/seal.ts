@@ -1,5 +1,6 @@
 import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { AuditKeys } from './keys.ts';
+import { parseProcessName } from './replica-name.ts';
 
 /**
  * Bytes of records that the writer puts under one seal; a larger batch is sealed in parts. Earlier versions put up to
@@ -26,6 +27,7 @@ export interface Seal {
 
 /** The end of a chain. Kept elsewhere, it shows later whether the log was cut off before it. */
 export interface Head {
+  /** The replica, or a worker of it (`REPLICA@K`): each process has a chain of its own. */
   readonly replica: string;
   readonly seq: number;
   readonly hmac: string;
@@ -91,8 +93,8 @@ export function formatHead({ replica, seq, hmac }: Head): string {
 
 /** Undefined: the text is no head. The inverse of `formatHead`. */
 export function parseHead(text: string): Head | undefined {
-  const match = /^([\w.-]{1,64}):(\d{1,15}):([\w-]{43})$/.exec(text);
-  if (match === null) return undefined;
-  const [, replica = '', seq, hmac = ''] = match;
+  const match = /^([^:]+):(\d{1,15}):([\w-]{43})$/.exec(text);
+  const [, replica = '', seq, hmac = ''] = match ?? [];
+  if (parseProcessName(replica) === undefined) return undefined;
   return { replica, seq: Number(seq), hmac };
 }

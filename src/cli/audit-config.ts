@@ -1,6 +1,9 @@
 import { resolve } from 'node:path';
 import { isNativeError } from 'node:util/types';
+import { InvalidArgumentError, Option } from 'commander';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
+import { parseProcessName, processOf } from '../audit/replica-name.ts';
+import { foldersIn } from '../audit/segments/segment.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
@@ -9,6 +12,7 @@ import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { readAuthorities } from '../setup/authorities.ts';
 import { readRedis } from '../setup/redis.ts';
+import { CommandError } from './command-error.ts';
 import { processContext } from './process-context.ts';
 
 /** The audit section of a configuration, with its keys. */
@@ -61,6 +65,28 @@ export async function streamRedisOf(file: string): Promise<RedisOptions> {
     throw new ConfigError([...inRedis, ...issues].map(locate));
   }
   return options;
+}
+
+/** The option `--replica`; `what` it selects. */
+export function replicaOption(what: string): Option {
+  const description = `${what} of this replica with its workers (gateway-1), or of one worker (gateway-1@2)`;
+  return new Option('--replica <name>', description).argParser(replicaName);
+}
+
+function replicaName(value: string): string {
+  if (parseProcessName(value) !== undefined) return value;
+  throw new InvalidArgumentError('a replica is gateway-1, or one worker of it gateway-1@2');
+}
+
+/**
+ * Makes sure that there is a log of that replica or worker, if one is named.
+ * @throws CommandError with the names that there are
+ */
+export async function requireReplica(directory: string, replica: string | undefined): Promise<void> {
+  if (replica === undefined || (await foldersIn(directory, replica)).length > 0) return;
+  const there = new Set((await foldersIn(directory)).map((name) => processOf(name).replica));
+  const list = there.size === 0 ? 'there is none' : `there are ${[...there].join(', ')}`;
+  throw new CommandError(2, `${directory} has no log of ${replica}: ${list}`);
 }
 
 /** Collects the values of an option that can be repeated. */

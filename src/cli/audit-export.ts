@@ -5,7 +5,13 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { collectFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
+import {
+  collectFiles,
+  openAuditConfig,
+  replicaOption,
+  requireReplica,
+  streamRedisOf,
+} from './audit-config.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
@@ -18,6 +24,7 @@ interface ExportArguments {
   readonly follow?: boolean;
   readonly output?: string;
   readonly group: string;
+  readonly replica?: string;
   readonly since?: string;
   readonly until?: string;
 }
@@ -40,9 +47,10 @@ export function registerExport(audit: Command): void {
       group,
       'export',
     )
+    .addOption(replicaOption('records'))
     .option(
       '--since <time>',
-      'records from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 2d ago',
+      'records from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
       instantAt,
     )
     .option('--until <time>', 'records up to this time; a month or a day is included', instantAfter)
@@ -51,19 +59,25 @@ export function registerExport(audit: Command): void {
 
 async function runExport(options: ExportArguments): Promise<void> {
   if (options.follow !== true) return exportFiles(options);
-  if (options.since !== undefined || options.until !== undefined) {
-    throw new CommandError(2, '--follow prints everything: leave --since and --until out');
+  if ([options.replica, options.since, options.until].some((each) => each !== undefined)) {
+    throw new CommandError(2, '--follow prints everything: leave --replica, --since and --until out');
   }
   await follow(options);
 }
 
-async function exportFiles({ config, key, output, since, until }: ExportArguments): Promise<void> {
+async function exportFiles(options: ExportArguments): Promise<void> {
+  const { config, key, output, replica, since, until } = options;
   const { directory, keys } = await openAuditConfig(config, key);
+  await requireReplica(directory, replica);
   const gc = bufferGc();
   const records = allRecords({
     directory,
     keys,
-    query: { ...(since !== undefined && { since }), ...(until !== undefined && { until }) },
+    query: {
+      ...(replica !== undefined && { replica }),
+      ...(since !== undefined && { since }),
+      ...(until !== undefined && { until }),
+    },
     onBytes: (count) => gc.add(count),
     onNote: (message) => void process.stderr.write(`${message}\n`),
     onUnreadable: (message) => {

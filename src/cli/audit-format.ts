@@ -14,15 +14,15 @@ const COLUMNS: readonly Column[] = [
   { name: 'time', of: ({ access }) => access.time, width: 24 },
   { name: 'replica', of: ({ access }) => access.replica },
   { name: 'seq', of: ({ access }) => access.seq },
-  { name: 'requestId', of: ({ access }) => access.requestId },
+  { name: 'requestId', of: ({ access }) => access.requestId, width: 36 },
   { name: 'client', of: ({ access }) => access.client, width: 16 },
   { name: 'address', of: ({ access }) => access.address, width: 15 },
-  { name: 'deployment', of: ({ access }) => access.deployment },
+  { name: 'deployment', of: ({ access }) => access.deployment, width: 12 },
   { name: 'site', of: ({ access }) => access.site, width: 12 },
-  { name: 'operation', of: ({ access }) => access.operation },
+  { name: 'operation', of: ({ access }) => access.operation, width: 12 },
   { name: 'method', of: ({ access }) => access.method, width: 6 },
-  { name: 'status', of: ({ access, outcome }) => outcome?.status ?? access.status, width: 6 },
-  { name: 'code', of: ({ access, outcome }) => outcome?.code ?? access.code },
+  { name: 'status', of: ({ access, outcome }) => (outcome ?? access).status, width: 6 },
+  { name: 'code', of: ({ access, outcome }) => (outcome ?? access).code, width: 8 },
   { name: 'bytesOut', of: ({ outcome }) => outcome?.bytes.out, width: 9 },
   { name: 'bytesIn', of: ({ outcome }) => outcome?.bytes.in },
   { name: 'durationMs', of: ({ outcome }) => outcome?.durationMs, width: 10 },
@@ -57,7 +57,7 @@ export async function* formatted(found: AsyncIterable<Found>, format: Format): A
 async function* tableParts(found: AsyncIterable<Found>): AsyncGenerator<string, void> {
   let rows = [[...SHOWN.map(({ name }) => name.toUpperCase()), 'REQUEST']];
   for await (const each of found) {
-    const cells = SHOWN.map(({ of }) => String(of(each) ?? '-'));
+    const cells = SHOWN.map(({ of }) => String(of(each) ?? '') || '-');
     rows.push([...cells, targetOf(each.access)].map(printable));
     if (rows.length < PART) continue;
     yield tableText(rows);

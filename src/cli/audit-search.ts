@@ -1,14 +1,16 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { Query, StatusRange } from '../audit/reader/query.ts';
+import { type Query, recordedForms, type StatusRange } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { collectFiles, openAuditConfig } from './audit-config.ts';
+import { parseAddress } from '../base/network.ts';
+import { collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { ReadProgress } from './progress.ts';
 
-interface SearchArguments extends Query {
+interface SearchArguments extends Omit<Query, 'address'> {
+  readonly address?: string;
   readonly config: string;
   readonly key: readonly string[];
   readonly json?: boolean;
@@ -22,16 +24,24 @@ export function registerSearch(audit: Command): void {
     .description('find the requests in the audit log that match all given options')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(replicaOption('requests'))
+    .option('--request-id <id>', 'requests whose response has this X-Request-Id')
+    .option(
+      '--address <address>',
+      'requests of the client at this IP address, also if it was recorded as a hash',
+      clientAddress,
+    )
     .option('--client <id>', 'requests of this client')
     .option('--deployment <name>', 'requests to this deployment')
     .option('--site <name>', 'requests for this site')
     .option('--operation <name>', 'requests of this operation')
     .option('--id <identifier>', 'requests with this value of a parameter, or with it in a quoted list')
     .option('--status <status>', 'requests with this response status: 404, 4xx or 400-499', statusRange)
+    .option('--code <code>', 'requests that ended with this error of the gateway: rate-limited')
     .option('--outcome <name>', 'requests whose response belongs to this outcome')
     .option(
       '--since <time>',
-      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 2d ago',
+      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
       instantAt,
     )
     .option('--until <time>', 'requests up to this time; a month or a day is included', instantAfter)
@@ -41,8 +51,10 @@ export function registerSearch(audit: Command): void {
     .action(runSearch);
 }
 
-async function runSearch({ config, key, json, csv, ...query }: SearchArguments): Promise<void> {
+async function runSearch({ config, key, json, csv, address, ...given }: SearchArguments): Promise<void> {
   const { directory, keys, parameters } = await openAuditConfig(config, key);
+  const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
+  await requireReplica(directory, query.replica);
   using progress = new ReadProgress();
   const gc = bufferGc();
   let cut = 0;
@@ -90,6 +102,11 @@ async function* withoutProgress(
     yield piece;
   }
   progress.hide();
+}
+
+function clientAddress(value: string): string {
+  if (parseAddress(value) !== undefined || /^hmac:[\w-]{22}$/.test(value)) return value;
+  throw new InvalidArgumentError('an address is 192.0.2.7, 2001:db8::7, or hmac:… as the log has it');
 }
 
 function statusRange(value: string): StatusRange {

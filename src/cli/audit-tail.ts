@@ -3,19 +3,20 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
-import { replicasIn } from '../audit/segments/segment.ts';
-import { openAuditConfig } from './audit-config.ts';
+import { foldersIn } from '../audit/segments/segment.ts';
+import { openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable, targetOf } from './audit-format.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
 const POLL_MS = 200;
-/** Maximum number of records of one replica in one round. */
+/** Maximum number of records of one process in one round. */
 const MOST_TAKEN = 500;
 
 interface TailArguments {
   readonly config: string;
   readonly follow?: boolean;
   readonly lines: number;
+  readonly replica?: string;
   readonly json?: boolean;
 }
 
@@ -32,22 +33,27 @@ export function registerTail(audit: Command): void {
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('-f, --follow', 'keep printing new records')
     .option('-n, --lines <count>', 'the number of newest records to print first', count, 10)
+    .addOption(replicaOption('records'))
     .option('--json', 'print records as they are in the log')
     .action(runTail);
 }
 
-async function runTail({ config, follow = false, lines, json = false }: TailArguments): Promise<void> {
-  const auditConfig = await openAuditConfig(config);
-  const tails = new Map<string, ReplicaTail>();
+async function runTail(options: TailArguments): Promise<void> {
+  const { config, follow = false, lines, replica, json = false } = options;
+  const { directory, keys } = await openAuditConfig(config);
+  // With --follow, the replica may begin its log later.
+  if (!follow) await requireReplica(directory, replica);
+  const followed = { directory, keys, replica };
+  const tails = new Map<string, LogTail>();
   const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
-  await addReplicas(auditConfig, tails, Number.POSITIVE_INFINITY);
+  await addFolders(followed, tails, Number.POSITIVE_INFINITY);
   let newest: TailRecord[] = [];
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await write(newest.map(show));
   while (follow) {
-    await addReplicas(auditConfig, tails, 0);
+    await addFolders(followed, tails, 0);
     const more = await takeAll(tails);
     if (more.length === 0) await delay(POLL_MS);
     else await write(more.sort(byTime).map(show));
@@ -55,19 +61,26 @@ async function runTail({ config, follow = false, lines, json = false }: TailArgu
   for (const tail of tails.values()) await tail.close();
 }
 
-/** Opens the logs of new replicas, each at the segment that holds record `seq`. */
-async function addReplicas(
-  { directory, keys }: { readonly directory: string; readonly keys: readonly AuditKeys[] },
-  tails: Map<string, ReplicaTail>,
+interface Followed {
+  readonly directory: string;
+  readonly keys: readonly AuditKeys[];
+  /** A replica with its workers, or one worker; undefined: all. */
+  readonly replica: string | undefined;
+}
+
+/** Opens the logs in new folders, each at the segment that holds record `seq`. */
+async function addFolders(
+  { directory, keys, replica: selected }: Followed,
+  tails: Map<string, LogTail>,
   seq: number,
 ): Promise<void> {
-  for (const replica of await replicasIn(directory)) {
+  for (const replica of await foldersIn(directory, selected)) {
     if (!tails.has(replica)) {
       const batches = new SealedBatches(
         { folder: join(directory, replica), replica, keys, onForged: () => reportForged(replica) },
         seq,
       );
-      tails.set(replica, new ReplicaTail(batches));
+      tails.set(replica, new LogTail(batches));
     }
   }
 }
@@ -79,13 +92,13 @@ function reportForged(replica: string): void {
   process.exitCode = 1;
 }
 
-async function takeAll(tails: ReadonlyMap<string, ReplicaTail>): Promise<TailRecord[]> {
+async function takeAll(tails: ReadonlyMap<string, LogTail>): Promise<TailRecord[]> {
   const taken = await Promise.all(Array.from(tails.values(), (tail) => tail.take()));
   return taken.flat();
 }
 
-/** The sealed records of one replica, as its log grows. */
-class ReplicaTail {
+/** The sealed records of one process, as its log grows. */
+class LogTail {
   readonly #batches: SealedBatches;
   #seq = 0;
 

@@ -1,21 +1,30 @@
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
-import type { AuditKeys } from '../audit/keys.ts';
-import { type Verified, verify } from '../audit/reader/verify.ts';
+import { type Alteration, type Verified, verify } from '../audit/reader/verify.ts';
+import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
-import { replicasIn } from '../audit/segments/segment.ts';
+import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { collectFiles, openAuditConfig, streamRedisOf } from './audit-config.ts';
+import {
+  type AuditConfig,
+  collectFiles,
+  openAuditConfig,
+  replicaOption,
+  streamRedisOf,
+} from './audit-config.ts';
 import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { bufferGc } from './buffer-gc.ts';
+import { CommandError } from './command-error.ts';
+import { count } from './count.ts';
 import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
   readonly config: string;
   readonly key: readonly string[];
   readonly head: readonly Head[];
+  readonly replica?: string;
   readonly json?: boolean;
 }
 
@@ -28,6 +37,7 @@ export function registerAudit(program: Command): void {
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
+    .addOption(replicaOption('the log'))
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
   registerSearch(audit);
@@ -35,43 +45,52 @@ export function registerAudit(program: Command): void {
   registerExport(audit);
 }
 
-async function runVerify({ config: file, key, head, json }: VerifyArguments): Promise<void> {
-  const { directory, keys, stream } = await openAuditConfig(file, key);
-  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, directory, keys) : [])];
+async function runVerify({ config: file, key, head, replica, json }: VerifyArguments): Promise<void> {
+  const unchecked = head.find((each) => !isSelected(replica, each.replica));
+  if (unchecked !== undefined) {
+    throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
+  }
+  const config = await openAuditConfig(file, key);
+  const { directory, keys, stream } = config;
+  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, config, replica) : [])];
   using progress = new ReadProgress();
   const gc = bufferGc();
   const onBytes = (count: number): void => {
     gc.add(count);
     progress.add(count);
   };
-  const result = await verify({ directory, keys, heads, onBytes });
+  const result = await verify({ directory, replica, keys, heads, onBytes });
   progress.hide();
   const empty = result.segments === 0;
-  const lines = json === true ? [asJson(directory, result)] : report(directory, result);
+  const place = replica === undefined ? directory : `${directory}, ${replica}`;
+  const lines = json === true ? [asJson(directory, result)] : report(place, result);
   process.stdout.write(`${lines.join('\n')}\n`);
   process.exitCode = empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-/** Reads the heads of the local replicas from the stream; none if Redis cannot be read. */
+/** Reads the heads of the local replicas and their workers from the stream; none if Redis cannot be read. */
 async function headsInStream(
   file: string,
-  directory: string,
-  keys: readonly [AuditKeys, ...AuditKeys[]],
+  { directory, keys }: AuditConfig,
+  selected: string | undefined,
 ): Promise<Head[]> {
   const stream = new RedisStream(await streamRedisOf(file), keys);
   const note = (text: string): void => void process.stderr.write(`${text}\n`);
   try {
-    const here = await replicasIn(directory);
+    const here = await foldersIn(directory);
+    const replicas = new Set(here.map((name) => processOf(name).replica));
+    // The stream also has the replicas of other machines. A worker of a replica here has to be here, too.
+    const isLocal = (name: string): boolean =>
+      replicas.has(processOf(name).replica) && isSelected(selected, name);
     const { heads, forged } = await stream.heads();
-    for (const replica of here) {
-      if (forged.includes(replica)) {
-        note(`the position of ${replica} in Redis has no valid signature: it is ignored`);
-      } else if (!heads.some((head) => head.replica === replica)) {
-        note(`the stream has no end of the log of ${replica}: a cut-off end cannot be detected`);
-      }
+    for (const name of forged.filter(isLocal)) {
+      note(`the position of ${name} in Redis has no valid signature: it is ignored`);
     }
-    // The stream also has the replicas of other machines.
-    return heads.filter(({ replica }) => here.includes(replica));
+    for (const name of here.filter(isLocal)) {
+      if (forged.includes(name) || heads.some(({ replica }) => replica === name)) continue;
+      note(`the stream has no end of the log of ${name}: a cut-off end cannot be detected`);
+    }
+    return heads.filter(({ replica }) => isLocal(replica));
   } catch (error) {
     const reason = isNativeError(error) ? error.message : String(error);
     note(`the stream could not be asked where the log ended: ${reason}`);
@@ -82,19 +101,27 @@ async function headsInStream(
 }
 
 function report(
-  directory: string,
-  { alterations, notes, segments, records, seals, heads }: Verified,
+  place: string,
+  { alterations, notes, replicas, workers, segments, records, seals, heads }: Verified,
 ): string[] {
-  if (segments === 0) return [`${directory}: there is no audit log here`];
+  if (segments === 0) return [...alterations.map(described), `${place}: there is no audit log here`];
+  const counts = [
+    count(replicas, 'replica') + (workers === 0 ? '' : ` with ${count(workers, 'worker')}`),
+    count(records, 'record'),
+    count(seals, 'seal'),
+    count(segments, 'segment'),
+  ].join(', ');
   return [
-    ...alterations.map(({ replica, segment, line, message }) => {
-      const place = segment === '' ? replica : `${replica}/${segment}${line > 0 ? `:${line}` : ''}`;
-      return `${place}: ${message}`;
-    }),
+    ...alterations.map(described),
     ...notes.map((note) => `${note} (note)`),
     ...heads.map((head) => `head ${formatHead(head)}`),
-    `${directory}: ${alterations.length === 0 ? 'ok' : 'ALTERED'} — ${records} records, ${seals} seals, ${segments} segments`,
+    `${place}: ${alterations.length === 0 ? 'ok' : 'ALTERED'} — ${counts}`,
   ];
+}
+
+function described({ replica, segment, line, message }: Alteration): string {
+  const place = segment === '' ? replica : `${replica}/${segment}${line > 0 ? `:${line}` : ''}`;
+  return `${place}: ${message}`;
 }
 
 function asJson(directory: string, result: Verified): string {

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { ConfigError, formatIssue } from '../config/issues.ts';
 import { readSetup } from '../setup/setup.ts';
+import { count } from './count.ts';
 import { processContext } from './process-context.ts';
 
 /** `check --config FILE`: reads a configuration and every secret that it names, without network access. */
@@ -29,8 +30,4 @@ async function check(file: string): Promise<{ lines: string[]; status: 0 | 2 }> 
     }
     throw error;
   }
-}
-
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }

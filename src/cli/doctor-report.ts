@@ -1,5 +1,6 @@
 import type { Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
+import { count } from './count.ts';
 import { alignColumns } from './table.ts';
 
 /** Width of the longest mark, so that columns start at the same place in every report. */
@@ -51,8 +52,4 @@ function summary({ failures, warnings, mark }: Report): string {
     ...(warnings > 0 ? [count(warnings, 'warning')] : []),
   ];
   return `${parts.join(', ')}.`;
-}
-
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }

@@ -1,8 +1,7 @@
 import { InvalidArgumentError } from 'commander';
 import { parseDuration } from '../base/units.ts';
 
-const FORMS =
-  'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 2d for two days ago; UTC unless it says otherwise';
+const FORMS = 'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
 
 /**
  * Returns the start of a time or period as RFC 3339 in UTC, with milliseconds.
@@ -35,7 +34,8 @@ function rangeOf(value: string): { from: string; after: string } {
 }
 
 function instant(value: string): string {
-  if (/^\d+[a-z]+$/.test(value)) return new Date(Date.now() - ago(value)).toISOString();
+  const [, period] = /^(\d+[a-z]+)(?: ago)?$/.exec(value) ?? [];
+  if (period !== undefined) return new Date(Date.now() - ago(period)).toISOString();
   const zoned = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(value) ? `${value}Z` : value;
   const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/.test(zoned);
   const milliseconds = rfc3339 ? Date.parse(zoned) : Number.NaN;

@@ -46,9 +46,13 @@ describe('audit search', () => {
     expect([status, stderr]).toEqual([0, '']);
     const [header = '', line = '', end] = stdout.split('\n');
     expect(header.split(/\s+/)).toEqual(
-      'TIME CLIENT ADDRESS SITE METHOD STATUS BYTESOUT DURATIONMS OUTCOME REQUEST'.split(' '),
+      'TIME REQUESTID CLIENT ADDRESS DEPLOYMENT SITE OPERATION METHOD STATUS CODE BYTESOUT DURATIONMS OUTCOME REQUEST'.split(
+        ' ',
+      ),
     );
-    expect(line).toMatch(/reporting .*192\.0\.2\.7 .*journal-a .*GET .*200/);
+    expect(line).toMatch(
+      /Z +a +reporting +192\.0\.2\.7 +submissions +journal-a +authors +GET +200 +- +- +- +- /,
+    );
     expect(line).toContain("/api/x?ids='A\\u001b[2J'&token");
     expect(end).toBe('');
     expect(stdout).not.toContain('\u001b');

@@ -34,7 +34,7 @@ test('audit verify reports an intact log, and prints its head', async () => {
   await written(directory);
   const { status, stdout, stderr } = await gateway(['audit', 'verify', '--config', config]);
   expect([status, stderr]).toEqual([0, '']);
-  expect(stdout).toMatch(/^head r1:3:[\w-]{43}\n.*: ok — 3 records, 4 seals, 1 segments\n$/);
+  expect(stdout).toMatch(/^head r1:3:[\w-]{43}\n.*: ok — 1 replica, 3 records, 4 seals, 1 segment\n$/);
   const head = /head (\S+)/.exec(stdout)?.[1] ?? '';
   expect(await gateway(['audit', 'verify', '--config', config, '--head', head])).toMatchObject({ status: 0 });
   expect((await gateway(['audit', 'verify', '--config', config, '--head', 'x'])).status).toBe(2);

@@ -5,7 +5,7 @@ import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
-import { type Recovered, recover } from '../segments/recovery.ts';
+import { type Continued, type Recovered, recover } from '../segments/recovery.ts';
 import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
 import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
 import { SegmentFile } from '../segments/segment-file.ts';
@@ -32,6 +32,8 @@ export class ChainWriter {
   /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
   #opened = Date.now();
+  /** Number of the first record of the segment. */
+  #first = 1;
   #previous: string;
   /** The last record that retention removed; the next header names it. */
   retired: RetiredEnd | undefined;
@@ -68,9 +70,9 @@ export class ChainWriter {
     return this.#file !== undefined;
   }
 
-  /** Size of the segment in bytes, and its age in milliseconds. */
-  get extent(): { readonly size: number; readonly age: number } {
-    return { size: this.#file?.size ?? 0, age: Date.now() - this.#opened };
+  /** Size of the segment in bytes, its age in milliseconds, and the number of its first record. */
+  get extent(): { readonly size: number; readonly age: number; readonly first: number } {
+    return { size: this.#file?.size ?? 0, age: Date.now() - this.#opened, first: this.#first };
   }
 
   /** Appends a batch with its seal; `done` gets the new head of the chain, or the error. */
@@ -188,11 +190,10 @@ export class ChainWriter {
   }
 
   /** Continues a file. The first line that a process appends is an opening seal: see `Seal`. */
-  async #continue(
-    { path, size }: { readonly path: string; readonly size: number },
-    next: number,
-  ): Promise<void> {
+  async #continue({ path, size, first, opened }: Continued, next: number): Promise<void> {
     const file = await SegmentFile.continue(path, size);
+    this.#opened = opened;
+    this.#first = first;
     try {
       await this.#appendOpening(file, NOTHING, next);
       this.#file = file;
@@ -217,6 +218,7 @@ export class ChainWriter {
       throw error;
     }
     this.#opened = Date.now();
+    this.#first = first;
     this.#begun = { file, size: file.size, previous };
     this.#file = file;
   }

@@ -228,9 +228,16 @@ export class Journal {
     if (!this.#chain.writable)
       void this.#open(() => this.#chain.reopen(this.#inFlight?.batch.first ?? this.#pending.first));
     else if (this.#inFlight === undefined) {
-      this.#flush();
+      if (this.#isOver()) void this.#nextSegment();
+      else this.#flush();
       void this.#check();
     }
+  }
+
+  /** True if the segment has records and is old enough to be closed. Otherwise an idle process would keep them for ever. */
+  #isOver(): boolean {
+    const { age, first } = this.#chain.extent;
+    return age >= this.#options.segment.age && this.#pending.first > first && !this.#checking;
   }
 
   async #check(): Promise<void> {

@@ -1,7 +1,15 @@
+import { isIPv4 } from 'node:net';
+import { parseAddress } from '../../base/network.ts';
+import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
 
 /** The criteria of a search; an absent one matches every request. */
 export interface Query {
+  /** A replica with its workers (`gateway-1`), or one worker (`gateway-1@2`). */
+  readonly replica?: string;
+  readonly requestId?: string;
+  /** Forms of the client's address as it may have been recorded: see `recordedForms`. */
+  readonly address?: readonly string[];
   readonly client?: string;
   readonly deployment?: string;
   readonly site?: string;
@@ -10,6 +18,8 @@ export interface Query {
   readonly id?: string;
   /** Status of the response as it ended. */
   readonly status?: StatusRange;
+  /** Code of the error that the response ended with; empty: of none. */
+  readonly code?: string;
   /** Outcome of the upstream's response. */
   readonly outcome?: string;
   /** RFC 3339 in UTC with milliseconds: inclusive, and exclusive. */
@@ -56,18 +66,31 @@ export interface OutcomeLine {
 }
 
 /** Fields that are in a record as one JSON string, the most selective one first. */
-const FIELDS = ['client', 'site', 'operation', 'deployment'] as const;
+const FIELDS = ['requestId', 'client', 'site', 'operation', 'deployment'] as const;
 
-/** Byte strings that are in the line of every record that matches. */
-export function patternsOf(query: Query): Buffer[] {
-  const { id } = query;
+/** Groups of byte strings: the line of every record that matches has at least one of each group. */
+export function patternsOf({ id, address, ...query }: Query): Buffer[][] {
   const fields = FIELDS.flatMap((field) => {
     const value = query[field];
-    return value === undefined ? [] : [`"${field}":${JSON.stringify(value)}`];
+    return value === undefined ? [] : [[`"${field}":${JSON.stringify(value)}`]];
   });
-  return [...(id === undefined ? [] : [JSON.stringify(id).slice(1, -1)]), ...fields].map((text) =>
-    Buffer.from(text),
-  );
+  const groups = [
+    ...(id === undefined ? [] : [[JSON.stringify(id).slice(1, -1)]]),
+    ...fields,
+    ...(address === undefined ? [] : [address.map((form) => `"address":${JSON.stringify(form)}`)]),
+  ];
+  return groups.map((group) => group.map((text) => Buffer.from(text)));
+}
+
+/**
+ * The forms in which the log may have an address: as it was given, as the gateway writes it, of a socket that takes IPv4
+ * and IPv6 (`::ffff:192.0.2.7`), and the pseudonyms of these. A pseudonym is its own form.
+ */
+export function recordedForms(address: string, keys: readonly AuditKeys[]): string[] {
+  const canonical = parseAddress(address)?.toString();
+  if (canonical === undefined) return [address];
+  const plain = [...new Set([address, canonical, ...(isIPv4(canonical) ? [`::ffff:${canonical}`] : [])])];
+  return [...plain, ...keys.flatMap((each) => plain.map((form) => new Pseudonyms(each).of(form)))];
 }
 
 /** True if the record is in the time range of the query. */
@@ -83,8 +106,9 @@ export function matches(query: Query, access: AccessLine): boolean {
 /** True if the response ended as the query asks. `outcome`: undefined if the log does not have it. */
 export function hasEnded(query: Query, access: AccessLine, outcome: OutcomeLine | undefined): boolean {
   const { status: wanted } = query;
-  const status = outcome?.status ?? access.status;
+  const { status, code } = outcome ?? access;
   if (wanted !== undefined && (status < wanted.from || status > wanted.to)) return false;
+  if (query.code !== undefined && query.code !== code) return false;
   return query.outcome === undefined || query.outcome === outcome?.outcome;
 }
 
@@ -94,6 +118,7 @@ export function mayHold(query: Query, access: AccessLine): boolean {
 }
 
 function matchesButId(query: Query, access: AccessLine): boolean {
+  if (query.address?.includes(access.address) === false) return false;
   return FIELDS.every((field) => query[field] === undefined || query[field] === access[field]);
 }
 

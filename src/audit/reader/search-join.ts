@@ -45,9 +45,9 @@ export class SearchJoin {
   readonly #options: SearchJoinOptions;
   readonly #query: Query;
   readonly #matcher: ByteMatcher;
-  /** Bytes that are in every matching line; and without those of the identifier. */
-  readonly #all: readonly Buffer[];
-  readonly #allButId: readonly Buffer[];
+  /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
+  readonly #all: readonly Buffer[][];
+  readonly #allButId: readonly Buffer[][];
   /** Matching records that no seal covers. */
   #unsealed = 0;
   /** Requests that wait for their outcome, by record number in ascending order. */
@@ -60,7 +60,7 @@ export class SearchJoin {
     this.#all = patternsOf(query);
     const { id, ...rest } = query;
     this.#allButId = patternsOf(rest);
-    this.#matcher = new ByteMatcher([...this.#all.slice(0, 1), ...(id === undefined ? [] : [CUT])]);
+    this.#matcher = new ByteMatcher([...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])]);
   }
 
   /** True if no request waits for its outcome. */
@@ -102,7 +102,7 @@ export class SearchJoin {
 
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!isWithin(this.#query, head)) return;
-    const whole = this.#all.every((pattern) => line.includes(pattern));
+    const whole = hasEach(line, this.#all);
     if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
     const access = this.#parse<AccessLine>(head.seq, line);
     if (access === undefined) return;
@@ -118,7 +118,7 @@ export class SearchJoin {
   }
 
   #isCut(line: Buffer): boolean {
-    return line.includes(CUT) && this.#allButId.every((pattern) => line.includes(pattern));
+    return line.includes(CUT) && hasEach(line, this.#allButId);
   }
 
   #add(seq: number, begun: number, access: AccessLine): void {
@@ -157,6 +157,10 @@ export class SearchJoin {
   #changed(seq: number): void {
     this.#options.onUnreadable(`record ${seq} was changed: run audit verify`);
   }
+}
+
+function hasEach(line: Buffer, groups: readonly Buffer[][]): boolean {
+  return groups.every((group) => group.some((pattern) => line.includes(pattern)));
 }
 
 /** Finds the lines of a block that contain one of several patterns, without reading the other lines. */

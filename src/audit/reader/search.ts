@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
+import { foldersIn, type Segment, segmentsIn } from '../segments/segment.ts';
 import { type TimeRange, timeRangeOf } from '../segments/time-index.ts';
 import { isWithin, type Query } from './query.ts';
 import { readSealed, type SealedBlock } from './sealed-blocks.ts';
@@ -26,13 +26,13 @@ export interface SearchOptions {
 }
 
 /**
- * The requests of all replicas that match and are under a seal, in order of time. Memory use does not depend on the size
+ * The requests of all processes that match and are under a seal, in order of time. Memory use does not depend on the size
  * of the log.
  * @throws Error if a directory cannot be read
  */
 export async function* search(options: SearchOptions): AsyncGenerator<Found, void> {
-  const replicas = await replicasIn(options.directory);
-  const found = replicas.map((replica) => searchReplica(options, replica));
+  const folders = await foldersIn(options.directory, options.query.replica);
+  const found = folders.map((name) => searchLog(options, name));
   yield* inOrderOfTime(found, ({ access }) => access.time);
 }
 
@@ -43,16 +43,17 @@ export interface RawRecord {
 }
 
 /**
- * All records of all replicas in the time range of the query that are under a seal, in order of time.
+ * The records of the replica and in the time range of the query that are under a seal, in order of time; its other
+ * criteria do not count.
  * @throws Error if a directory cannot be read
  */
 export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncGenerator<RawRecord, void> {
-  const replicas = await replicasIn(options.directory);
-  const records = replicas.map((replica) => recordsOf(options, replica));
+  const folders = await foldersIn(options.directory, options.query.replica);
+  const records = folders.map((name) => recordsOf(options, name));
   yield* inOrderOfTime(records, ({ time }) => time);
 }
 
-async function* searchReplica(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
+async function* searchLog(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
   const { query, onBytes, onUnreadable, onCut } = options;
   const folder = join(options.directory, replica);
   const joined = new SearchJoin({

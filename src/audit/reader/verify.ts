@@ -2,6 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditKeys } from '../keys.ts';
+import { isSelected, processOf } from '../replica-name.ts';
 import { GENESIS, type Head } from '../seal.ts';
 import {
   parseRetirement,
@@ -12,10 +13,11 @@ import {
 } from '../segments/admin-records.ts';
 import { type ChainState, ChainWalk, type IntegrityError, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
-import { isSetAside, isStray, replicasIn, type Segment, segmentsIn } from '../segments/segment.ts';
+import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 
 /** An integrity error and its place. */
 export interface Alteration extends IntegrityError {
+  /** Name of the folder: a replica, or a worker of it. */
   readonly replica: string;
   /** Name of the file; empty: the error is about the replica's log as a whole. */
   readonly segment: string;
@@ -27,6 +29,9 @@ export interface Verified {
   readonly alterations: readonly Alteration[];
   /** Findings that are no integrity errors. */
   readonly notes: readonly string[];
+  /** How many replicas there are, and how many logs of workers they have together. */
+  readonly replicas: number;
+  readonly workers: number;
   readonly segments: number;
   readonly records: number;
   readonly seals: number;
@@ -34,8 +39,13 @@ export interface Verified {
   readonly heads: readonly Head[];
 }
 
+/** The findings about the log of one process. */
+type Part = Omit<Verified, 'replicas' | 'workers'>;
+
 export interface VerifyOptions {
   readonly directory: string;
+  /** A replica with its workers, or one worker; undefined: all replicas. */
+  readonly replica?: string | undefined;
   /** Every key that sealed a part of the log. */
   readonly keys: readonly AuditKeys[];
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
@@ -45,27 +55,30 @@ export interface VerifyOptions {
 }
 
 /**
- * Follows the chain of every replica from end to end. Memory use does not depend on the size of the log. A segment that
+ * Follows the chain of every process of every replica from end to end. Memory use does not depend on the size of the log. A segment that
  * cannot be read is an alteration.
  * @throws Error if a directory cannot be read
  */
 export async function verify(options: VerifyOptions): Promise<Verified> {
-  const { directory, heads } = options;
-  const replicas = await replicasIn(directory);
-  const parts: Verified[] = [];
-  for (const replica of replicas) parts.push(await new ReplicaCheck(options, replica).run());
+  const { directory, replica: selected, heads } = options;
+  const folders = await foldersIn(directory, selected);
+  const parts: Part[] = [];
+  for (const folder of folders) parts.push(await new LogCheck(options, folder).run());
   const absent = heads
-    .filter(({ replica }) => !replicas.includes(replica))
+    .filter(({ replica }) => isSelected(selected, replica) && !folders.includes(replica))
     .map(({ replica }) => ({
       replica,
       segment: '',
       line: 0,
-      message: 'the whole log of this replica is missing',
+      message: `the whole log of this ${processOf(replica).worker > 0 ? 'worker' : 'replica'} is missing`,
     }));
-  const sum = (of: (part: Verified) => number): number => parts.reduce((total, part) => total + of(part), 0);
+  const sum = (of: (part: Part) => number): number => parts.reduce((total, part) => total + of(part), 0);
+  const processes = folders.map(processOf);
   return {
     alterations: [...parts.flatMap(({ alterations }) => alterations), ...absent],
     notes: parts.flatMap(({ notes }) => notes),
+    replicas: new Set(processes.map(({ replica }) => replica)).size,
+    workers: processes.filter(({ worker }) => worker > 0).length,
     segments: sum(({ segments }) => segments),
     records: sum(({ records }) => records),
     seals: sum(({ seals }) => seals),
@@ -73,7 +86,8 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
   };
 }
 
-class ReplicaCheck {
+/** Checks the log of one process. */
+class LogCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
   readonly #alterations: Alteration[] = [];
@@ -97,7 +111,7 @@ class ReplicaCheck {
     this.#heads = options.heads.filter((head) => head.replica === replica);
   }
 
-  async run(): Promise<Verified> {
+  async run(): Promise<Part> {
     const folder = join(this.#options.directory, this.#replica);
     const segments = await segmentsIn(folder);
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));

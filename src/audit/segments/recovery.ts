@@ -16,10 +16,20 @@ const MOST_SET_ASIDE = 20;
 /** Record numbers that must be left after a segment of another key, which cannot be checked. */
 const RESERVE = 1_000_000_000_000;
 
+/** A segment that the next process continues. */
+export interface Continued {
+  readonly path: string;
+  readonly size: number;
+  /** Number of its first record. */
+  readonly first: number;
+  /** When it was begun, Unix milliseconds. */
+  readonly opened: number;
+}
+
 /** Where the chain ends, as far as a seal covers it, and what else was found. */
 export interface Recovered extends ChainState {
   /** The file to continue; undefined: a new one is to be begun. */
-  readonly file: { readonly path: string; readonly size: number } | undefined;
+  readonly file: Continued | undefined;
   readonly setAside: readonly SetAside[];
   /** The newest segment, if it has an integrity error; it stays as it is. */
   readonly damaged: { readonly segment: string; readonly error: IntegrityError } | undefined;
@@ -92,7 +102,9 @@ async function recoverFrom(
     };
   }
   if (segment.compressed) return state;
-  return { ...state, file: { path, size: sealed.bytes }, setAside: await cutTail(path, sealed.bytes, walk) };
+  const opened = header === undefined ? Date.now() : Date.parse(header.opened);
+  const file = { path, size: sealed.bytes, first: segment.first, opened };
+  return { ...state, file, setAside: await cutTail(path, sealed.bytes, walk) };
 }
 
 async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, first }: Segment) {

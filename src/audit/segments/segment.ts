@@ -2,6 +2,7 @@ import type { Dirent } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorCode } from '../../base/error-code.ts';
+import { byProcess, isSelected, LONGEST_NAME } from '../replica-name.ts';
 
 /** The highest number of a record: as many digits as names and seals have room for. */
 export const MOST_SEQ = 999_999_999_999_999;
@@ -10,7 +11,7 @@ const hmac = z.string().regex(/^[\w-]{43}$/);
 const seq = z.int().min(1).max(MOST_SEQ);
 
 const header = z.object({
-  replica: z.string().max(64),
+  replica: z.string().max(LONGEST_NAME),
   /** Number of the first record, also in the name of the file. */
   first: seq,
   /** `hmac` of the last seal of the previous segment; empty: there is none. */
@@ -26,7 +27,7 @@ const header = z.object({
 /** The first line of each segment. It counts once a seal covers it. */
 export type SegmentHeader = z.infer<typeof header>;
 
-/** A file of the log, with the records of one replica from `first` on. */
+/** A file of the log, with the records of one process from `first` on. */
 export interface Segment {
   readonly name: string;
   readonly first: number;
@@ -105,8 +106,11 @@ export function setAsideName(segment: string, from: number): string {
   return `${segment}.${from}.${Date.now()}${SET_ASIDE}`;
 }
 
-/** The names of the replicas' folders in the audit directory; none if there is no directory. */
-export async function replicasIn(directory: string): Promise<string[]> {
+/**
+ * The names of the folders in the audit directory, each with the log of one process; none if there is no directory.
+ * `selected`: only those of this replica and its workers, or of this worker.
+ */
+export async function foldersIn(directory: string, selected?: string): Promise<string[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch((error): Dirent[] => {
     if (errorCode(error) === 'ENOENT') return [];
     throw error;
@@ -114,5 +118,6 @@ export async function replicasIn(directory: string): Promise<string[]> {
   return entries
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
-    .sort();
+    .filter((name) => isSelected(selected, name))
+    .sort(byProcess);
 }
