@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import type { Query } from '../../src/audit/reader/query.ts';
+import { type Query, recordedForms } from '../../src/audit/reader/query.ts';
 import { allRecords, type Found, search } from '../../src/audit/reader/search.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { indexClosed } from '../../src/audit/segments/time-index.ts';
@@ -71,6 +71,7 @@ async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number 
   });
 }
 
+const elsewhere = { address: '::ffff:198.51.100.7', target: '/x?site_name=journal-c' };
 const LONG = `${'%27'}${'x'.repeat(600)}${'%27'}`;
 const requests: [Partial<AccessFacts>, number | 'never'][] = [
   [{ requestId: 'one' }, 200],
@@ -83,6 +84,7 @@ const requests: [Partial<AccessFacts>, number | 'never'][] = [
   [{ requestId: 'broken-off', site: 'journal-b' }, 499],
   [{ requestId: 'unknown-end', site: 'journal-b', status: 404 }, 'never'],
   [{ requestId: 'other', deployment: 'abstracts', operation: 'by-id', client: 'a"b\\c' }, 200],
+  [{ requestId: 'refused', status: 429, code: 'rate-limited', client: '', ...elsewhere }, 'never'],
 ];
 
 describe('a search', () => {
@@ -109,7 +111,17 @@ describe('a search', () => {
     ['for an identifier and a client', { id: 'A-1', client: 'loader' }, ['bare']],
     ['for a status that it ended with', { status: { from: 499, to: 499 } }, ['broken-off']],
     ['for a status of one whose end is not known', { status: { from: 400, to: 404 } }, ['unknown-end']],
-    ['for all that failed', { status: { from: 400, to: 599 } }, ['broken-off', 'unknown-end']],
+    ['for all that failed', { status: { from: 400, to: 599 } }, ['broken-off', 'unknown-end', 'refused']],
+    ['for a request id', { requestId: 'list' }, ['list']],
+    ['for a request id of another client', { requestId: 'list', client: 'loader' }, []],
+    ['for a request id and an identifier', { requestId: 'list', id: 'A-10' }, ['list']],
+    ['for an address', { address: ['198.51.100.7', '::ffff:198.51.100.7'] }, ['refused']],
+    ['for an address and a client', { address: ['192.0.2.7'], client: 'loader' }, ['bare']],
+    ['for an address that nobody has', { address: ['192.0.2.77'] }, []],
+    ['for a code that it ended with', { code: 'client-gone' }, ['broken-off']],
+    ['for a code of one whose end is not known', { code: 'rate-limited' }, ['refused']],
+    ['for a code and a site', { code: 'client-gone', site: 'journal-a' }, []],
+    ['for no code', { code: '', site: 'journal-b' }, ['too-long', 'unknown-end']],
     ['for an outcome', { outcome: 'maintenance' }, ['broken-off']],
     ['for an outcome and another site', { outcome: 'maintenance', site: 'journal-a' }, []],
     ['for an outcome that no response belongs to', { outcome: 'throttled' }, []],
@@ -131,6 +143,27 @@ describe('a search', () => {
       [200, 499, 5],
       [404, undefined, undefined],
     ]);
+  });
+
+  test('for an address finds every form of it', async () => {
+    const directory = await folder();
+    const first = await openTestAudit(directory, { replica: 'r1', pseudonymise: ['address'] });
+    await answer(first.audit, { requestId: 'hashed' }, 200);
+    await answer(first.audit, { requestId: 'another', address: '192.0.2.8' }, 200);
+    await first.audit.close();
+    const second = await openTestAudit(directory, { replica: 'r2' });
+    await answer(second.audit, { requestId: 'mapped', address: '::ffff:192.0.2.7' }, 200);
+    await answer(second.audit, { requestId: 'plain' }, 200);
+    await answer(second.audit, { requestId: 'six', address: '2001:db8::7' }, 200);
+    await second.audit.close();
+    const idsAt = async (address: string) =>
+      (await found(directory, { address: recordedForms(address, keys) })).ids;
+    expect((await idsAt('192.0.2.7')).sort()).toEqual(['hashed', 'mapped', 'plain']);
+    expect((await idsAt('::ffff:192.0.2.7')).sort()).toEqual(['hashed', 'mapped', 'plain']);
+    expect(await idsAt('2001:DB8:0::7')).toEqual(['six']);
+    const [{ access } = { access: undefined }] = (await found(directory, { requestId: 'hashed' })).results;
+    expect(access?.address).toMatch(/^hmac:/);
+    expect(await idsAt(access?.address ?? '')).toEqual(['hashed']);
   });
 
   test('counts the lists that were too long to be recorded whole', async () => {

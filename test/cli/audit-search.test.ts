@@ -71,6 +71,23 @@ describe('audit search', () => {
     ]);
   });
 
+  test('finds requests by id, address and code, and prints them in columns', async () => {
+    const { config } = await place(
+      { requestId: 'q-1', address: '198.51.100.7' },
+      { requestId: 'q-2', status: 429, code: 'rate-limited' },
+      { requestId: 'q-3', status: 404, address: '198.51.100.7' },
+    );
+    const ids = async (...options: string[]) => {
+      const { stdout } = await audit('search', config, '--table', ...options);
+      return Array.from(stdout.matchAll(/q-\d/g), ([id]) => id);
+    };
+    expect(await ids('--request-id', 'q-2')).toEqual(['q-2']);
+    expect(await ids('--address', '198.51.100.7')).toEqual(['q-1', 'q-3']);
+    expect(await ids('--address', '198.51.100.7', '--status', '4xx')).toEqual(['q-3']);
+    expect(await ids('--code', 'rate-limited')).toEqual(['q-2']);
+    expect(await ids('--code', 'rate-limited', '--replica', 'r1')).toEqual(['q-2']);
+  });
+
   const cells: [string, string, string][] = [
     ['a quote', 'a"b', '"a""b"'],
     ['a comma', 'a,b', '"a,b"'],
@@ -101,6 +118,11 @@ describe('audit search', () => {
     [['--status', '9xx'], 'a status is 404, 4xx or 400-499'],
     [['--since', 'yesterday'], 'a time is 2026-03'],
     [['--until', '2026-02-30'], 'a time is 2026-03'],
+    [['--since', '2d  ago'], 'a time is 2026-03'],
+    [['--since', '2w ago'], 'a time is 2026-03'],
+    [['--address', '192.0.2'], 'an address is 192.0.2.7'],
+    [['--replica', 'r1@0'], 'a replica is gateway-1'],
+    [['--replica', 'r2'], 'has no log of r2: there are r1'],
     [['--json', '--csv'], 'cannot be used with'],
   ])('refuses %j', async (options, message) => {
     const { config } = await place();
@@ -117,8 +139,9 @@ describe('audit search', () => {
     const lines = async (...more: string[]) =>
       (await audit('search', config, '--json', ...more)).stdout.split('\n').length - 1;
     expect(await lines('--since', today, '--until', today)).toBe(1);
-    expect(await lines('--since', '1h')).toBe(1);
-    expect(await lines('--until', '1h')).toBe(0);
+    for (const hour of ['1h', '1h ago']) {
+      expect([hour, await lines('--since', hour), await lines('--until', hour)]).toEqual([hour, 1, 0]);
+    }
     expect(await lines('--since', '2099-01')).toBe(0);
   });
 

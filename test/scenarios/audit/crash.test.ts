@@ -47,13 +47,13 @@ async function load(origin: string, prefix: string, onResponse: () => void): Pro
 }
 
 /** Starts a process and kills it under load, several times; a last process is stopped. */
-async function killRepeatedly(kills: number, start: () => Promise<Victim>) {
+async function killRepeatedly(kills: number, start: () => Promise<Victim>, prefix = '') {
   const responded: string[] = [];
   const logged: Record<string, unknown>[] = [];
   for (let kill = 0; kill < kills; kill += 1) {
     const victim = await start();
     const first = Promise.withResolvers<void>();
-    const loading = load(victim.origin, String(kill), first.resolve);
+    const loading = load(victim.origin, `${prefix}${kill}`, first.resolve);
     await first.promise;
     await delay(Math.random() * 60);
     await victim.kill();
@@ -65,17 +65,21 @@ async function killRepeatedly(kills: number, start: () => Promise<Victim>) {
   return { responded, logged: [...logged, ...last.logged] };
 }
 
+/** `names`: the processes of one replica. */
 async function expectWhole(
   directory: string,
-  replica: string,
+  names: readonly string[],
   { responded, logged }: Awaited<ReturnType<typeof killRepeatedly>>,
 ): Promise<void> {
   const recorded = new Set<unknown>();
   let recoveries = 0;
-  for (const name of (await readdir(join(directory, replica))).filter((file) =>
-    /\.jsonl(\.zst)?$/.test(file),
-  )) {
-    for await (const line of readLines(join(directory, replica, name))) {
+  const files = await Promise.all(
+    names.map(async (name) =>
+      (await readdir(join(directory, name))).map((file) => join(directory, name, file)),
+    ),
+  );
+  for (const file of files.flat().filter((each) => /\.jsonl(\.zst)?$/.test(each))) {
+    for await (const line of readLines(file)) {
       const { kind, requestId, event } = JSON.parse(line) as Record<string, unknown>;
       if (kind === 'access') recorded.add(requestId);
       if (event === 'recovered') recoveries += 1;
@@ -88,8 +92,8 @@ async function expectWhole(
   const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));
   expect(heads).not.toEqual([]);
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const { alterations } = await verify({ directory, keys, heads, onBytes: () => undefined });
-  expect(alterations).toEqual([]);
+  const { alterations, replicas } = await verify({ directory, keys, heads, onBytes: () => undefined });
+  expect([alterations, replicas]).toEqual([[], 1]);
 }
 
 test('has a record for each response after ten kills of the gateway under load', async () => {
@@ -100,31 +104,44 @@ test('has a record for each response after ten kills of the gateway under load',
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: 'a' };
   const seen = await killRepeatedly(10, () => startGatewayProcess({ upstream }, { audit }));
-  await expectWhole(directory, 'a', seen);
+  await expectWhole(directory, ['a'], seen);
 });
 
 test('has a record for each response after forty kills of the journal under load', async () => {
   const directory = await folder();
-  const start = async (): Promise<Victim> => {
-    const child = spawn(process.execPath, [SERVER, directory, 'b', AUDIT_KEY], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    const ended = once(child, 'close');
-    const logged: Record<string, unknown>[] = [];
-    const origin = await new Promise<string>((resolve, reject) => {
-      createInterface(child.stdout)
-        .on('line', (line) => {
-          const entry = JSON.parse(line);
-          logged.push(entry);
-          if (typeof entry.listen === 'string') resolve(entry.listen);
-        })
-        .on('close', () => reject(new Error('it did not start')));
-    });
-    const end = (signal: NodeJS.Signals) => async (): Promise<void> => {
-      child.kill(signal);
-      await ended;
-    };
-    return { origin, logged, kill: end('SIGKILL'), close: end('SIGTERM') };
-  };
-  await expectWhole(directory, 'b', await killRepeatedly(40, start));
+  await expectWhole(directory, ['b'], await killRepeatedly(40, () => startServer(directory, 'b')));
 });
+
+test('has a record for each response after kills of a replica with its workers under load', async () => {
+  const directory = await folder();
+  const names = ['c', 'c@1', 'c@2'];
+  const killed = await Promise.all(
+    names.map((name) => killRepeatedly(5, () => startServer(directory, name), name)),
+  );
+  await expectWhole(directory, names, {
+    responded: killed.flatMap(({ responded }) => responded),
+    logged: killed.flatMap(({ logged }) => logged),
+  });
+});
+
+async function startServer(directory: string, replica: string): Promise<Victim> {
+  const child = spawn(process.execPath, [SERVER, directory, replica, AUDIT_KEY], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  const logged: Record<string, unknown>[] = [];
+  const origin = await new Promise<string>((resolve, reject) => {
+    createInterface(child.stdout)
+      .on('line', (line) => {
+        const entry = JSON.parse(line);
+        logged.push(entry);
+        if (typeof entry.listen === 'string') resolve(entry.listen);
+      })
+      .on('close', () => reject(new Error('it did not start')));
+  });
+  const end = (signal: NodeJS.Signals) => async (): Promise<void> => {
+    child.kill(signal);
+    await ended;
+  };
+  return { origin, logged, kill: end('SIGKILL'), close: end('SIGTERM') };
+}

@@ -293,6 +293,29 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
   });
 });
 
+test('has the logs of all workers of a replica, and finds by the stream that one of them is gone', async () => {
+  const scene = await setScene();
+  const names = ['r1', 'r1@1', 'r1@2'];
+  for (const name of names) {
+    const { audit, close } = await scene.open(name);
+    for (const part of ['a', 'b']) await recordAccess(audit, { requestId: `${name}-${part}` });
+    await close();
+  }
+  const collector = scene.collector();
+  await until(async () => (await pendingOf(scene.redis)) === 'read');
+  const { stdout } = await collector.end('SIGTERM');
+  expect(Array.from(stdout.matchAll(/"requestId":"([^"]+)"/g), ([, id]) => id)).toEqual(
+    names.flatMap((name) => [`${name}-a`, `${name}-b`]),
+  );
+  expect(await verified(scene)).toMatchObject({ status: 0, stderr: '' });
+  await rm(join(scene.directory, 'log', 'r1@2'), { recursive: true });
+  expect(await verified(scene)).toMatchObject({
+    status: 1,
+    stdout: expect.stringContaining('r1@2: the whole log of this worker is missing\n'),
+    stderr: '',
+  });
+});
+
 test('leaves a forged entry out and collects the others', async () => {
   const scene = await setScene();
   const { audit } = await scene.open();
