@@ -15,7 +15,7 @@ export const auditSchema = (folder: string) =>
       replica: text(REPLICA, /^[A-Za-z0-9][\w.-]{0,63}$/)
         .exactOptional()
         .describe(
-          'The folder that this process writes to. Without it, the host name. Two processes cannot share a folder.',
+          'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name. Two gateways cannot share a folder.',
         ),
       durability: oneOf(['write', 'fsync', 'async'])
         .default('write')

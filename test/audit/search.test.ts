@@ -71,6 +71,7 @@ async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number 
   });
 }
 
+const upstream = { status: 200, attempts: 1, challenged: false, durationMs: 1, address: '192.0.2.77' };
 const elsewhere = { address: '::ffff:198.51.100.7', target: '/x?site_name=journal-c' };
 const LONG = `${'%27'}${'x'.repeat(600)}${'%27'}`;
 const requests: [Partial<AccessFacts>, number | 'never'][] = [
@@ -83,7 +84,7 @@ const requests: [Partial<AccessFacts>, number | 'never'][] = [
   [{ requestId: 'too-long', target: `/api/x?ids=${LONG}`, site: 'journal-b' }, 200],
   [{ requestId: 'broken-off', site: 'journal-b' }, 499],
   [{ requestId: 'unknown-end', site: 'journal-b', status: 404 }, 'never'],
-  [{ requestId: 'other', deployment: 'abstracts', operation: 'by-id', client: 'a"b\\c' }, 200],
+  [{ requestId: 'other', deployment: 'abstracts', operation: 'by-id', client: 'a"b\\c', upstream }, 200],
   [{ requestId: 'refused', status: 429, code: 'rate-limited', client: '', ...elsewhere }, 'never'],
 ];
 
@@ -117,7 +118,7 @@ describe('a search', () => {
     ['for a request id and an identifier', { requestId: 'list', id: 'A-10' }, ['list']],
     ['for an address', { address: ['198.51.100.7', '::ffff:198.51.100.7'] }, ['refused']],
     ['for an address and a client', { address: ['192.0.2.7'], client: 'loader' }, ['bare']],
-    ['for an address that nobody has', { address: ['192.0.2.77'] }, []],
+    ['for an address that only an upstream has', { address: ['192.0.2.77'] }, []],
     ['for a code that it ended with', { code: 'client-gone' }, ['broken-off']],
     ['for a code of one whose end is not known', { code: 'rate-limited' }, ['refused']],
     ['for a code and a site', { code: 'client-gone', site: 'journal-a' }, []],
