@@ -8,8 +8,9 @@ export default {
   testEnvironment: '<rootDir>/test/support/jest/environment.js',
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
-  // Half of the time tests wait for servers.
-  maxWorkers: 2,
+  // Tests wait for servers half of the time, so that this is right for two processors.
+  maxWorkers: 3,
+  testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
   globalSetup: '<rootDir>/test/support/jest/certificates.js',

@@ -1,6 +1,8 @@
 import { afterEach, expect, test } from '@jest/globals';
 import { type FaultScene, PROFILES, startFaultScene } from '../support/combined-faults.ts';
 
+/** Milliseconds for each request at the upstream. Fewer requests than the processors could do show the same. */
+const DELAY_MS = 100;
 /** Client requests in a row that take no more than they have to. */
 const STEADY = 100;
 /** Time limit for a machine that is busy with other tests; an idle one takes a few seconds. */
@@ -24,7 +26,7 @@ test.each([
   async (name, rounds) => {
     const profile = PROFILES[name];
     if (profile === undefined) throw new Error(`no profile ${name}`);
-    scene = await startFaultScene(profile);
+    scene = await startFaultScene(profile, DELAY_MS);
     for (let round = 1; round <= rounds; round += 1) await scene.round();
     await scene.steady(STEADY);
     const report = await scene.report();

@@ -33,8 +33,6 @@ const TARGET =
 const PROCESSES = 3;
 /** Clients of each process; one more sends POST. */
 const GET_CLIENTS = 3;
-/** How long the upstream takes, in milliseconds, so that requests are under way whenever something happens. */
-const DELAY_MS = 20;
 /** The longest that any step of a round may take, in milliseconds: three processes may share a slow machine. */
 const STEP_LIMIT_MS = 60_000;
 /** Requests of each client that have to be served between two rounds. */
@@ -214,14 +212,21 @@ async function ask(pool: Pool, method: 'GET' | 'POST'): Promise<string> {
   }
 }
 
-/** Three processes on one Redis in front of one upstream, under load, on the way of which connections can break. */
-export async function startFaultScene({ behaviour, oneTime = false }: FaultProfile): Promise<FaultScene> {
+/**
+ * Three processes on one Redis in front of one upstream, under load, on the way of which connections can break.
+ * @param delayMs how long the upstream takes, so that requests are under way whenever something happens
+ */
+export async function startFaultScene(
+  { behaviour, oneTime = false }: FaultProfile,
+  delayMs = 20,
+): Promise<FaultScene> {
   const closing: (() => Promise<unknown>)[] = [];
   const close = async (): Promise<void> => {
     for (const each of closing.splice(0).reverse()) await each();
   };
   try {
-    return await openScene(behaviour, new Arrivals(oneTime), closing, close);
+    const delayed = { faults: [{ kind: 'delay' as const, ms: delayMs }], ...behaviour };
+    return await openScene(delayed, new Arrivals(oneTime), closing, close);
   } catch (error) {
     await close();
     throw error;
@@ -241,7 +246,6 @@ async function openScene(
     ...submissions,
     testPaths: true,
     accounts: accountOf(0),
-    faults: [{ kind: 'delay' as const, ms: DELAY_MS }],
     ...behaviour,
   };
   const simulator = await startSimulator({ deployments: { upstream } }, { observer: arrivals });
