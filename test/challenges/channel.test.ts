@@ -101,13 +101,22 @@ describe('a port that closes', () => {
     expect(await messageOf(later.load('k'))).toMatch(/^load: /);
   });
 
-  test('ends the store of its worker at the primary', async () => {
+  test('ends the stores of its worker at the primary, but for a leadership, which ends by its time', async () => {
     const primary = primaryChallenges();
-    const [one, other] = [worker(primary), worker(primary)];
-    expect(await one.store.lead('k', 500)).toBe(true);
-    expect(await other.store.lead('k', LONG_MS)).toBe(false);
-    one.pair.close();
-    expect(await until(() => other.store.lead('k', LONG_MS))).toBeGreaterThan(0);
+    const other = worker(primary);
+    const { ports, close } = portPair();
+    const posted: unknown[] = [];
+    primary.serve({ ...ports[0], post: (message) => posted.push(message) > 0 && ports[0].post(message) });
+    const { store } = storeAt(ports[1]);
+    expect(await store.lead('k', 300)).toBe(true);
+    await other.store.learn('k', learned);
+    expect(posted).toHaveLength(2);
+    const closed = new Promise<void>((resolve) => void ports[0].onClose(resolve));
+    close();
+    await closed;
+    await other.store.learn('k', learned);
+    expect(posted).toHaveLength(2);
+    await until(() => other.store.lead('k', LONG_MS));
   });
 });
 
