@@ -2,32 +2,43 @@ import type { ProcessPort } from './message-calls.ts';
 
 /** Messages that wait until the other process reads: those of a start with a large configuration, and no more. */
 const UNSENT_AT_MOST = 16_384;
+/** Messages that are sent together. */
+const SENT_TOGETHER = 512;
 
 /** A child process, or the process object of a child, with an IPC channel (`serialization: 'advanced'`). */
 export type IpcProcess = Pick<NodeJS.Process, 'send' | 'connected'> & NodeJS.EventEmitter;
 
 /**
- * The port to the process at the other end of an IPC channel. Everything that talks to this process shares one port:
- * it counts the messages that the other process has not read.
+ * The port to the process at the other end of an IPC channel, which has such a port, too. Everything that talks to this
+ * process shares one port: it counts the messages that the other process has not read. Other messages can use the
+ * channel as well; the port leaves them alone.
  */
 export function ipcPort(other: IpcProcess): ProcessPort {
   const onMessage = new Set<(message: unknown) => void>();
   const onClose = new Set<() => void>();
+  const waiting: unknown[] = [];
   let unsent = 0;
-  other.on('message', (message: unknown) => {
-    for (const listener of onMessage) listener(message);
+  other.on('message', (received: unknown) => {
+    for (const message of messagesIn(received)) for (const listener of onMessage) listener(message);
   });
   other.once('disconnect', () => {
     for (const listener of onClose) listener();
   });
+  const send = (): void => {
+    const together = waiting.splice(0);
+    if (together.length === 0 || !other.connected) return;
+    // Errors come to the callback; without it, a broken pipe is an 'error' event, which ends the process.
+    other.send?.({ portMessages: together }, undefined, undefined, () => {
+      unsent -= together.length;
+    });
+  };
   return {
     post(message) {
       if (other.send === undefined || !other.connected || unsent >= UNSENT_AT_MOST) return false;
       unsent += 1;
-      // Errors come to the callback; without it, a broken pipe is an 'error' event, which ends the process.
-      other.send(message, undefined, undefined, () => {
-        unsent -= 1;
-      });
+      // Most of the cost of a message is that of waking the other process, so those of one turn are sent together.
+      if (waiting.push(message) === 1) setImmediate(send);
+      else if (waiting.length >= SENT_TOGETHER) send();
       return true;
     },
     onMessage: (listener) => added(onMessage, listener),
@@ -36,6 +47,11 @@ export function ipcPort(other: IpcProcess): ProcessPort {
       return added(onClose, listener);
     },
   };
+}
+
+function messagesIn(received: unknown): readonly unknown[] {
+  if (typeof received !== 'object' || received === null || !('portMessages' in received)) return [];
+  return Array.isArray(received.portMessages) ? received.portMessages : [];
 }
 
 function added<T>(set: Set<T>, value: T): () => void {

@@ -43,14 +43,14 @@ describe('a primary process that hangs', () => {
     await store.learn('k', learned);
     child.kill('SIGSTOP');
     const start = performance.now();
-    const calls = [store.load('k'), store.park('k', parked('late', 1), LONG_MS), store.take('k')];
+    const calls = [store.load('k'), store.take('k'), store.park('k', parked('late', 1), LONG_MS)];
     expect(await Promise.all(calls.map(messageOf))).toEqual([
       'load: no reply in time',
-      'park: no reply in time',
       'take: no reply in time',
+      'park: no reply in time',
     ]);
     expect(performance.now() - start).toBeGreaterThanOrEqual(CALL_DEADLINE_MS - 1);
-    expect(failed).toEqual(['load', 'park', 'take']);
+    expect(failed).toEqual(['load', 'take', 'park']);
     await until(() => performance.now() - start > CALL_DEADLINE_MS + 50);
     child.kill('SIGCONT');
     await until(async () => (await store.recall('k').catch(() => undefined)) !== undefined);
@@ -142,10 +142,11 @@ describe('a message that no gateway sends', () => {
     ['a long name', toPrimary({ ...call, name: 'x'.repeat(1_000_000) })],
     ['the end of a session that is not there', toPrimary({ kind: 'end', session: 'x' })],
   ])('does nothing: %s', async (_, message) => {
-    const { port } = primary;
+    const { child, port } = primary;
     const received: unknown[] = [];
     closing.push(port.onMessage((reply) => received.push(reply)));
     port.post(message);
+    for (const other of [message, { portMessages: message }]) child.send(other as object);
     const { store } = storeAt(port);
     await store.learn('k', learned);
     expect(await store.recall('k')).toEqual(learned);
