@@ -1,33 +1,77 @@
+import { buffer } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { ConfigError, formatIssue } from '../config/issues.ts';
-import { readSetup } from '../setup/setup.ts';
+import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
+import { loadLocated, locatedIn } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { readSetupOf } from '../setup/setup.ts';
+import { configWarnings } from '../setup/warnings.ts';
 import { count } from './count.ts';
 import { processContext } from './process-context.ts';
+
+/** Names stdin in place of a file. */
+const STDIN = '-';
+
+interface CheckOptions {
+  readonly config: string;
+  readonly secrets: boolean;
+  readonly json?: boolean;
+}
+
+interface Checked {
+  readonly file: string;
+  /** Undefined if there are issues. */
+  readonly config: Config | undefined;
+  readonly issues: readonly LocatedIssue[];
+  readonly warnings: readonly LocatedIssue[];
+}
 
 /** `check --config FILE`: reads a configuration and every secret that it names, without network access. */
 export function registerCheck(program: Command): void {
   program
     .command('check')
     .description('read the configuration and its secrets, without network access, and report every issue')
-    .requiredOption('--config <file>', 'the configuration (YAML)')
-    .action(async ({ config }: { config: string }) => {
-      const { lines, status } = await check(config);
-      process.stdout.write(`${lines.join('\n')}\n`);
-      process.exitCode = status;
+    .requiredOption(
+      '--config <file>',
+      'the configuration (YAML); - reads it from stdin, with file names relative to the current folder',
+    )
+    .option(
+      '--no-secrets',
+      'check the configuration alone, and read none of the secrets, certificates and folders that it names',
+    )
+    .option('--json', 'print JSON')
+    .action(async (options: CheckOptions) => {
+      const { config, ...found } = await check(options);
+      const isValid = config !== undefined;
+      const text =
+        options.json === true
+          ? JSON.stringify({ valid: isValid, ...found }, undefined, 2)
+          : lines({ config, ...found }).join('\n');
+      process.stdout.write(`${text}\n`);
+      process.exitCode = isValid ? 0 : 2;
     });
 }
 
-async function check(file: string): Promise<{ lines: string[]; status: 0 | 2 }> {
+async function check({ config: given, secrets }: CheckOptions): Promise<Checked> {
+  const isStdin = given === STDIN;
+  const file = isStdin ? 'stdin' : given;
   try {
-    const { config, warnings } = await readSetup(file, processContext());
-    const deployments = count(Object.keys(config.deployments).length, 'deployment');
-    const credentials = count(Object.keys(config.credentials).length, 'credential');
-    const lines = warnings.map((warning) => `${formatIssue(warning)} (warning)`);
-    return { lines: [...lines, `${file}: ok — ${deployments}, ${credentials}`], status: 0 };
+    const located = isStdin ? locatedIn(await buffer(process.stdin), file) : await loadLocated(file);
+    const warnings = secrets
+      ? (await readSetupOf(located, processContext())).warnings
+      : configWarnings(located.config).map(located.locate);
+    return { file, config: located.config, issues: [], warnings };
   } catch (error) {
-    if (error instanceof ConfigError) {
-      return { lines: error.issues.map(formatIssue), status: 2 };
-    }
-    throw error;
+    if (!(error instanceof ConfigError)) throw error;
+    return { file, config: undefined, issues: error.issues, warnings: [] };
   }
+}
+
+function lines({ file, config, issues, warnings }: Checked): string[] {
+  if (config === undefined) return issues.map(formatIssue);
+  const deployments = count(Object.keys(config.deployments).length, 'deployment');
+  const credentials = count(Object.keys(config.credentials).length, 'credential');
+  return [
+    ...warnings.map((warning) => `${formatIssue(warning)} (warning)`),
+    `${file}: ok — ${deployments}, ${credentials}`,
+  ];
 }

@@ -1,55 +1,58 @@
-import { hash, randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { Network } from '../base/network.ts';
 import { isClientId } from '../config/clients.ts';
+import { type ApiKey, createApiKey, shownOnce } from './api-key.ts';
+import { listClients } from './client-list.ts';
+import { rotateClient } from './client-rotate.ts';
 
-/** Bytes of randomness in a key, which cannot be guessed. */
-const KEY_BYTES = 20;
-/** Identifies the key for people and secret scanners. */
-const PREFIX = 'dgk_';
-
-/** `client add NAME`: creates an API key for a client of the gateway. */
+/** `client add|rotate|list`: creates API keys for clients of the gateway, and lists the clients. */
 export function registerClient(program: Command): void {
-  program
-    .command('client')
-    .description('work on the clients of the gateway')
+  const client = program.command('client').description('work on the clients of the gateway');
+  client
     .command('add')
     .description('create an API key; print it once, with the configuration lines for its client')
     .argument('<name>', 'the id of the client in configuration, metrics and logs', clientId)
     .option('--address <network>', 'a network from which the client calls; can be repeated', addNetwork, [])
     .option('--json', 'print JSON')
     .action((id: string, { address, json = false }: { address: string[]; json?: boolean }) => {
-      const added = addClient(id, address);
-      process.stdout.write(json ? `${JSON.stringify(added)}\n` : addedText(added));
+      const key = createApiKey();
+      const entry = clientEntry(id, address, key);
+      const text = json ? JSON.stringify({ apiKey: key.apiKey, client: entry }) : addedText(key, entry);
+      process.stdout.write(`${text}\n`);
     });
+  client
+    .command('rotate')
+    .description('create another API key for a client; print it once, and where its hash goes')
+    .argument('<name>', 'the id of the client in the configuration')
+    .requiredOption('--config <file>', 'the configuration (YAML), which is not changed')
+    .option('--json', 'print JSON')
+    .action(rotateClient);
+  client
+    .command('list')
+    .description('list the clients: how each is identified, and what it may do')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--json', 'print JSON')
+    .action(listClients);
 }
 
-interface AddedClient {
-  readonly apiKey: string;
-  /** The entry under `clients`. */
-  readonly client: {
-    readonly id: string;
-    readonly identify: { readonly addresses?: readonly string[]; readonly apiKeySha256: string };
-  };
+/** The entry under `clients`. */
+interface ClientEntry {
+  readonly id: string;
+  readonly identify: { readonly addresses?: readonly string[]; readonly apiKeySha256: string };
 }
 
-function addClient(id: string, addresses: readonly string[]): AddedClient {
-  const apiKey = `${PREFIX}${randomBytes(KEY_BYTES).toString('hex')}`;
-  const identify = { ...(addresses.length > 0 && { addresses }), apiKeySha256: hash('sha256', apiKey) };
-  return { apiKey, client: { id, identify } };
+function clientEntry(id: string, addresses: readonly string[], { apiKeySha256 }: ApiKey): ClientEntry {
+  return { id, identify: { ...(addresses.length > 0 && { addresses }), apiKeySha256 } };
 }
 
-function addedText({ apiKey, client }: AddedClient): string {
+function addedText(key: ApiKey, entry: ClientEntry): string {
   return [
-    `The API key of ${client.id}. It is shown once and stored nowhere:`,
-    '',
-    `    ${apiKey}`,
-    '',
-    `The client sends it as X-Api-Key, or as the password of Basic with the user name ${client.id}.`,
+    ...shownOnce(`The API key of ${entry.id}`, key),
+    `The client sends it as X-Api-Key, or as the password of Basic with the user name ${entry.id}.`,
     'Add this to the configuration, with rules under allow:',
     '',
-    `${stringify({ clients: [client] })}    allow: [] # such as [{ deployment: NAME, sites: [NAME], methods: [GET] }]\n`,
+    `${stringify({ clients: [entry] })}    allow: [] # such as [{ deployment: NAME, sites: [NAME], methods: [GET] }]`,
   ].join('\n');
 }
 

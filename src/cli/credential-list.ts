@@ -1,9 +1,10 @@
 import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import { type Credential, CredentialError, readCredentials } from '../credentials/credentials.ts';
-import { type CredentialSources, type PartSources, proofSources, sourcesOf } from '../credentials/parts.ts';
+import { type CredentialSources, type PartSources, proofSources } from '../credentials/parts.ts';
 import { describeSource, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
+import { secretUses } from '../setup/secret-uses.ts';
 import { processContext } from './process-context.ts';
 import { alignColumns } from './table.ts';
 
@@ -44,12 +45,9 @@ async function readRows(file: string): Promise<Row[]> {
       throw error instanceof CredentialError ? new ConfigError(error.issues.map(locate)) : error;
     },
   );
-  const used = new Set<string>();
-  for (const source of [config.redis?.password, config.redis?.sentinelPassword]) {
-    if (source !== undefined && 'sealed' in source) used.add(source.sealed);
-  }
+  const uses = [...secretUses(config)].map(({ source }) => source);
+  const used = new Set(uses.flatMap((source) => ('sealed' in source ? source.sealed : [])));
   const rows = Object.entries(config.credentials).flatMap(([name, sources]): Row[] => {
-    for (const source of sourcesOf(sources)) if ('sealed' in source) used.add(source.sealed);
     const set = byName.get(name);
     return [...rowOf('current', sources, set?.current), ...rowOf('next', nextOf(sources), set?.next)];
   });

@@ -9,11 +9,13 @@ import {
   type EntryChange,
   makeIdentity,
   promote,
+  remove,
   SealingError,
   setNext,
   setTo,
 } from '../credentials/sealing.ts';
 import { issueOf, SourceReader } from '../credentials/sources.ts';
+import { secretUses } from '../setup/secret-uses.ts';
 import { CommandError } from './command-error.ts';
 import { listCredentials } from './credential-list.ts';
 import { processContext } from './process-context.ts';
@@ -29,9 +31,9 @@ interface RotateOptions {
   readonly promote?: boolean;
 }
 
-/** `credential seal|rotate|list`: changes the sealed file and lists credentials with their sources. */
+/** `credential seal|rotate|remove|list`: changes the sealed file and lists credentials with their sources. */
 export function registerCredential(program: Command): void {
-  const credential = program.command('credential').description('seal, rotate and list credentials');
+  const credential = program.command('credential').description('seal, rotate, remove and list credentials');
   const withEntry = (name: string, what: string): Command =>
     credential
       .command(name)
@@ -45,6 +47,10 @@ export function registerCredential(program: Command): void {
   withEntry('rotate', 'store the next version of a secret from stdin beside the current one')
     .option('--promote', 'make the next version the current one instead')
     .action(rotateOne);
+  withEntry(
+    'remove',
+    'remove an entry, which the configuration no longer names, from the sealed file',
+  ).action(removeOne);
   credential
     .command('list')
     .description('list credentials with their sources, versions and ages, without secrets')
@@ -76,7 +82,27 @@ async function rotateOne(name: string, { config: file, promote: now = false }: R
   });
 }
 
-function change(section: SealedSection, name: string, step: EntryChange): Promise<SealedEntry> {
+async function removeOne(name: string, { config: file }: Pick<RotateOptions, 'config'>): Promise<void> {
+  const located = await loadLocated(file);
+  const section = sealedSection(located, file);
+  const uses = [...secretUses(located.config)].filter(
+    ({ source }) => 'sealed' in source && source.sealed === name,
+  );
+  if (uses.length > 0) {
+    const message = `still names the sealed entry ${name}, so nothing was removed: change it first, and reload`;
+    throw new ConfigError(uses.map(({ path }) => located.locate({ path, message })));
+  }
+  await withReadableErrors(located, async () => {
+    await change(section, name, remove);
+    print(`${section.file}: ${name} is removed`);
+  });
+}
+
+function change<T extends SealedEntry | undefined>(
+  section: SealedSection,
+  name: string,
+  step: EntryChange<T>,
+): Promise<T> {
   return changeEntry(section, new SourceReader(processContext(), section), name, step);
 }
 

@@ -3,6 +3,8 @@ import { Command, CommanderError } from 'commander';
 import { errorCode } from '../base/error-code.ts';
 import { ConfigError } from '../config/issues.ts';
 import { CommandError } from './command-error.ts';
+import { registerCompletion } from './completion.ts';
+import { registerHelp } from './help.ts';
 import { packageVersion } from './version.ts';
 
 type Register = (program: Command) => void;
@@ -21,6 +23,7 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
   ['demo', async () => (await import('./demo.ts')).registerDemo],
   ['client', async () => (await import('./client.ts')).registerClient],
   ['audit', async () => (await import('./audit.ts')).registerAudit],
+  ['config', async () => (await import('./config.ts')).registerConfig],
 ]);
 
 /**
@@ -51,6 +54,8 @@ export async function commandLine(name = ''): Promise<Command> {
     .showHelpAfterError('(see digest-gateway --help)');
   const named = COMMANDS.get(name);
   for (const load of named === undefined ? COMMANDS.values() : [named]) (await load())(program);
+  registerCompletion(program, commandLine);
+  registerHelp(program);
   return program;
 }
 

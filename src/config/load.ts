@@ -42,6 +42,18 @@ export async function loadLocated(file: string): Promise<LocatedConfig> {
 }
 
 /**
+ * Does the same with the content of a file. `file`: its name for messages; relative file names in it start at its folder.
+ * @throws ConfigError with every issue
+ */
+export function locatedIn(content: Uint8Array, file: string): LocatedConfig {
+  try {
+    return parseLocated(decoded(content), file);
+  } catch (error) {
+    throw error instanceof ConfigError ? error : unreadable(file, error);
+  }
+}
+
+/**
  * Reads a YAML file with another schema, such as that of the simulator.
  * @throws ConfigError with every issue, or if the file cannot be read
  */
@@ -76,10 +88,18 @@ function parse<T extends z.ZodType>({ value, syntaxIssues, locate }: YamlSource,
 
 async function readText(file: string): Promise<string> {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(await readFile(file));
+    return decoded(await readFile(file));
   } catch (error) {
-    throw new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(error) }]);
+    throw unreadable(file, error);
   }
+}
+
+function decoded(content: Uint8Array): string {
+  return new TextDecoder('utf-8', { fatal: true }).decode(content);
+}
+
+function unreadable(file: string, error: unknown): ConfigError {
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(error) }]);
 }
 
 function whyUnreadable(error: unknown): string {

@@ -46,8 +46,6 @@ export class CredentialError extends Error {
 
 export interface Credentials {
   readonly byName: ReadonlyMap<string, CredentialSet>;
-  /** Issues that do not prevent the use of the credentials. */
-  readonly warnings: readonly CredentialIssue[];
 }
 
 /**
@@ -60,16 +58,14 @@ export async function readCredentials(
   versions: CredentialVersions,
 ): Promise<Credentials> {
   const byName = new Map<string, CredentialSet>();
-  const warnings: CredentialIssue[] = [];
   const issues: CredentialIssue[] = [];
   await reader.sealed().catch((error: unknown) => issues.push(issueOf(['sealed'], error)));
 
   const pause = slices();
   for (const [name, given] of Object.entries(sources)) {
     await pause();
-    const { current, following, ...report } = await readTogether(name, given, reader);
-    issues.push(...report.issues);
-    warnings.push(...report.warnings);
+    const { current, following, issues: own } = await readTogether(name, given, reader);
+    issues.push(...own);
     if (current === undefined) continue;
     const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
     const set = { name, current: versioned(current), next: following && versioned(following) };
@@ -79,7 +75,7 @@ export async function readCredentials(
   if (issues.length > 0) {
     throw new CredentialError(issues);
   }
-  return { byName, warnings };
+  return { byName };
 }
 
 interface PartsRead {
@@ -87,7 +83,6 @@ interface PartsRead {
   readonly current: Parts | undefined;
   readonly following: Parts | undefined;
   readonly issues: CredentialIssue[];
-  readonly warnings: CredentialIssue[];
 }
 
 /**
@@ -103,12 +98,12 @@ async function readTogether(
   const files = filesOf(sourcesOf(given));
   for (let tries = 1; ; tries += 1) {
     const before = files.length > 1 ? await stateOf(files) : '';
-    const report = { issues: [], warnings: [] };
+    const issues: CredentialIssue[] = [];
     const path = ['credentials', name];
-    const current = await readParts(given, { reader, path, ...report });
-    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], ...report });
+    const current = await readParts(given, { reader, path, issues });
+    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], issues });
     const isWhole = files.length <= 1 || (await stateOf(files)) === before;
-    if (isWhole || tries === TRIES) return { current, following, ...report };
+    if (isWhole || tries === TRIES) return { current, following, issues };
   }
 }
 

@@ -40,7 +40,6 @@ export interface PartContext {
   /** Path in the configuration. */
   readonly path: readonly string[];
   readonly issues: CredentialIssue[];
-  readonly warnings: CredentialIssue[];
 }
 
 /** Reads the parts; undefined if one cannot be read, which is then added to the issues. */
@@ -102,7 +101,6 @@ async function readGiven(
 ): Promise<[username: Found | undefined, proof: Proof | undefined]> {
   const name = username && (await readPart(['username'], username, context, usernameIssue));
   if (password === undefined) return [name, ha1 && (await readHashes(ha1, context))];
-  warnOfValue(['password'], password, context);
   const found = await readPart(['password'], password, context);
   return [name, found && { password: found }];
 }
@@ -112,7 +110,6 @@ async function readHashes({ realm, ...sources }: HashSources, context: PartConte
   for (const [name, { algorithm, digits }] of Object.entries(HASHES)) {
     const source = sources[name as keyof typeof HASHES];
     if (source === undefined) continue;
-    warnOfValue(['ha1', name], source, context);
     const found = await readPart(['ha1', name], source, context, (text) => hashIssue(text, digits));
     if (found !== undefined) hashes.push([algorithm, inLowerCase(found)]);
   }
@@ -134,13 +131,6 @@ async function readPart(
     issues.push(issueOf([...path, ...part], error));
   }
   return undefined;
-}
-
-function warnOfValue(part: readonly string[], source: Source, { path, warnings }: PartContext): void {
-  if ('value' in source) {
-    const message = 'is written in the configuration itself: use env, file or sealed';
-    warnings.push({ path: [...path, ...part], message });
-  }
 }
 
 /** RFC 7616 §3.4: the user name goes into a quoted string of a header, which cannot contain controls. */

@@ -91,7 +91,10 @@ async function readCipher(file: string): Promise<Buffer> {
     // The content is encrypted, so others may read the file.
     return (await readGuardedFile(file, { readableByOthers: true, largest: LARGEST })).bytes;
   } catch (error) {
-    throw new SealedError('file', messageOf(error));
+    const message = isMissing(error)
+      ? `${file} does not exist: run credential seal NAME, or with --new-identity if there is no identity yet`
+      : messageOf(error);
+    throw new SealedError('file', message);
   }
 }
 

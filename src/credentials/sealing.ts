@@ -13,10 +13,13 @@ export class SealingError extends Error {
 }
 
 /**
- * A change of one entry, which is undefined if it does not exist.
+ * A change of one entry, which is undefined if it does not exist. Returns undefined to remove it.
  * @throws SealingError
  */
-export type EntryChange = (entry: SealedEntry | undefined, name: string) => SealedEntry;
+export type EntryChange<T extends SealedEntry | undefined = SealedEntry> = (
+  entry: SealedEntry | undefined,
+  name: string,
+) => T;
 
 /** Replaces the entry by this value. */
 export function setTo(value: Secret, now: Date): EntryChange {
@@ -40,27 +43,34 @@ export const promote: EntryChange = (entry, name) => {
   return { ...entry.next, next: undefined };
 };
 
+/** Removes the entry with all its versions. */
+export const remove: EntryChange<undefined> = (entry, name) => {
+  if (entry === undefined) throw new SealingError(`there is no entry ${name}: credential list shows all`);
+};
+
 /**
  * Changes one entry of the sealed file, which is created if missing. Resolves to the new entry.
  * @throws SealedError, ReplaceError, SealingError
  */
-export async function changeEntry(
+export async function changeEntry<T extends SealedEntry | undefined>(
   section: SealedSection,
   reader: SourceReader,
   name: string,
-  change: EntryChange,
-): Promise<SealedEntry> {
-  const changed: SealedEntry[] = [];
+  change: EntryChange<T>,
+): Promise<T> {
+  const changed: T[] = [];
   await replaceFile(section.file, async () => {
     const identities = await readIdentities(section.identity, (source) => reader.read(source));
     const entries = new Map(await entriesOf(section, reader, identities));
     const entry = change(entries.get(name), name);
     changed.push(entry);
-    return seal(entries.set(name, entry), identities);
+    if (entry === undefined) entries.delete(name);
+    else entries.set(name, entry);
+    return seal(entries, identities);
   });
   const [entry] = changed;
-  if (entry === undefined) throw new TypeError('the file was replaced without its content');
-  return entry;
+  if (changed.length === 0) throw new TypeError('the file was replaced without its content');
+  return entry as T;
 }
 
 /**

@@ -12,8 +12,6 @@ export interface ClientCertificates {
   /** By name of the deployment, for deployments with `tls.certFile`. */
   readonly byDeployment: ReadonlyMap<string, ClientCertificate>;
   readonly issues: readonly Issue[];
-  /** Issues that do not prevent the use of the certificates. */
-  readonly warnings: readonly Issue[];
 }
 
 /**
@@ -27,15 +25,10 @@ export async function readClientCertificates(
 ): Promise<ClientCertificates> {
   const byDeployment = new Map<string, ClientCertificate>();
   const issues: Issue[] = [];
-  const warnings: Issue[] = [];
   const pause = slices();
   for (const [name, { tls }] of Object.entries(deployments)) {
     await pause();
     const path = ['deployments', name, 'tls'];
-    if (tls.keyPassphrase !== undefined && 'value' in tls.keyPassphrase) {
-      const message = 'is written in the configuration itself: use env, file or sealed';
-      warnings.push({ path: [...path, 'keyPassphrase'], message });
-    }
     try {
       const certificate = await readClientCertificate(tls, reader, uid);
       if (certificate !== undefined) byDeployment.set(name, certificate);
@@ -44,7 +37,7 @@ export async function readClientCertificates(
       issues.push(issueOf([...path, error.key], error.cause ?? error));
     }
   }
-  return { byDeployment, issues, warnings };
+  return { byDeployment, issues };
 }
 
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';

@@ -9,8 +9,6 @@ export interface RedisSetup {
   /** Undefined without Redis. */
   readonly options: RedisStoreOptions | undefined;
   readonly issues: readonly Issue[];
-  /** Issues that do not prevent the use of Redis. */
-  readonly warnings: readonly Issue[];
 }
 
 /**
@@ -23,16 +21,12 @@ export async function readRedis(
   reader: SourceReader,
 ): Promise<RedisSetup> {
   const issues: Issue[] = [];
-  const warnings: Issue[] = [];
-  if (section === undefined) return { options: undefined, issues, warnings };
+  if (section === undefined) return { options: undefined, issues };
   const { servers, username, sentinelUsername, keyFile, keyPrefix, timeout, tls } = section;
   const read = async (key: 'password' | 'sentinelPassword'): Promise<Secret | undefined> => {
     const source = section[key];
     if (source === undefined) return undefined;
     const path = ['redis', key];
-    if ('value' in source) {
-      warnings.push({ path, message: 'is written in the configuration itself: use env, file or sealed' });
-    }
     try {
       return (await reader.read(source)).secret;
     } catch (error) {
@@ -54,7 +48,7 @@ export async function readRedis(
     keys,
     tls: tls && { ca },
   };
-  return { options, issues, warnings };
+  return { options, issues };
 }
 
 async function readKeys(file: string, reader: SourceReader, issues: Issue[]): Promise<StoreKey[]> {

@@ -1,7 +1,7 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
-import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
-import { loadLocated } from '../config/load.ts';
+import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
@@ -14,6 +14,7 @@ import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';
 import { readListenTls } from './listen-tls.ts';
 import { readRedis } from './redis.ts';
+import { configWarnings } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
 export interface AppSetup {
@@ -46,7 +47,18 @@ export async function readSetup(
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  const { config, locate } = await loadLocated(file);
+  return readSetupOf(await loadLocated(file), context, versions);
+}
+
+/**
+ * Reads every secret and file that a configuration names.
+ * @throws ConfigError with every issue, each at its place in the file
+ */
+export function readSetupOf(
+  { config, locate }: LocatedConfig,
+  context: ProcessContext,
+  versions: CredentialVersions = new CredentialVersions(),
+): Promise<AppSetup> {
   return readContents({ config, locate: async (issues) => issues.map(locate) }, context, versions);
 }
 
@@ -104,13 +116,7 @@ async function readContents(
     redis: redis.options,
     listenTls: listenTls.tls,
     audit: audit.options,
-    warnings: await locate([
-      ...credentials.warnings,
-      ...clientCertificates.warnings,
-      ...singlePins(config),
-      ...listenTls.warnings,
-      ...redis.warnings,
-    ]),
+    warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
   };
 }
 
@@ -118,15 +124,4 @@ async function readContents(
 function orCredentialError(error: unknown): CredentialError {
   if (error instanceof CredentialError) return error;
   throw error;
-}
-
-/** Warns of a single pin: a change of the upstream's key then ends all service. */
-function singlePins({ deployments }: Config): Issue[] {
-  return Object.entries(deployments)
-    .filter(([, { tls }]) => tls.pinSha256?.length === 1)
-    .map(([name]) => ({
-      path: ['deployments', name, 'tls', 'pinSha256'],
-      message:
-        'has one pin: on the day that the upstream changes its key nothing gets through; add the pin of the next key, or of another authority',
-    }));
 }

@@ -2,7 +2,7 @@ import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { rootCertificates } from 'node:tls';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
 import { gateway } from '../support/program.ts';
 
@@ -112,4 +112,100 @@ test('a configuration that does not exist is a fault', async () => {
     stdout: `${file}:1:1 (file): there is no such file: name an existing one with --config\n`,
     stderr: '',
   });
+});
+
+describe('check --no-secrets', () => {
+  const text = served(
+    `credentials:\n  a: { username: { env: NOT_SET }, password: { value: hunter2 }, next: { password: { file: none } } }
+audit: { directory: /proc/none, keyFile: none }
+listen: { tls: { certFile: none, keyFile: none } }
+${deployment(', tls: { caFile: none }')}`,
+  );
+  const warning =
+    ':2:46 credentials.a.password: is written in the configuration itself: use env, file or sealed';
+
+  test('reads no secret and no other file', async () => {
+    const file = await configFile(text);
+    expect(await gateway(['check', '--no-secrets', '--config', file])).toEqual({
+      status: 0,
+      stdout: `${file}${warning} (warning)\n${file}: ok — 1 deployment, 1 credential\n`,
+      stderr: '',
+    });
+    const { status, stdout } = await gateway(['check', '--config', file]);
+    expect([status, stdout.trim().split('\n').length]).toEqual([2, 7]);
+  });
+
+  test('reports issues of the file itself', async () => {
+    const file = await configFile(`${text}\nlisen: {}\n`);
+    const { status, stdout } = await gateway(['check', '--no-secrets', '--config', file]);
+    expect([status, stdout]).toEqual([
+      2,
+      expect.stringContaining('lisen: does not exist: the nearest key is listen\n'),
+    ]);
+  });
+});
+
+describe('check --config -', () => {
+  const stdin = (input: string, ...args: string[]) =>
+    gateway(['check', '--config', '-', ...args], {}, [], input);
+
+  test('reads stdin', async () => {
+    const { status, stdout } = await stdin(served(deployment()), '--no-secrets');
+    expect([status, stdout]).toEqual([
+      2,
+      expect.stringMatching(
+        /^stdin:2:\d+ deployments\.d\.credential: names a credential that does not exist/,
+      ),
+    ]);
+    const right = `credentials: { a: { username: { env: U }, password: { file: none } } }\n${deployment()}anonymous: true\n`;
+    expect((await stdin(right, '--no-secrets')).stdout).toBe('stdin: ok — 1 deployment, 1 credential\n');
+    // File names are relative to the current folder.
+    expect((await stdin(right)).stdout).toContain(
+      `credentials.a.password: ${process.cwd()}/none does not exist`,
+    );
+  });
+
+  test('refuses other text than UTF-8', async () => {
+    const child = ['check', '--config', '-', '--no-secrets'];
+    const { status, stdout } = await gateway(child, {}, [], Buffer.from([0xc3, 0x28]));
+    expect([status, stdout]).toEqual([2, 'stdin:1:1 (file): is not UTF-8 text: save it as UTF-8\n']);
+  });
+});
+
+test('check --json prints issues and warnings for programs', async () => {
+  const file = await configFile(
+    `credentials: { a: { username: { value: me }, password: { value: hunter2 } } }\n${deployment()}`,
+  );
+  const ended = await gateway(['check', '--json', '--config', file]);
+  expect([ended.status, JSON.parse(ended.stdout)]).toEqual([
+    0,
+    {
+      valid: true,
+      file,
+      issues: [],
+      warnings: [
+        {
+          file,
+          line: 1,
+          column: 56,
+          path: 'credentials.a.password',
+          message: 'is written in the configuration itself: use env, file or sealed',
+        },
+      ],
+    },
+  ]);
+  await writeFile(file, 'anonymous: 1\n');
+  const wrong = await gateway(['check', '--json', '--config', file]);
+  expect([wrong.status, JSON.parse(wrong.stdout)]).toEqual([
+    2,
+    {
+      valid: false,
+      file,
+      issues: [
+        expect.objectContaining({ line: 1, column: 12, path: 'anonymous', message: 'must be true or false' }),
+        expect.objectContaining({ path: 'deployments' }),
+      ].toReversed(),
+      warnings: [],
+    },
+  ]);
 });

@@ -1,5 +1,8 @@
 import { hash } from 'node:crypto';
-import { describe, expect, test } from '@jest/globals';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
@@ -46,6 +49,16 @@ describe('client add', () => {
     expect(clients[0]).toMatchObject({ id: '0123', identify: { addresses: ['::1/128'] } });
   });
 
+  test('has lines that check warns of, because a client without rules may do nothing', async () => {
+    const { stdout } = await gateway(['client', 'add', 'reporting']);
+    const text = `${CREDENTIALS}\n${DEPLOYMENTS}\n${stdout.slice(stdout.indexOf('clients:'))}`;
+    const ended = await gateway(['check', '--config', '-', '--no-secrets'], {}, [], text);
+    expect([ended.status, ended.stdout]).toEqual([
+      0,
+      'stdin:7:12 clients[0].allow: has no rule, so every request of reporting is refused: add one, such as { deployment: d } (warning)\nstdin: ok — 1 deployment, 1 credential\n',
+    ]);
+  });
+
   test.each([
     [['client', 'add'], "error: missing required argument 'name'"],
     [['client', 'add', 'a:b'], 'Write letters, digits, "-", "_" and "." only'],
@@ -56,5 +69,114 @@ describe('client add', () => {
     const { status, stdout, stderr } = await gateway(args);
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr).toContain(message);
+  });
+});
+
+describe('a configuration with clients', () => {
+  const [OLD, OLDER] = ['ab'.repeat(32), 'cd'.repeat(32)];
+  let folder: string;
+  let file: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'client-'));
+    file = join(folder, 'gateway.yaml');
+    await writeFile(
+      file,
+      `${CREDENTIALS}
+${DEPLOYMENTS}
+clients:
+  - id: one
+    identify: { addresses: [10.1.0.0/16, "::1"], apiKeySha256: ${OLD} }
+    allow: [{ deployment: d, methods: [GET, POST], parameters: { ids: { max: 5 } } }, { deployment: d, operations: ["*"] }]
+  - id: two
+    identify:
+      apiKeySha256: [${OLDER}, "${'ef'.repeat(32)}"]
+  - { id: three, identify: { jwt: { issuer: i, audience: a, claims: { groups: g } } }, allow: [{ deployment: d }] }
+jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
+`,
+    );
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  const client = (...words: readonly string[]) => gateway(['client', ...words, '--config', file]);
+
+  test('list tells how each client is identified and what it may do', async () => {
+    expect(await client('list')).toEqual({
+      status: 0,
+      stdout: [
+        'CLIENT  IDENTIFIED BY                         ALLOWED',
+        'one     address 10.1.0.0/16, ::1/128          d: methods GET, POST; limits of ids',
+        '        API key abababab…                     d',
+        'two     API key cdcdcdcd…, efefefef…          nothing: no rule under allow',
+        'three   token issuer i, audience a, groups g  d',
+        '',
+      ].join('\n'),
+      stderr: '',
+    });
+  });
+
+  test('list --json has every condition and rule', async () => {
+    const { stdout } = await client('list', '--json');
+    const { clients, anonymous } = JSON.parse(stdout);
+    expect([anonymous, clients.length]).toEqual([false, 3]);
+    expect(clients[0]).toEqual({
+      id: 'one',
+      identify: { addresses: ['10.1.0.0/16', '::1/128'], apiKeySha256: [OLD] },
+      allow: [
+        {
+          deployment: 'd',
+          sites: '*',
+          operations: '*',
+          methods: ['GET', 'POST'],
+          parameters: [{ name: 'ids', max: 5 }],
+        },
+        { deployment: 'd', sites: '*', operations: '*', methods: '*', parameters: [] },
+      ],
+    });
+  });
+
+  test('list shows anonymous: true', async () => {
+    const text = `${CREDENTIALS}\n${DEPLOYMENTS}\nanonymous: true\n`;
+    const open = join(folder, 'open.yaml');
+    await writeFile(open, text);
+    const { stdout } = await gateway(['client', 'list', '--config', open]);
+    expect(stdout).toContain('anonymous  nothing: any other request  every deployment\n');
+  });
+
+  test('rotate prints a key once, where its hash goes, and what to do next; the file stays as it is', async () => {
+    const before = await readFile(file, 'utf8');
+    const { status, stdout, stderr } = await client('rotate', 'one');
+    expect([status, stderr]).toEqual([0, '']);
+    const [key = '', ...more] = stdout.match(KEY) ?? [];
+    expect(more).toEqual([]);
+    const hex = hash('sha256', key);
+    expect(stdout).toContain(`1. In ${file}, line 5, put its hash beside that of the old key`);
+    expect(stdout).toContain('(clients[0].identify.apiKeySha256)');
+    expect(stdout).toContain(`    apiKeySha256: [${hex}, ${OLD}]\n`);
+    expect(stdout).toMatch(new RegExp(`^    apiKeySha256: ${hex}$`, 'm'));
+    expect(await readFile(file, 'utf8')).toBe(before);
+    const both = before.replace(`apiKeySha256: ${OLD}`, `apiKeySha256: [${hex}, ${OLD}]`);
+    expect(parseConfig(both, file).clients[0]?.identify.apiKeySha256).toEqual([hex, OLD]);
+  });
+
+  test('rotate --json is for programs, and keeps keys of a rotation that has not ended', async () => {
+    const { stdout } = await client('rotate', 'two', '--json');
+    const { apiKey, apiKeySha256, ...place } = JSON.parse(stdout);
+    expect(place).toEqual({ path: 'clients[1].identify.apiKeySha256', line: 9 });
+    expect(apiKeySha256).toEqual([hash('sha256', apiKey), OLDER, 'ef'.repeat(32)]);
+  });
+
+  test.each([
+    [
+      'none',
+      /gateway\.yaml has no client none, but one, two, three: name one of these, or run client add none\n$/,
+    ],
+    [
+      'three',
+      /gateway\.yaml:10:\d+ clients\[2\]\.identify\.apiKeySha256: is missing: three has no API key to rotate; client add three creates one\n$/,
+    ],
+  ])('rotate of %s says what is missing', async (id, message) => {
+    const { status, stdout, stderr } = await client('rotate', id);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(message);
   });
 });

@@ -72,6 +72,48 @@ test('secrets are sealed, listed, rotated and promoted, and none is ever printed
   expect(((await stat(sealed)).mode | (await stat(join(folder, 'id.txt'))).mode) & 0o777).toBe(0o600);
 });
 
+test('an entry is removed when nothing names it any more', async () => {
+  const sealed = join(folder, 's.age');
+  await credential(['seal', 'a', '--new-identity'], 'hunter2');
+  await credential(['seal', 'old'], 'hunter3');
+  expect(await credential(['remove', 'a'])).toEqual({
+    status: 2,
+    stdout: '',
+    stderr: `${file}:3:40 credentials.a.password: still names the sealed entry a, so nothing was removed: change it first, and reload\n`,
+  });
+  expect(await credential(['remove', 'old'])).toEqual({
+    status: 0,
+    stdout: `${sealed}: old is removed\n`,
+    stderr: '',
+  });
+  expect(await credential(['remove', 'old'])).toEqual({
+    status: 1,
+    stdout: '',
+    stderr: 'there is no entry old: credential list shows all\n',
+  });
+  const { stdout } = await credential(['list']);
+  expect(stdout.split('\n').map((line) => line.split(' ', 1)[0])).toEqual(['NAME', 'a', 'bb', 'bb', '']);
+});
+
+test('the passphrase of a key in the sealed file counts as used', async () => {
+  await credential(['seal', 'a', '--new-identity'], 'hunter2');
+  await credential(['seal', 'key'], 'hunter3');
+  const text = await readFile(file, 'utf8');
+  await writeFile(
+    file,
+    text.replace(
+      'credential: a }',
+      'credential: a, tls: { certFile: c, keyFile: k, keyPassphrase: { sealed: key } } }',
+    ),
+  );
+  expect((await credential(['list'])).stdout).not.toContain('unused');
+  const { status, stderr } = await credential(['remove', 'key']);
+  expect([status, stderr]).toEqual([
+    2,
+    expect.stringContaining(' deployments.d.tls.keyPassphrase: still names'),
+  ]);
+});
+
 describe('what cannot be done is told in one sentence', () => {
   test.each<[string, string[], string, 1 | 2, RegExp]>([
     [
@@ -83,7 +125,13 @@ describe('what cannot be done is told in one sentence', () => {
     ],
     ['no secret', ['seal', 'a'], '\n', 2, /^no secret came on stdin: /],
     ['a name that is no word', ['seal', 'a b'], 'x', 2, /^error: command-argument value 'a b' is invalid/],
-    ['a list of what is not there', ['list'], '', 2, /gateway\.yaml:1:17 sealed\.file: .* does not exist/],
+    [
+      'a list of what is not there',
+      ['list'],
+      '',
+      2,
+      /gateway\.yaml:1:17 sealed\.file: .*s\.age does not exist: run credential seal NAME, or with --new-identity/,
+    ],
   ])('%s', async (_title, words, input, status, message) => {
     const ended = await credential(words, input);
     expect([ended.status, ended.stdout]).toEqual([status, '']);

@@ -38,6 +38,33 @@ describe('usage', () => {
   });
 });
 
+describe('help', () => {
+  test.each([
+    [[], 'Usage: digest-gateway [options] [command]\n'],
+    [['check'], 'Usage: digest-gateway check [options]\n'],
+    [['audit'], 'Usage: digest-gateway audit [options] [command]\n'],
+    [['audit', 'search'], 'Usage: digest-gateway audit search [options]\n'],
+  ])('prints the usage of %j', async (names, usage) => {
+    const { status, stdout, stderr } = await gateway(['help', ...names]);
+    expect([status, stdout.startsWith(usage), stderr]).toEqual([0, true, '']);
+  });
+
+  test.each([
+    [['nope'], 'error: there is no command nope: there are serve, check, '],
+    [['audit', 'nope'], 'error: there is no command audit nope: there are verify, search, tail, export\n'],
+    [['check', 'nope'], 'error: there is no command check nope: run help check\n'],
+  ])('%j is wrong usage', async (names, message) => {
+    const { status, stdout, stderr } = await gateway(['help', ...names]);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr.startsWith(message)).toBe(true);
+  });
+});
+
+test('config schema prints the file that the package has', async () => {
+  const { status, stdout } = await gateway(['config', 'schema']);
+  expect([status, stdout]).toEqual([0, await readFile('config/schema.json', 'utf8')]);
+});
+
 describe('a Node that is too old', () => {
   const pretend = (version: string) => [
     '--import',

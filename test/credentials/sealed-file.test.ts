@@ -133,7 +133,7 @@ describe('a sealed file that cannot be used', () => {
     const section = await sealedWith(folder, PLAIN);
     await rm(section.file);
     expect(await outcome(section)).toBe(
-      `sealed.file: ${section.file} does not exist: create it, or name another file`,
+      `sealed.file: ${section.file} does not exist: run credential seal NAME, or with --new-identity if there is no identity yet`,
     );
   });
 

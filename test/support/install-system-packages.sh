@@ -27,6 +27,9 @@ need runc runc
 need systemd-analyze systemd
 need chromium chromium
 need unzip unzip
+need zsh zsh
+need fish fish
+need mandoc mandoc
 need /usr/lib/python3/dist-packages/yaml python3-yaml
 
 [ -n "$missing" ] || exit 0

@@ -20,7 +20,7 @@ export async function gateway(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
   nodeArgs: readonly string[] = [],
-  input = '',
+  input: string | Uint8Array = '',
 ): Promise<Ended> {
   const child = spawn(process.execPath, [...nodeArgs, PROGRAM, ...args], {
     env: { ...compileCache, ...environment },

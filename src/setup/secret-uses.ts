@@ -1,0 +1,44 @@
+import type { Issue, Path } from '../config/issues.ts';
+import type { Config } from '../config/schema.ts';
+import type { SecretSource } from '../config/secret-source.ts';
+
+/** A place of a configuration that names the source of a user name, password, hash or passphrase. */
+export interface SecretUse {
+  readonly path: Path;
+  readonly source: SecretSource;
+}
+
+type Parts = Partial<Pick<Config['credentials'][string], 'username' | 'password' | 'ha1'>>;
+
+/** Yields each place that names the source of a secret, without the identity of the sealed file. */
+export function* secretUses({ credentials, redis, deployments }: Config): Generator<SecretUse> {
+  for (const [name, { next = {}, ...current }] of Object.entries(credentials)) {
+    yield* partUses(['credentials', name], current);
+    yield* partUses(['credentials', name, 'next'], next);
+  }
+  yield* given(['redis', 'password'], redis?.password);
+  yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);
+  for (const [name, { tls }] of Object.entries(deployments)) {
+    yield* given(['deployments', name, 'tls', 'keyPassphrase'], tls.keyPassphrase);
+  }
+}
+
+function* partUses(path: Path, { username, password, ha1: { realm: _, ...hashes } = { realm: '' } }: Parts) {
+  yield* given([...path, 'username'], username);
+  yield* given([...path, 'password'], password);
+  for (const [name, hash] of Object.entries(hashes)) yield* given([...path, 'ha1', name], hash);
+}
+
+function* given(path: Path, source: SecretSource | undefined): Generator<SecretUse> {
+  if (source !== undefined) yield { path, source };
+}
+
+/** Warns of secrets in the configuration itself. A user name is none. */
+export function inlineSecrets(config: Config): Issue[] {
+  return [...secretUses(config)]
+    .filter(({ path, source }) => 'value' in source && path.at(-1) !== 'username')
+    .map(({ path }) => ({
+      path,
+      message: 'is written in the configuration itself: use env, file or sealed',
+    }));
+}

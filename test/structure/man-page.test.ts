@@ -1,0 +1,22 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { repository } from '../support/repository.ts';
+
+const PAGE = join(repository, 'docs/digest-gateway.1');
+
+test('mandoc finds nothing wrong with the manual page', () => {
+  const { stdout } = spawnSync('mandoc', ['-T', 'lint', '-W', 'style', PAGE], { encoding: 'utf8' });
+  const found = stdout.trim().split('\n');
+  // The page has no date: it would change whenever it is made again.
+  expect(found.map((line) => line.replace(/^.*\.1:/, ''))).toEqual([
+    '2:23: WARNING: missing date, using "": TH',
+  ]);
+});
+
+test('the manual page shows commands with their options', () => {
+  const { stdout } = spawnSync('mandoc', ['-T', 'ascii', PAGE], { encoding: 'utf8' });
+  const text = stdout.replaceAll(/.\u0008/g, '');
+  expect(text).toContain('digest-gateway audit search --config <file> [options]');
+  expect(text).toMatch(/--no-secrets\n +Check the configuration alone/);
+});
