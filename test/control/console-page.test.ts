@@ -28,7 +28,7 @@ const controls: RunningControl[] = [];
 
 beforeAll(async () => {
   [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
-}, 60_000);
+});
 
 afterEach(async () => {
   await Promise.all(browser.contexts().map((context) => context.close()));

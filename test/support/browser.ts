@@ -7,6 +7,8 @@ import { promisify } from 'node:util';
 import { type Browser, chromium, type Page } from 'playwright-core';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
+/** Shorter than a test may take, so that the browser says what it waited for, in milliseconds. */
+const LIMIT_MS = 90_000;
 const FLAGS = [
   '--headless',
   '--no-sandbox',
@@ -36,7 +38,7 @@ export async function buildConsole(): Promise<BuiltConsole> {
 export function openBrowser(local: readonly string[] = []): Promise<Browser> {
   const rules = local.map((name) => `MAP ${name} 127.0.0.1`).join(',');
   const args = rules === '' ? FLAGS : [...FLAGS, `--host-resolver-rules=${rules}`];
-  return chromium.launch({ executablePath: '/usr/bin/chromium', args });
+  return chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: LIMIT_MS });
 }
 
 export interface WatchedPage {
@@ -53,8 +55,7 @@ export interface Look {
 /** A page that notes every complaint of the browser. */
 export async function openPage(browser: Browser, { width, scheme }: Look): Promise<WatchedPage> {
   const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme: scheme });
-  // Shorter than a test may take, so that it says what it waited for.
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(LIMIT_MS);
   const pageErrors: string[] = [];
   page.on('console', (message) => {
     if (message.type() === 'error' || message.type() === 'warning') pageErrors.push(message.text());
