@@ -130,6 +130,7 @@ describe('a Redis', () => {
       await redis.hang();
       await expectAllToFailInTime(watched);
       await expectAllToFailInTime(watched);
+      await watched.down();
       // The silence of the connection may be noticed first.
       expect(watched.states).toEqual(['up', expect.stringMatching(/did not answer|Socket timeout/)]);
 

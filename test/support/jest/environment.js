@@ -2,7 +2,7 @@ import { TestEnvironment } from 'jest-environment-node';
 
 const TICK_MS = 50;
 /** Less than any timeout that a test waits for, and many times what a busy machine needs to change programs. */
-const STANDSTILL_MS = 200;
+const STANDSTILL_MS = 100;
 
 /**
  * Lets a failed test run again if the machine stood still while it ran. Some tests need timeouts of half a second to see
