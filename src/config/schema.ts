@@ -46,7 +46,9 @@ export const sectionsSchema = (folder: string) =>
             level: oneOf(['debug', 'info', 'warn', 'error'])
               .default('info')
               .describe('The least severe level that is logged.'),
-            requests: flag().default(false).describe('Logs a line for each request, without its query.'),
+            requests: flag()
+              .default(false)
+              .describe('Logs a line for each request, with the address of its client, without its query.'),
           },
           { error: SECTION },
         )

@@ -41,12 +41,17 @@ export function connectionFinding(error: unknown): Finding {
   const fault = tlsFault(code);
   if (fault !== undefined) {
     const { name, what, advice } = fault;
-    return { check: 'tls', mark: 'fail', problem: `tls-${name}`, saw: what, advice: `${advice}.` };
+    return { check: 'tls', mark: 'fail', problem: `tls-${name}`, saw: what, advice: `${withKeys(advice)}.` };
   }
   const known = byCode.get(code) ?? byGatewayCode.get(failure.code);
   return known === undefined
     ? wrong('connection', 'unknown', failure.detail)
     : wrong('connection', known[0], known[1]);
+}
+
+/** Marks the keys of the deployment in an advice on TLS, as in the table of problems. */
+function withKeys(advice: string): string {
+  return advice.replaceAll(/\b(?:caFile|serverName|minVersion|certFile|keyFile)\b/g, '{tls.$&}');
 }
 
 /** Splits the detail: its first sentence is the observation, the rest is the advice, if there is any. */

@@ -1,5 +1,6 @@
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { NO_BODY } from '../handshake/request.ts';
@@ -47,12 +48,20 @@ export async function examineDeployment(
   const connections = new ObservedConnections(connection, deployment.proxyCredential, deps);
   const examination = new Examination(deployment, connections, deps);
   try {
-    const findings = await examination.run(probe);
+    const findings = (await examination.run(probe)).map((finding) => withPaths(finding, name));
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
   } finally {
     examination.end();
     await connections.close();
   }
+}
+
+/** Writes the keys that an advice names with their paths in the configuration. */
+function withPaths({ advice, ...finding }: Finding, deployment: string): Finding {
+  if (advice === undefined) return finding;
+  const path = (_braces: string, key: string): string =>
+    formatPath(['deployments', deployment, ...key.split('.')]);
+  return { ...finding, advice: advice.replaceAll(/\{([\w.]+)\}/g, path) };
 }
 
 class Examination {

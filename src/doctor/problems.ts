@@ -5,7 +5,7 @@ type Severity = 'warn' | 'fail';
 
 interface Problem {
   readonly mark: Severity;
-  /** One sentence with the remedy. */
+  /** One sentence with the remedy. A key of the deployment is in braces. */
   readonly advice: string;
 }
 
@@ -13,12 +13,12 @@ interface Problem {
 export const problems = {
   'address-not-here': {
     mark: 'fail',
-    advice: 'Add the address to an interface of this host, or correct egress.localAddress.',
+    advice: 'Add the address to an interface of this host, or correct {egress.localAddress}.',
   },
   'name-not-found': {
     mark: 'fail',
     advice:
-      'Check the host in baseUrl for misspelling, and whether the DNS of this host knows outside names.',
+      'Check the host in {baseUrl} for misspelling, and whether the DNS of this host knows outside names.',
   },
   'name-not-answered': {
     mark: 'fail',
@@ -27,12 +27,12 @@ export const problems = {
   },
   'connection-refused': {
     mark: 'fail',
-    advice: 'Check host and port in baseUrl, and ask the operator of the upstream whether it runs.',
+    advice: 'Check host and port in {baseUrl}, and ask the operator of the upstream whether it runs.',
   },
   'connection-timeout': {
     mark: 'fail',
     advice:
-      'Check host and port in baseUrl, and ask the operators of the firewalls in between to let this host through.',
+      'Check host and port in {baseUrl}, and ask the operators of the firewalls in between to let this host through.',
   },
   'no-route': {
     mark: 'fail',
@@ -47,17 +47,17 @@ export const problems = {
     mark: 'fail',
     advice: 'Try again later; if it happens again, ask the operator of the upstream.',
   },
-  proxy: { mark: 'fail', advice: 'Check egress.proxy, or ask the operator of the proxy.' },
-  'not-https': { mark: 'fail', advice: 'Write the port in baseUrl on which the upstream speaks HTTPS.' },
-  'not-http': { mark: 'fail', advice: 'Check host and port in baseUrl: something else listens there.' },
+  proxy: { mark: 'fail', advice: 'Check {egress.proxy}, or ask the operator of the proxy.' },
+  'not-https': { mark: 'fail', advice: 'Write the port in {baseUrl} on which the upstream speaks HTTPS.' },
+  'not-http': { mark: 'fail', advice: 'Check host and port in {baseUrl}: something else listens there.' },
   plaintext: {
     mark: 'warn',
-    advice: 'Write https:// in baseUrl: everyone on the network can read requests and responses.',
+    advice: 'Write https:// in {baseUrl}: everyone on the network can read requests and responses.',
   },
   'tls-pin-mismatch': {
     mark: 'fail',
     advice:
-      'Ask the operator of the upstream whether its key has changed and what the new pin is (tls.pinSha256); if not, another server is answering in its place.',
+      'Ask the operator of the upstream whether its key has changed and what the new pin is ({tls.pinSha256}); if not, another server is answering in its place.',
   },
   'certificate-expires-soon': {
     mark: 'warn',
@@ -66,12 +66,12 @@ export const problems = {
   'no-challenge': {
     mark: 'fail',
     advice:
-      'Check baseUrl, and name a request that wants authentication in digest.renewAhead.path or under operations.',
+      'Check {baseUrl}, and name a request that wants authentication in {digest.renewAhead.path} or under {operations}.',
   },
   'no-digest': {
     mark: 'fail',
     advice:
-      'Check baseUrl; if this is the upstream, ask its operator for HTTP Digest, the only scheme that the gateway answers.',
+      'Check {baseUrl}; if this is the upstream, ask its operator for HTTP Digest, the only scheme that the gateway answers.',
   },
   'challenge-unusable': {
     mark: 'fail',
@@ -79,7 +79,7 @@ export const problems = {
   },
   'algorithm-not-allowed': {
     mark: 'fail',
-    advice: 'Add the algorithm that it offers to digest.algorithms, if you accept it.',
+    advice: 'Add the algorithm that it offers to {digest.algorithms}, if you accept it.',
   },
   'clock-difference': {
     mark: 'warn',
@@ -106,7 +106,7 @@ export const problems = {
   'nonce-not-reusable': {
     mark: 'warn',
     advice:
-      'Set digest.noncePolicy to single-use, or let auto learn it: each request costs two upstream requests unless the operator of the upstream lets nonces be reused.',
+      'Set {digest.noncePolicy} to single-use, or let auto learn it: each request costs two upstream requests unless the operator of the upstream lets nonces be reused.',
   },
   'refused-afterwards': {
     mark: 'fail',
@@ -121,12 +121,12 @@ export const problems = {
   'site-refused': {
     mark: 'fail',
     advice:
-      'Check the name of this site under sites with the operator of the upstream: it may be wrong, or not belong to this credential.',
+      'Check the name of this site under {sites} with the operator of the upstream: it may be wrong, or not belong to this credential.',
   },
   'probe-not-served': {
     mark: 'warn',
     advice:
-      'Name a path that exists in digest.renewAhead.path or under operations, so that access to it can be seen.',
+      'Name a path that exists in {digest.renewAhead.path} or under {operations}, so that access to it can be seen.',
   },
   'upstream-unavailable': {
     mark: 'fail',
@@ -134,7 +134,7 @@ export const problems = {
   },
   'upstream-error': {
     mark: 'fail',
-    advice: 'Ask the operator of the upstream, or name a request that succeeds in digest.renewAhead.path.',
+    advice: 'Ask the operator of the upstream, or name a request that succeeds in {digest.renewAhead.path}.',
   },
   'not-examined': {
     mark: 'warn',

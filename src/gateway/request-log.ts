@@ -16,12 +16,12 @@ export interface RequestEnd {
 
 /** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
 export function logRequest(log: Log, record: RequestRecord, target: string, end: RequestEnd): void {
-  const { requestId, client, deployment, operation, method, outcome } = record;
+  const { requestId, client, address, deployment, operation, method, outcome } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
   const path = pathOf(target);
   const found = outcome !== '' && { outcome };
   log.info(
-    { requestId, client, deployment, operation, method, path, ...end, durationMs, ...found },
+    { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
     'request',
   );
 }

@@ -57,6 +57,11 @@ export class RequestRecord {
     return this.#arrival.method;
   }
 
+  /** The client's own address, also behind trusted proxies; that of the connection until it is identified. */
+  get address(): string {
+    return this.#address;
+  }
+
   get requestId(): string {
     return this.#arrival.requestId;
   }

@@ -113,7 +113,7 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
 
   await writeFile(file, configuration('/api/'));
   serve.child.kill('SIGHUP');
-  await told(serve.stderr, /(configuration reloaded)/);
+  expect(await told(serve.stderr, /"level":"(\w+)",[^\n]*configuration reloaded/)).toBe('info');
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
 
   await writeFile(file, 'listen: 3\n');

@@ -214,6 +214,8 @@ describe('each problem has its name, and one sentence of advice', () => {
     expect(verdicts(report)).toEqual(found);
     const finding = findingOf(report, problem);
     expect(finding.advice).toMatch(/^[A-Z][^.]+(\.\w[^.]*)*\.$/);
+    // Keys stand with their whole path.
+    expect(finding.advice).not.toMatch(/[{}]|(?<!\.)\b(?:baseUrl|digest|tls|egress)\b(?=\.|$)/);
     if (saw !== undefined) expect(finding.saw).toBe(saw);
     const { requests, unauthenticated } = simulator.counts('submissions');
     if (attempts !== undefined) expect(requests - unauthenticated).toBe(attempts);

@@ -56,7 +56,7 @@ describe('egress.localAddress', () => {
     const text = await (await fetch(`${pair.gateway.control}/metrics`)).text();
     expect(text).toContain('digest_gateway_egress_address_present{deployment="submissions"} 0');
     expect(pair.gateway.logged[0]).toMatchObject({
-      level: 40,
+      level: 'warn',
       deployment: 'submissions',
       msg: 'egress.localAddress is not an address of this host; requests fail until it is',
     });

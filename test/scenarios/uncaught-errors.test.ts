@@ -101,7 +101,7 @@ describe('an error that reaches no caller', () => {
     }
     process.kill(gateway.pid, 'SIGUSR2');
     await until(async () => (await gateway.metric('digest_gateway_internal_errors_total')) === 3);
-    const lines = gateway.logged.filter(({ level }) => level === 50);
+    const lines = gateway.logged.filter(({ level }) => level === 'error');
     expect(lines).toHaveLength(2);
     expect(String(lines[0]?.['cause'])).toMatch(/^TypeError: no "…" here\n {4}at /);
     expect(gateway.printed.join('\n')).not.toContain(SECRET);

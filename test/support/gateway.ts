@@ -8,6 +8,7 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
+import { logOptions } from '../../src/base/log.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
@@ -70,7 +71,7 @@ export async function startGateway(
   const versions = new CredentialVersions();
   const setup = { ...(await setupFor(deployments, top, versions)), redis };
   const logged: Record<string, unknown>[] = [];
-  const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
+  const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const app = new App(setup, {
     clock,
     log,

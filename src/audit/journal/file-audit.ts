@@ -70,6 +70,7 @@ class FileAudit implements Audit {
   #closed = false;
   #head: Head | undefined;
   #headLogged = 0;
+  #loggedHead: Head | undefined;
   #outage: { readonly reason: string; readonly since: number } | undefined;
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
   readonly enabled = true;
@@ -232,7 +233,9 @@ class FileAudit implements Audit {
 
   /** Logs the head: kept elsewhere, it later shows that the end of the audit log was cut off. */
   #logHead(): void {
-    if (this.#head !== undefined) this.#deps.log.info({ head: formatHead(this.#head) }, 'audit log');
+    if (this.#head === undefined || this.#head === this.#loggedHead) return;
+    this.#loggedHead = this.#head;
+    this.#deps.log.info({ head: formatHead(this.#head) }, 'audit log');
   }
 
   #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {

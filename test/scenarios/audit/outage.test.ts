@@ -250,7 +250,7 @@ test.each([
   expect((await pair.get(authors)).status).toBe(200);
   await tamper(directory);
   await until(() => resumed(pair));
-  expect(pair.gateway.logged.find(({ level }) => level === 50)).toMatchObject({
+  expect(pair.gateway.logged.find(({ level }) => level === 'error')).toMatchObject({
     reason: expect.stringMatching(reason),
     msg: 'requests are refused until the audit log can be written',
   });

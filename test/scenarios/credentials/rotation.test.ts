@@ -196,7 +196,7 @@ test('reports a wrong candidate to the operator, never to a client', async () =>
   const told = pair.gateway.logged.filter(({ result }) => result === 'refused');
   expect(told).toEqual([
     expect.objectContaining({
-      level: 50,
+      level: 'error',
       credential: NAME,
       from: await versionOf(pair, OLD),
       to: await versionOf(pair, 'wrong'),

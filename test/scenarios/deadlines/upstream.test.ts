@@ -101,7 +101,7 @@ async function expectTold(
   expect(await gateway.metric('digest_gateway_upstream_attempts_total', failed)).toBe(1);
   expect(await gateway.metric('digest_gateway_requests_in_flight')).toBe(0);
   expect(errorsLogged(gateway)).toEqual([
-    expect.objectContaining({ level: 40, deployment: 'up', code, msg: expect.stringContaining(detail) }),
+    expect.objectContaining({ level: 'warn', deployment: 'up', code, msg: expect.stringContaining(detail) }),
   ]);
   await gateway.close();
   const records = (await recordsIn(directory)).filter(({ requestId }) => requestId === '.up.fault');

@@ -235,7 +235,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
     await files.replace({ cert: second.cert, key: first.key });
     await until(() => told(KEPT));
     expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
-      level: 40,
+      level: 'warn',
       reason: 'is not the key of the first certificate in certFile: name a pair',
     });
     expect(await served()).toBe('CN=first');
@@ -248,7 +248,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
     await files.replace(second, 0o644);
     await until(() => told(KEPT));
     expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
-      level: 40,
+      level: 'warn',
       reason: `${keyFile} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
     });
     expect(await served()).toBe('CN=first');

@@ -191,7 +191,7 @@ describe('POST /api/reload', () => {
       changed: ['listen', 'audit', 'redis'],
       needsRestart: keys,
     });
-    expect(lines('these keys change with a restart only')).toMatchObject([{ level: 40, keys }]);
+    expect(lines('these keys change with a restart only')).toMatchObject([{ level: 'warn', keys }]);
     expect([(await ready()).status, await check()]).toEqual([
       'ready',
       {

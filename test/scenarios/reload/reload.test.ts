@@ -61,7 +61,7 @@ describe('a reload', () => {
     await gateway.app.reload(() => Promise.reject(new Error('broken.yaml:1:1 nothing there')));
     expect((await get(authors)).status).toBe(200);
     expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'failure' })).toBe(1);
-    expect(gateway.logged.at(-1)).toMatchObject({ level: 50, reason: 'broken.yaml:1:1 nothing there' });
+    expect(gateway.logged.at(-1)).toMatchObject({ level: 'error', reason: 'broken.yaml:1:1 nothing there' });
   });
 
   test('refuses unknown clients once anonymous is off', async () => {
@@ -228,7 +228,7 @@ describe('a failure', () => {
     const reloads = (result: string) => gateway.metric('digest_gateway_config_reloads_total', { result });
     expect([await reloads('success'), await reloads('failure')]).toEqual([0, 1]);
     expect(gateway.logged.at(-1)).toMatchObject({
-      level: 50,
+      level: 'error',
       msg: 'configuration refused; keeping the current one',
     });
   });
@@ -250,7 +250,7 @@ describe('a failure', () => {
     const reloads = (result: string) => gateway.metric('digest_gateway_config_reloads_total', { result });
     expect([await reloads('success'), await reloads('failure')]).toEqual([1, 0]);
     expect(gateway.logged.at(-1)).toMatchObject({
-      level: 50,
+      level: 'error',
       msg: expect.stringContaining('configuration in use, but'),
     });
   });
