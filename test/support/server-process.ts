@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { connect } from 'node:tls';
 
 /** Milliseconds; a server that listens does so in a hundredth of it. */
-const START_LIMIT_MS = 60_000;
+const START_LIMIT_MS = 120_000;
 const RETRY_MS = 10;
 const PORTS_TRIED = 5;
 

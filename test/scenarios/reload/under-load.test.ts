@@ -19,4 +19,4 @@ test('reloads under load, some of them wrong, fail no request and do not hold th
   const sorted = turns.map(({ cpuMs }) => cpuMs).toSorted((a, b) => a - b);
   const median = sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
   expect(median).toBeLessThan(((user + system) / 1_000) * SHARE);
-}, 300_000);
+}, 600_000);

@@ -8,7 +8,7 @@ import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 
-const LIMIT_MS = 240_000;
+const LIMIT_MS = 600_000;
 const MIB = 2 ** 20;
 const INTERIM = 'HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload; as=style\r\n\r\n';
 
