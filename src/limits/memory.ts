@@ -1,5 +1,4 @@
 import { putBounded } from '../base/bounded-map.ts';
-import { moveAll } from '../base/move-all.ts';
 import type { Clocks } from './local-limit.ts';
 import { dayOf } from './quota.ts';
 import type { RateSettings } from './settings.ts';
@@ -88,39 +87,6 @@ export class MemoryLimitStore implements LimitStore {
 
   /** Keeps the limits: the process of this store counts until its lifetime ends. */
   async close(): Promise<void> {}
-
-  /**
-   * Takes all limits out and reports them to another store, as a process that leaves does. What the other store does
-   * not confirm is lost.
-   */
-  async moveTo(next: LimitStore): Promise<void> {
-    const limits = [...this.#limits];
-    this.#limits.clear();
-    await moveAll(
-      limits.map(
-        ([name, limit]) =>
-          () =>
-            next.settle(name, farewell(limit, this.#clocks.now())),
-      ),
-    );
-  }
-}
-
-/** What is known of a limit, from a process that has sent no requests itself. */
-function farewell({ bucket, day, used }: SharedLimit, now: number): Report {
-  return {
-    total: 0,
-    settled: 0,
-    forgiven: 0,
-    wanted: 0,
-    inFlight: 0,
-    lifetimeMs: 0,
-    perSecond: bucket?.perSecond ?? 0,
-    burst: bucket?.burst ?? 0,
-    tokens: bucket === undefined ? 0 : refilled(bucket, now),
-    used,
-    day,
-  };
 }
 
 /** The tokens of a bucket, which can be more than its burst. */

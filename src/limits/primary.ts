@@ -9,10 +9,11 @@ import type { LimitStore } from './store.ts';
  * process of its own; one that is gone counts until the lifetime of its last report ends.
  */
 export function primaryLimits(clocks: Clocks): StoreServer<LimitStore> {
+  const memory = new MemoryLimitStore(clocks);
   return new StoreServer<LimitStore>({
     service: LIMITS,
-    memory: new MemoryLimitStore(clocks),
     functions: new Map([['settle', settle]]),
+    open: () => memory.join(),
   });
 }
 

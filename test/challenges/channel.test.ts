@@ -3,8 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
-import type { ParkedChallenge } from '../../src/challenges/store/store.ts';
-import { aged, learned, parked } from '../support/challenges.ts';
+import { learned, parked } from '../support/challenges.ts';
 import { useClosing } from '../support/closing.ts';
 import { type PrimaryProcess, portPair, startPrimary } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
@@ -24,14 +23,6 @@ async function primaryProcess() {
   const primary = await startPrimary();
   closing.push(() => primary.close());
   return primary;
-}
-
-/** A store of one more worker of the primary. */
-function worker(primary: ReturnType<typeof primaryChallenges>) {
-  const pair = portPair();
-  closing.push(() => pair.close());
-  primary.serve(pair.ports[0]);
-  return { ...storeAt(pair.ports[1]), pair };
 }
 
 const messageOf = (call: Promise<unknown>): Promise<string> => call.then(String, (error) => error.message);
@@ -103,7 +94,10 @@ describe('a port that closes', () => {
 
   test('ends the stores of its worker at the primary, but for a leadership, which ends by its time', async () => {
     const primary = primaryChallenges();
-    const other = worker(primary);
+    const pair = portPair();
+    closing.push(pair.close);
+    primary.serve(pair.ports[0]);
+    const other = storeAt(pair.ports[1]);
     const { ports, close } = portPair();
     const posted: unknown[] = [];
     primary.serve({ ...ports[0], post: (message) => posted.push(message) > 0 && ports[0].post(message) });
@@ -213,116 +207,3 @@ describe('a message that no gateway sends', () => {
 function parkBody(change: object): object {
   return { key: 'k', value: '{}', ageMs: 1, maxAgeMs: LONG_MS, ...change };
 }
-
-describe('a handover to the primary process of an upgrade', () => {
-  /** An old primary with two workers, and a new one in a process of its own with a worker. */
-  async function upgrade() {
-    const old = primaryChallenges();
-    const { child, port } = await primaryProcess();
-    const stores = [worker(old).store, worker(old).store] as const;
-    return {
-      old,
-      child,
-      stores,
-      next: storeAt(port).store,
-      handOver: () => old.handOver(() => storeAt(port).store),
-    };
-  }
-
-  test('moves all content, with its age', async () => {
-    const { stores, next, handOver } = await upgrade();
-    const [one, other] = stores;
-    await one.replace('k', undefined, aged('shared', 2_000), LONG_MS);
-    await one.park('k', parked('first', 7, 3_000), LONG_MS);
-    await one.park('k', parked('second', 8, 1_000), LONG_MS);
-    await one.learn('k', learned);
-    await handOver();
-    for (const store of [one, other, next]) {
-      expect((await store.load('k'))?.challenge.nonce).toBe('shared');
-      expect((await store.load('k'))?.ageMs).toBeGreaterThanOrEqual(2_000);
-      expect(await store.recall('k')).toEqual(learned);
-    }
-    expect(await next.take('k')).toMatchObject({ count: 8, ageMs: expect.any(Number) });
-    expect(await other.take('k')).toMatchObject({ count: 7 });
-    expect(await one.take('k')).toBeUndefined();
-  });
-
-  test('brings nonces that a worker parks afterwards to the new one', async () => {
-    const { stores, next, handOver } = await upgrade();
-    await handOver();
-    await stores[0].park('k', parked('drained', 5), LONG_MS);
-    expect(await next.take('k')).toMatchObject({ count: 5 });
-    expect(await stores[1].take('k')).toBeUndefined();
-  });
-
-  test('keeps what is newer there', async () => {
-    const { stores, next, handOver } = await upgrade();
-    await stores[0].replace('k', undefined, aged('old'), LONG_MS);
-    await stores[0].learn('k', learned);
-    await next.replace('k', undefined, aged('new'), LONG_MS);
-    await next.learn('k', { ...learned, policy: 'single-use' });
-    await handOver();
-    expect((await stores[1].load('k'))?.challenge.nonce).toBe('new');
-    expect(await stores[1].recall('k')).toMatchObject({ policy: 'single-use' });
-  });
-
-  test('gives no nonce with a count to two, whoever takes and parks meanwhile', async () => {
-    const { stores, next, handOver } = await upgrade();
-    const names = Array.from({ length: 60 }, (_, at) => `${at}`);
-    await Promise.all(names.slice(0, 30).map((name) => stores[0].park('k', parked(name, 1), LONG_MS)));
-    const takers = [...stores, next];
-    const taken: ParkedChallenge[] = [];
-    const take = async (at: number): Promise<void> => {
-      const nonce = await takers[at % 3]?.take('k');
-      if (nonce !== undefined) taken.push(nonce);
-    };
-    const early = Array.from({ length: 9 }, (_, at) => take(at));
-    const moving = handOver();
-    const parking = names.slice(30).map((name) => stores[1].park('k', parked(name, 1), LONG_MS));
-    const late = Array.from({ length: 30 }, (_, at) => take(at));
-    await Promise.all([...early, moving, ...parking, ...late]);
-    await until(async () => {
-      const before = taken.length;
-      await take(2);
-      return taken.length === before;
-    });
-    expect(taken.map(({ challenge }) => challenge.nonce).toSorted()).toEqual(names.toSorted());
-  });
-
-  test('leaves one leader of all, and tells changes to all', async () => {
-    const { stores, next, handOver } = await upgrade();
-    await handOver();
-    const all = [...stores, next];
-    // On a slow machine the first call to a process that has just started may take longer than a call may.
-    for (const store of all) {
-      await until(() =>
-        store.load('k').then(
-          () => true,
-          () => false,
-        ),
-      );
-    }
-    const leads = await Promise.all(all.map((store) => store.lead('k', LONG_MS)));
-    expect(leads.filter(Boolean)).toHaveLength(1);
-    const heard: number[] = [];
-    for (const [at, store] of all.entries()) store.onChange(() => heard.push(at));
-    await stores[0].learn('k', learned);
-    await until(() => heard.length >= 2);
-    await next.replace('k', undefined, aged('n'), LONG_MS);
-    await until(() => heard.length >= 4);
-    expect(heard.toSorted()).toEqual([0, 1, 1, 2]);
-  });
-
-  test('that fails is taken back', async () => {
-    const { old, child, stores, handOver } = await upgrade();
-    await stores[0].park('k', parked('lost', 1), LONG_MS);
-    child.kill('SIGSTOP');
-    await handOver();
-    child.kill('SIGKILL');
-    expect(await messageOf(stores[0].take('k'))).toMatch(/closed the connection|could not be sent/);
-    old.takeBack();
-    expect(await stores[0].take('k')).toBeUndefined();
-    await stores[0].park('k', parked('kept', 1), LONG_MS);
-    expect(await stores[1].take('k')).toMatchObject({ count: 1 });
-  });
-});

@@ -47,29 +47,3 @@ keepsTheLimitContract('another process', async () => {
   const primary = await startPrimary();
   return { open: () => limitsAt(primary.port), close: () => primary.close() };
 });
-
-keepsTheContract('handed over', async () => {
-  const [before, after] = [primaryChallenges(), await startPrimary()];
-  const workers = workersOf(before);
-  await before.handOver(() => challengesAt(after.port));
-  return {
-    open: async () => challengesAt(workers.port()),
-    close: async () => {
-      await workers.close();
-      await after.close();
-    },
-  };
-});
-
-keepsTheLimitContract('the process of an upgrade', async () => {
-  const [before, after] = [primaryLimits(realClocks), await startPrimary()];
-  const workers = workersOf(before);
-  await before.handOver(() => limitsAt(after.port));
-  return {
-    open: () => limitsAt(workers.port()),
-    close: async () => {
-      await workers.close();
-      await after.close();
-    },
-  };
-});

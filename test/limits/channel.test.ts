@@ -9,12 +9,6 @@ import { until } from '../support/until.ts';
 
 const closing = useClosing();
 
-async function primaryProcess() {
-  const primary = await startPrimary();
-  closing.push(() => primary.close());
-  return primary;
-}
-
 /** A process that is limited to 40 requests a day, which it shares through the port. */
 function processAt(port: ProcessPort) {
   const scene = limitsOf({ a: limit({ daily: 40 }) }, {}, () => new ChannelLimitStore(port));
@@ -28,7 +22,9 @@ async function known(store: ChannelLimitStore) {
 }
 
 test('while the primary process hangs, each process admits its part, and reports it afterwards', async () => {
-  const { child, port } = await primaryProcess();
+  const primary = await startPrimary();
+  closing.push(() => primary.close());
+  const { child, port } = primary;
   const [one, other] = [processAt(port), processAt(port)];
   for (const _round of [1, 2]) for (const { limits } of [one, other]) await limits.restore();
   child.kill('SIGSTOP');
@@ -48,40 +44,6 @@ test('while the primary process hangs, each process admits its part, and reports
     passed += other.passing(40);
   }
   expect(passed).toBe(20);
-});
-
-test('the limits are handed over in an upgrade, and later requests of old processes count', async () => {
-  const before = primaryLimits(realClocks);
-  const pair = portPair();
-  closing.push(pair.close);
-  before.serve(pair.ports[0]);
-  const old = new ChannelLimitStore(pair.ports[1]);
-  const report = { ...unused(), total: 30, wanted: 30, inFlight: 3 };
-  await old.settle('client:a', report);
-  const { port } = await primaryProcess();
-  await before.handOver(() => new ChannelLimitStore(port));
-  const young = new ChannelLimitStore(port);
-  expect(await young.settle('client:a', unused())).toMatchObject({ used: 30, members: 1 });
-  await old.settle('client:a', { ...report, total: 32, settled: 30 });
-  const state = await young.settle('client:a', unused());
-  expect(state).toMatchObject({ used: 32, members: 2, othersInFlight: 3 });
-  expect(state.tokens).toBeCloseTo(68, 1);
-});
-
-test('each old process stays a process of its own after the handover', async () => {
-  const before = primaryLimits(realClocks);
-  const { port } = await primaryProcess();
-  const old = [1, 2].map(() => {
-    const pair = portPair();
-    closing.push(pair.close);
-    before.serve(pair.ports[0]);
-    return new ChannelLimitStore(pair.ports[1]);
-  });
-  await Promise.all(old.map((store) => store.settle('client:a', unused())));
-  await before.handOver(() => new ChannelLimitStore(port));
-  await old[0]?.settle('client:a', { ...unused(), total: 50, inFlight: 1 });
-  const state = await old[1]?.settle('client:a', { ...unused(), total: 3, inFlight: 2 });
-  expect(state).toMatchObject({ used: 53, othersInFlight: 1, members: 2 });
 });
 
 test.each([

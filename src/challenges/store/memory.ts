@@ -1,6 +1,5 @@
 import { putBounded } from '../../base/bounded-map.ts';
 import { type Clock, monotonicClock } from '../../base/clock.ts';
-import { moveAll } from '../../base/move-all.ts';
 import {
   type AgedChallenge,
   type ChallengeStore,
@@ -110,37 +109,6 @@ export class MemoryChallengeStore implements ChallengeStore {
     return Promise.resolve();
   }
 
-  /**
-   * Takes all content out and puts it into another store, which keeps what is newer there. A value that the other store
-   * does not confirm is lost: a challenge with a count must not be in both.
-   */
-  async moveTo(next: ChallengeStore): Promise<void> {
-    await moveAll(this.#takeOut(next));
-  }
-
-  /** Empties this store at once; returns the calls that put the content into the other one. */
-  #takeOut(next: ChallengeStore): (() => Promise<unknown>)[] {
-    const { learned, shared, parked, leaders } = this.#content;
-    const moves = [
-      ...Array.from(
-        learned,
-        ([key, facts]) =>
-          () =>
-            learnIfUnknown(next, key, facts),
-      ),
-      ...Array.from(shared, ([key, kept]) => async () => {
-        if (this.#isFresh(kept)) await next.replace(key, undefined, this.#aged(kept), kept.maxAgeMs);
-      }),
-      ...Array.from(parked, ([key, waiting]) =>
-        waiting.map((kept) => async () => {
-          if (this.#isFresh(kept)) await next.park(key, this.#aged(kept), kept.maxAgeMs);
-        }),
-      ).flat(),
-    ];
-    for (const map of [learned, shared, parked, leaders]) map.clear();
-    return moves;
-  }
-
   #held(key: string): AgedChallenge | undefined {
     const kept = this.#content.shared.get(key);
     return kept !== undefined && this.#isFresh(kept) ? this.#aged(kept) : undefined;
@@ -165,10 +133,6 @@ export class MemoryChallengeStore implements ChallengeStore {
   #announce(key: string): void {
     for (const { owner, listener } of this.#content.listeners) if (owner !== this) listener(key);
   }
-}
-
-async function learnIfUnknown(store: ChallengeStore, key: string, learned: Learned): Promise<void> {
-  if ((await store.recall(key)) === undefined) await store.learn(key, learned);
 }
 
 function youngestLast<T>(kept: Kept<T>[]): Kept<T>[] {

@@ -10,11 +10,15 @@ import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked
  * a process of its own; the leadership of one that is gone ends by its time.
  */
 export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<ChallengeStore> {
+  const memory = new MemoryChallengeStore(clock);
   return new StoreServer<ChallengeStore>({
     service: CHALLENGES,
-    memory: new MemoryChallengeStore(clock),
     functions,
-    onOpen: (store, tell) => store.onChange((key) => tell({ changed: key } satisfies Change)),
+    open: (tell) => {
+      const store = memory.join();
+      store.onChange((key) => tell({ changed: key } satisfies Change));
+      return store;
+    },
   });
 }
 
