@@ -189,6 +189,8 @@ export class App {
    * cannot be read or built. Never rejects.
    */
   reload(load?: () => Promise<AppSetup>, cause: ReloadCause = { by: 'signal' }): Promise<ReloadResult> {
+    // After a rotation, also if the configuration is refused.
+    this.#gateway.reopenAccessLog();
     return this.#reloads.reload(load, cause);
   }
 
@@ -302,7 +304,7 @@ export class App {
     await Promise.all([this.#tlsWatch?.close(), reloadsClosed]);
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
     await Promise.all([...upstreams, ...this.#retiring]);
-    await Promise.all([this.#store.close(), this.#limits.close()]);
+    await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.close()]);
     await this.#control.close();
     await this.#audit.close('stop');
   }

@@ -86,6 +86,7 @@ export function gatewayOptions(
     routes: new Routes(routes),
     hosts: known && new Set(known.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host))),
     logRequests: config.log.requests,
+    accessLog: config.log.access,
   };
 }
 

@@ -11,12 +11,19 @@ import {
   duration,
   durationOrZero,
   ENTRY_NAMES,
+  fileName,
   flag,
   oneOf,
   record,
   SECTION,
   text,
 } from './value-schemas.ts';
+
+/** Where the access log goes. */
+const accessTarget = (folder: string) =>
+  z.union([z.literal('stdout'), z.strictObject({ file: fileName(folder) })], {
+    error: 'stdout, or { file: NAME }',
+  });
 
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
@@ -49,6 +56,11 @@ export const sectionsSchema = (folder: string) =>
             requests: flag()
               .default(false)
               .describe('Logs a line for each request, with the address of its client, without its query.'),
+            access: accessTarget(folder)
+              .exactOptional()
+              .describe(
+                'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out, and the log says how many. Without it there is none.',
+              ),
           },
           { error: SECTION },
         )

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
@@ -11,6 +12,7 @@ import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { checkHost, checkSite } from './browsers.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
@@ -19,7 +21,7 @@ import { outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
-import { logRequest, type RequestEnd } from './request-log.ts';
+import { logRequest, pathOf, type RequestEnd } from './request-log.ts';
 import { type Arrival, RequestRecord } from './request-record.ts';
 import { auditUnavailable, type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
@@ -40,6 +42,8 @@ export interface GatewayOptions {
   readonly hosts: ReadonlySet<string> | undefined;
   /** True if each request is logged. */
   readonly logRequests: boolean;
+  /** Undefined without an access log. */
+  readonly accessLog: AccessTarget | undefined;
 }
 
 export interface GatewayDeps {
@@ -61,6 +65,7 @@ export class Gateway {
   readonly #metrics: Metrics;
   readonly #limits: Limits;
   readonly #tracing: Tracing | undefined;
+  readonly #accessLog: AccessLog;
   readonly #errors: ErrorLog;
   readonly #plane: DataPlane;
   #options: GatewayOptions;
@@ -76,6 +81,8 @@ export class Gateway {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#tracing = tracing;
+    this.#accessLog = new AccessLog(log);
+    this.#accessLog.configure(options.accessLog);
     this.#errors = new ErrorLog(log, clock);
     this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
   }
@@ -83,6 +90,17 @@ export class Gateway {
   /** Replaces the options for later requests. */
   configure(options: GatewayOptions): void {
     this.#options = options;
+    this.#accessLog.configure(options.accessLog);
+  }
+
+  /** Opens the file of the access log by its name again, after a rotation. */
+  reopenAccessLog(): void {
+    this.#accessLog.reopen();
+  }
+
+  /** Writes the last lines of the access log, for two seconds at most. */
+  close(): Promise<void> {
+    return this.#accessLog.close();
   }
 
   /** Recent errors, the newest first. */
@@ -150,7 +168,7 @@ export class Gateway {
       error ??= this.#unsent(exchange, record);
       const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
       const durationMs = this.#clock.now() - record.begun;
-      this.#end(record, req.url ?? '', {
+      this.#end(record, req, {
         status,
         code: error?.code ?? '',
         durationMs,
@@ -175,7 +193,9 @@ export class Gateway {
     const record = new RequestRecord(this.#audit, this.#clock, arrival);
     const failure = this.#audit.refusing ? auditUnavailable() : refusal;
     const error = await this.#recordFailure(failure, record, undefined);
-    this.#metrics.deployment('').operation('').requests('', error.kind.status, error.code).inc();
+    const { status } = error.kind;
+    this.#metrics.deployment('').operation('').requests('', status, error.code).inc();
+    this.#accessLog.add({ ...UNREADABLE, address: arrival.address, status });
     return error;
   }
 
@@ -229,7 +249,7 @@ export class Gateway {
   }
 
   /** Counts, records, traces and logs the outcome of a request. */
-  #end(record: RequestRecord, target: string, end: RequestEnd): void {
+  #end(record: RequestRecord, req: IncomingMessage, end: RequestEnd): void {
     const { status, code, durationMs, bytes } = end;
     const metrics = this.#metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
@@ -238,7 +258,14 @@ export class Gateway {
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, bytes, durationMs);
-    if (this.#options.logRequests) logRequest(this.#log, record, target, end);
+    if (!this.#options.logRequests && !this.#accessLog.enabled) return;
+    const path = pathOf(req.url ?? '');
+    if (this.#options.logRequests) logRequest(this.#log, record, path, end);
+    if (!this.#accessLog.enabled) return;
+    const { address, client, method } = record;
+    const { referer, 'user-agent': userAgent } = req.headers;
+    const { httpVersion } = req;
+    this.#accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
 }
 

@@ -15,10 +15,9 @@ export interface RequestEnd {
 }
 
 /** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
-export function logRequest(log: Log, record: RequestRecord, target: string, end: RequestEnd): void {
+export function logRequest(log: Log, record: RequestRecord, path: string, end: RequestEnd): void {
   const { requestId, client, address, deployment, operation, method, outcome } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
-  const path = pathOf(target);
   const found = outcome !== '' && { outcome };
   log.info(
     { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
@@ -27,7 +26,7 @@ export function logRequest(log: Log, record: RequestRecord, target: string, end:
 }
 
 /** Removes scheme, authority and query: an authority can hold a password. */
-function pathOf(target: string): string {
+export function pathOf(target: string): string {
   const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?([^?]*)/i.exec(target) ?? [];
   return path.slice(0, LONGEST_PATH);
 }

@@ -95,6 +95,7 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
       control: { port: 0 },
       anonymous: true,
       drain: { delay: '0s' },
+      log: { access: 'stdout' },
       credentials: { demo: { username: { value: 'demo-user' }, password: { file: 'password' } } },
       deployments: {
         submissions: {
@@ -115,6 +116,8 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
   serve.child.kill('SIGHUP');
   expect(await told(serve.stderr, /"level":"(\w+)",[^\n]*configuration reloaded/)).toBe('info');
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
+
+  expect(await told(serve.stdout, /"GET (\S+) HTTP\/1\.1" 200 /)).toBe(authors.split('?')[0]);
 
   await writeFile(file, 'listen: 3\n');
   serve.child.kill('SIGHUP');

@@ -1,0 +1,108 @@
+import { once } from 'node:events';
+import { mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { useFolders } from '../support/audit-log.ts';
+import { setupFor } from '../support/gateway.ts';
+import { authors, startPair } from '../support/simulated-pair.ts';
+import { until } from '../support/until.ts';
+
+const folder = useFolders();
+const settings = { match: { pathPrefix: '/api/' } };
+const TIME = String.raw`\[\d\d\/[A-Z][a-z]{2}\/\d{4}:\d\d:\d\d:\d\d \+0000\]`;
+
+async function linesOf(file: string): Promise<string[]> {
+  const text = await readFile(file, 'utf8').catch(() => '');
+  return text.split('\n').slice(0, -1);
+}
+
+/** Resolves to the lines of the file when it has that many. */
+async function lines(file: string, count: number): Promise<string[]> {
+  await until(async () => (await linesOf(file)).length >= count);
+  return linesOf(file);
+}
+
+describe('log.access', () => {
+  test('has a line in the Combined Log Format for each request, without its query', async () => {
+    const file = join(await folder(), 'access.log');
+    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const headers = { referer: 'https://page.example/a?token=x', 'user-agent': 'test "agent" \\1' };
+    const body = await (await pair.get(authors, { headers })).text();
+    await (await pair.get('/nowhere?a=b')).text();
+    const [first = '', second = ''] = await lines(file, 2);
+    const path = authors.split('?')[0];
+    expect(first).toMatch(
+      new RegExp(
+        String.raw`^127\.0\.0\.1 - anonymous ${TIME} "GET ${path} HTTP/1\.1" 200 ${Buffer.byteLength(body)} "https://page\.example/a" "test \\"agent\\" \\\\1"$`,
+      ),
+    );
+    expect(second).toMatch(/^127\.0\.0\.1 - anonymous \[.*\] "GET \/nowhere HTTP\/1\.1" 404 - "-" "[^"]+"$/);
+  });
+
+  test('has a line for a message that is no request', async () => {
+    const file = join(await folder(), 'access.log');
+    const { gateway } = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
+    socket.end('no request\r\n\r\n').resume();
+    await once(socket, 'close');
+    expect(await lines(file, 1)).toEqual([
+      expect.stringMatching(new RegExp(String.raw`^127\.0\.0\.1 - - ${TIME} "-" 400 - "-" "-"$`)),
+    ]);
+  });
+
+  test('goes to a new file after a rotation, also if the configuration is refused', async () => {
+    const at = await folder();
+    const file = join(at, 'access.log');
+    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    await (await pair.get(authors)).text();
+    await lines(file, 1);
+    await rename(file, join(at, 'access.log.1'));
+    await (await pair.get('/old')).text();
+    expect((await lines(join(at, 'access.log.1'), 2))[1]).toContain('GET /old ');
+    await pair.gateway.app.reload(() => Promise.reject(new Error('refused')));
+    await (await pair.get('/new')).text();
+    expect(await lines(file, 1)).toEqual([expect.stringContaining('GET /new ')]);
+    expect(await linesOf(join(at, 'access.log.1'))).toHaveLength(2);
+  });
+
+  test('ends with a reload that leaves it out, and has every line when the gateway has stopped', async () => {
+    const file = join(await folder(), 'access.log');
+    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const { origin } = pair.simulator.deployments.submissions;
+    for (let count = 0; count < 20; count += 1) await (await pair.get('/x')).text();
+    const setup = await setupFor({ submissions: { origin, ca: pair.simulator.ca, settings } }, {});
+    await pair.gateway.app.reload(() => Promise.resolve(setup));
+    await (await pair.get('/later')).text();
+    await pair.gateway.app.close();
+    const all = await linesOf(file);
+    expect(all).toHaveLength(20);
+    expect(all.filter((line) => line.includes('GET /x '))).toHaveLength(20);
+  });
+
+  test('that cannot be written is told once, fails no request, and comes back by itself', async () => {
+    const missing = join(await folder(), 'missing');
+    const file = join(missing, 'access.log');
+    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const told = () => pair.gateway.logged.filter(({ msg }) => String(msg).includes('cannot be written now'));
+    await until(() => told().length > 0);
+    expect((await pair.get(authors)).status).toBe(200);
+    expect(told()).toEqual([
+      expect.objectContaining({ level: 'error', reason: expect.stringContaining('ENOENT') }),
+    ]);
+    await mkdir(missing);
+    await until(async () => {
+      await (await pair.get('/again')).text();
+      return (await linesOf(file)).length > 0;
+    });
+    expect((await linesOf(file))[0]).toContain('GET /again ');
+    await rm(missing, { recursive: true });
+  });
+
+  test('tells how many lines were lost on a full disk, and keeps serving', async () => {
+    const pair = await startPair({}, { settings, top: { log: { access: { file: '/dev/full' } } } });
+    expect((await pair.get(authors)).status).toBe(200);
+    await until(() => pair.gateway.logged.some(({ reason }) => String(reason).includes('ENOSPC')));
+    expect((await pair.get(authors)).status).toBe(200);
+  });
+});
