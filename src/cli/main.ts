@@ -1,6 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { Command, CommanderError } from 'commander';
 import { errorCode } from '../base/error-code.ts';
+import { PortError } from '../base/open-port.ts';
 import { ConfigError } from '../config/issues.ts';
 import { CommandError } from './command-error.ts';
 import { registerCompletion } from './completion.ts';
@@ -67,6 +68,10 @@ function report(error: unknown): 0 | 1 | 2 {
   if (error instanceof ConfigError) {
     process.stderr.write(`${error.message}\n`);
     return 2;
+  }
+  if (error instanceof PortError) {
+    process.stderr.write(`${error.message}\n`);
+    return 1;
   }
   if (error instanceof CommandError) {
     process.stderr.write(`${error.message}\n`);

@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
-import { reportError } from '../base/report-error.ts';
+import { openPort } from '../base/open-port.ts';
 import type { MetricsText } from '../metrics/merged-metrics.ts';
 import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
@@ -156,12 +156,8 @@ export class ControlPlane {
   }
 
   /** Resolves when the port is open; rejects if it cannot be opened. */
-  async listen(address: string, port: number): Promise<AddressInfo> {
-    this.#server.listen(port, address);
-    await once(this.#server, 'listening');
-    // An accept error must not end the process.
-    this.#server.on('error', reportError);
-    return this.#server.address() as AddressInfo;
+  listen(address: string, port: number): Promise<AddressInfo> {
+    return openPort(this.#server, { address, port }, 'control');
   }
 
   async close(): Promise<void> {

@@ -11,6 +11,7 @@ import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { SecureContextOptions } from 'node:tls';
 import { GatewayError } from '../base/errors.ts';
+import { openPort } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { ClientConnection } from './client-connection.ts';
 import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
@@ -86,12 +87,8 @@ export class Listener {
   }
 
   /** Resolves when the port is open; rejects if it cannot be opened. */
-  async listen(address: string, port: number): Promise<AddressInfo> {
-    this.#server.listen(port, address);
-    await once(this.#server, 'listening');
-    // An accept error must not end the process.
-    this.#server.on('error', reportError);
-    return this.#server.address() as AddressInfo;
+  listen(address: string, port: number): Promise<AddressInfo> {
+    return openPort(this.#server, { address, port }, 'listen');
   }
 
   /**
