@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
-import type { AuditSource } from '../control/snapshot.ts';
+import type { AuditLines } from '../control/snapshot.ts';
 import type { AuditLine, AuditView } from '../control/view.ts';
 
 const text = z.string().default('');
@@ -20,18 +20,14 @@ const shown = z.object({
   event: text,
 });
 
-/** Makes the console's view of the audit log. */
-export function auditSource(audit: Audit): AuditSource {
-  return {
-    view: () => viewOf(audit),
-    since: (from) => {
-      const { records, position } = audit.recent.since(from);
-      return { lines: records.map(lineOf), position };
-    },
-  };
+/** Returns the lines after this position, oldest first (0: all that are kept), and the position after them. */
+export function auditLines(audit: Audit, from: number): AuditLines {
+  const { records, position } = audit.recent.since(from);
+  return { lines: records.map(lineOf), position };
 }
 
-function viewOf({ counts, failing, integrityError }: Audit): AuditView {
+/** Returns the state of the audit log for the console. */
+export function auditView({ counts, failing, integrityError }: Audit): AuditView {
   return {
     ...counts,
     ...(failing !== undefined && { failing }),

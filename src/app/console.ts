@@ -1,6 +1,5 @@
-import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import { conditionWith, type Readiness } from '../control/readiness.ts';
+import type { PlaneReport } from '../control/merge.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { CredentialView, ErrorView } from '../control/view.ts';
@@ -9,26 +8,22 @@ import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
-import { auditSource } from './console-audit.ts';
 import { isReachable, isServing } from './health.ts';
+import type { Serving } from './serving.ts';
 
 export interface ConsoleParts {
   readonly values: ReadMetrics;
+  readonly serving: Serving;
   readonly build: BuildInfo;
-  readonly clock: Clock;
-  readonly audit: Audit;
   /** The active setup, and its time of activation in Unix milliseconds. */
   readonly setup: () => AppSetup;
   readonly configuredAt: () => number;
-  readonly storeUp: () => boolean;
-  readonly readiness: () => Promise<Readiness>;
-  readonly deployments: () => readonly Deployment[];
-  readonly errors: () => readonly RecentError[];
+  readonly report: () => Promise<PlaneReport>;
 }
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { values, build, clock, audit, setup, configuredAt, storeUp, readiness, deployments, errors } = parts;
+  const { values, serving, build, setup, configuredAt, report } = parts;
   return {
     values,
     version: build.version,
@@ -36,19 +31,17 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     tokenAsked: setup().config.control.tokenSha256 !== undefined,
     startedAt: Date.now(),
     configuredAt,
-    storeUp: () => (setup().redis === undefined ? null : storeUp()),
-    condition: async () =>
-      conditionWith(
-        await readiness(),
-        deployments().map((each) => deploymentFacts(each, setup())),
-      ),
+    report,
     clients: () => setup().config.clients.map(({ id }) => id),
-    errors: () => errors().map((error) => errorView(error, clock)),
-    audit: audit.enabled ? auditSource(audit) : undefined,
+    auditLines: (position) => serving.auditLines(position),
   };
 }
 
-function deploymentFacts({ name, upstream }: Deployment, setup: AppSetup): Omit<DeploymentFacts, 'error'> {
+/** Returns the state of a deployment for the console, but for its errors. */
+export function deploymentFacts(
+  { name, upstream }: Deployment,
+  setup: AppSetup,
+): Omit<DeploymentFacts, 'error'> {
   const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, tlsSeen } = upstream;
   return {
     name,
@@ -94,7 +87,7 @@ function credentialView(
 }
 
 /** Converts times from the gateway's clock, which has no date. */
-function errorView(error: RecentError, clock: Clock): ErrorView {
+export function errorView(error: RecentError, clock: Clock): ErrorView {
   const { deployment, code, title, detail, count, at, requestId } = error;
   const lastAt = Date.now() - (clock.now() - at);
   return { deployment, code, title, advice: detail, count, lastAt, requestId };

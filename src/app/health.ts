@@ -45,8 +45,6 @@ const NOT_SERVING = {
 
 export interface ReadinessParts {
   readonly stage: Stage;
-  /** The check of the configuration. */
-  readonly configuration: Check;
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly deployments: readonly Deployment[];
@@ -54,9 +52,9 @@ export interface ReadinessParts {
   readonly wanted: Config['readiness'];
 }
 
-/** Returns the content of `/readyz`. */
+/** Returns the content of `/readyz`, but for the check of the configuration. */
 export async function readiness(parts: ReadinessParts): Promise<Readiness> {
-  const { stage, configuration, storeUp, audit, deployments, wanted } = parts;
+  const { stage, storeUp, audit, deployments, wanted } = parts;
   const { failing } = audit;
   const planes = simpleCheck('data-plane', NOT_SERVING[stage]);
   const store = simpleCheck(
@@ -65,18 +63,18 @@ export async function readiness(parts: ReadinessParts): Promise<Readiness> {
   );
   const recorder = simpleCheck('audit', failing && `the audit log cannot be written: ${failing}`);
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
-  const checks = [
-    planes,
-    configuration,
-    store,
-    recorder,
-    ...sinkChecks(audit),
-    ...upstreams.map(({ check }) => check),
-  ];
+  const checks = [planes, store, recorder, ...sinkChecks(audit), ...upstreams.map(({ check }) => check)];
   const served =
     planes.ok && !audit.refusing && upstreams.some(({ serves }) => serves) && reaches(deployments, wanted);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
   return { status, checks };
+}
+
+/** Adds a check, which by itself never makes the gateway unready, after the first one. */
+export function withCheck({ status, checks }: Readiness, check: Check): Readiness {
+  const [planes, ...others] = checks;
+  const all = planes === undefined ? [check] : [planes, check, ...others];
+  return { status: status === 'ready' && !check.ok ? 'degraded' : status, checks: all };
 }
 
 function reaches(deployments: readonly Deployment[], wanted: Config['readiness']): boolean {

@@ -6,7 +6,7 @@ import { openRedisLimits } from '../limits/redis.ts';
 import type { LimitSettings } from '../limits/settings.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
-import { tellRejections } from './store.ts';
+import { type SharedStores, tellRejections } from './store.ts';
 
 export interface LimitsSetup {
   readonly config: Config;
@@ -14,14 +14,23 @@ export interface LimitsSetup {
   readonly redis: RedisOptions | undefined;
 }
 
-/** Creates limits for this process, or shared limits if Redis is configured. */
-export function openLimits({ config, redis }: LimitsSetup, clock: Clock, metrics: Metrics, log: Log): Limits {
+export interface LimitsDeps {
+  /** Undefined: without Redis, this process shares nothing. */
+  readonly stores: SharedStores | undefined;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+/** Creates the limits, shared through Redis or else with other processes of the machine, if there are any. */
+export function openLimits({ config, redis }: LimitsSetup, deps: LimitsDeps): Limits {
+  const { stores, clock, metrics, log } = deps;
   const reject = tellRejections(metrics, log);
   const onRejected = (): void => reject('limits', 'malformed');
   return new Limits(limitsOptions(config), {
     clocks: { now: () => clock.now(), epoch: () => Date.now() },
     metrics,
-    openStore: redis && (() => openRedisLimits(redis, onRejected)),
+    openStore: redis ? () => openRedisLimits(redis, onRejected) : stores?.openLimits,
   });
 }
 

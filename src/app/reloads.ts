@@ -13,20 +13,13 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { keysThatNeedRestart } from './changes.ts';
 import type { ServiceManager } from './service-manager.ts';
+import type { Activation } from './serving.ts';
 
 /** The cause of a reload. `credentials`: their sources have changed. */
 export interface ReloadCause {
   readonly by: 'signal' | 'watch' | 'credentials' | 'api';
   /** Address of the client; undefined unless it came over the control plane. */
   readonly address?: string;
-}
-
-/** A configuration that was activated. */
-export interface Activation {
-  /** Names of the changed sections and entries. */
-  readonly changed: readonly string[];
-  /** Resolves when credentials and limits are applied; rejects if some are not. */
-  readonly settled: Promise<void>;
 }
 
 export interface ReloadsDeps {

@@ -2,21 +2,34 @@ import type { Log } from '../base/log.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import { openRedisStore, type RedisStoreOptions, type RejectionReason } from '../challenges/store/redis.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
+import type { LimitStore } from '../limits/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
+/** The stores that processes of one machine share without Redis. */
+export interface SharedStores {
+  readonly challenges: ChallengeStore;
+  readonly openLimits: () => LimitStore;
+}
+
+export interface StoreDeps {
+  readonly stores: SharedStores | undefined;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  /** Called when Redis becomes reachable or unreachable. */
+  readonly onUp: (up: boolean) => void;
+}
+
 /**
- * Opens the store in Redis or in memory. Logs when Redis becomes reachable or unreachable, not each failed
- * call.
+ * Opens the store in Redis, or else the one that is shared with other processes, or one in memory. Logs when Redis
+ * becomes reachable or unreachable, not each failed call.
  */
 export function openStore(
   redis: RedisStoreOptions | undefined,
-  metrics: Metrics,
-  log: Log,
-  onUp: (up: boolean) => void,
+  { stores, metrics, log, onUp }: StoreDeps,
 ): ChallengeStore {
   const { storeUp, storeErrors } = metrics;
   storeUp.set(redis === undefined ? 1 : 0);
-  if (redis === undefined) return new MemoryChallengeStore();
+  if (redis === undefined) return stores?.challenges ?? new MemoryChallengeStore();
   return openRedisStore(redis, {
     onUp: (up, reason) => {
       storeUp.set(up ? 1 : 0);

@@ -18,15 +18,16 @@ export const logOptions = {
 
 /**
  * Creates the log of the process on stderr: JSON lines, or readable ones on a terminal. It writes
- * synchronously, so that the last lines before an exit are not lost.
+ * synchronously, so that the last lines before an exit are not lost. `base`: fields of every line.
  */
-export function createLog(terminal: boolean): Log {
+export function createLog(terminal: boolean, base: Readonly<Record<string, unknown>> = {}): Log {
+  const options = { ...logOptions, base: { ...base } };
   const stderr = pino.destination({ dest: 2, sync: true, maxLength: BACKLOG });
   // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
   stderr.on('error', () => undefined);
-  if (!terminal) return pino(logOptions, stderr);
+  if (!terminal) return pino(options, stderr);
   // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
-  return pino(logOptions, { write: (line: string) => void stderr.write(readable(line)) });
+  return pino(options, { write: (line: string) => void stderr.write(readable(line)) });
 }

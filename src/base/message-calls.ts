@@ -68,7 +68,7 @@ interface PendingCall {
   readonly functionName: string;
   readonly resolve: (body: unknown) => void;
   readonly reject: (error: Error) => void;
-  readonly deadline: NodeJS.Timeout;
+  readonly deadline: NodeJS.Timeout | undefined;
 }
 
 export interface CallClientOptions {
@@ -76,7 +76,7 @@ export interface CallClientOptions {
   /** Name of the service at the other end. */
   readonly service: string;
   /** Called with the body of each event that the server sends. */
-  readonly onEvent: (body: unknown) => void;
+  readonly onEvent?: (body: unknown) => void;
 }
 
 /** Calls a service in another process. To the service, each client is a process of its own, whatever port it uses. */
@@ -100,19 +100,18 @@ export class CallClient {
 
   /**
    * Calls a function of the service. Rejects with its error, at once when the connection closes, and after
-   * `CALL_DEADLINE_MS`; then it may have been carried out all the same.
+   * `deadlineMs` milliseconds (infinite: never); then it may have been carried out all the same.
    */
-  call(functionName: string, body: unknown): Promise<unknown> {
+  call(functionName: string, body: unknown, deadlineMs = CALL_DEADLINE_MS): Promise<unknown> {
     const { port, service } = this.#options;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const refused = this.#closed ?? (this.#pending.size >= CALLS_AT_MOST ? 'too many calls' : undefined);
     if (refused !== undefined) return Promise.reject(new Error(`${functionName}: ${refused}`));
     this.#calls += 1;
     const call = this.#calls;
-    const deadline = setTimeout(() => {
-      // Replies that came while this process was busy are read before the deadline counts.
-      setImmediate(() => this.#fail(call, 'no reply in time'));
-    }, CALL_DEADLINE_MS);
+    // Replies that came while this process was busy are read before the deadline counts.
+    const late = (): void => void setImmediate(() => this.#fail(call, 'no reply in time'));
+    const deadline = Number.isFinite(deadlineMs) ? setTimeout(late, deadlineMs) : undefined;
     this.#pending.set(call, { functionName, resolve, reject, deadline });
     const message = { kind: 'call', session: this.#session, id: call, name: functionName, body } as const;
     if (!postRequest(port, service, { ...message, sentAt: Date.now() })) {
@@ -132,7 +131,7 @@ export class CallClient {
   #receive(message: unknown): void {
     const { data } = reply.safeParse(opened(this.#options.service, 'server', message));
     if (data?.session !== this.#session) return;
-    if (data.kind === 'event') this.#options.onEvent(data.body);
+    if (data.kind === 'event') this.#options.onEvent?.(data.body);
     else if (data.kind === 'result') this.#settle(data.id)?.resolve(data.body);
     else this.#fail(data.id, data.reason);
   }

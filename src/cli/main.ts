@@ -53,7 +53,9 @@ export async function commandLine(name = ''): Promise<Command> {
     .version(await packageVersion())
     .exitOverride()
     .showHelpAfterError('(see digest-gateway --help)');
-  const named = COMMANDS.get(name);
+  // `worker` is not for people, so no list names it.
+  const named =
+    name === 'worker' ? async () => (await import('./worker.ts')).registerWorker : COMMANDS.get(name);
   for (const load of named === undefined ? COMMANDS.values() : [named]) (await load())(program);
   registerCompletion(program, commandLine);
   registerHelp(program);

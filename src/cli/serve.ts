@@ -11,7 +11,10 @@ interface ServeOptions {
   readonly watch: boolean;
 }
 
-/** `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads the configuration. */
+/**
+ * `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads the configuration, and SIGUSR2
+ * replaces the workers by ones of the program's present version.
+ */
 export function registerServe(program: Command): void {
   program
     .command('serve')
@@ -27,8 +30,13 @@ async function serve({ config, watch }: ServeOptions): Promise<void> {
   process.on('SIGHUP', () => void created.promise.then((app) => app.reload()));
   const source = new SetupSource(config, processContext());
   const setup = await source.readAtStart();
-  const { app, log, stopTracing } = await gatewayProcess(setup, { source, watchFile: watch });
+  const { app, log, upgrade, stopTracing } = await gatewayProcess(setup, { source, watchFile: watch });
   created.resolve(app);
+  process.on('SIGUSR2', () => {
+    if (upgrade !== undefined) void upgrade();
+    else
+      log.warn('SIGUSR2 ignored: without workers there is nothing to replace; set workers: auto, or restart');
+  });
   for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();

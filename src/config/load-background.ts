@@ -5,7 +5,7 @@ import { runInSlices } from '../base/steps.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import type { LoadResult } from './load-worker.ts';
 import type { Config } from './schema.ts';
-import { fromPieces } from './transfer.ts';
+import { fromPieces, type Pieces } from './transfer.ts';
 
 /** The worker has the extension of this file: .ts in a checkout, .js in the package. */
 const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
@@ -13,6 +13,8 @@ const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.m
 /** A configuration that a worker thread has read. */
 export interface BackgroundConfig {
   readonly config: Config;
+  /** The same, for further processes and threads. */
+  readonly pieces: Pieces;
   /** Adds the places in the file to further issues. Must not be called again before it has resolved. */
   locate(issues: readonly Issue[]): Promise<readonly LocatedIssue[]>;
   /** Ends the worker thread, which holds the source positions. */
@@ -33,6 +35,7 @@ export async function loadInBackground(file: string): Promise<BackgroundConfig> 
     const config = await runInSlices(fromPieces(result.pieces, file));
     return {
       config,
+      pieces: result.pieces,
       async locate(issues) {
         if (issues.length === 0) return [];
         worker.postMessage(issues);

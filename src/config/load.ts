@@ -11,6 +11,8 @@ import { readYaml, type YamlSource } from './yaml-source.ts';
 /** A valid configuration with the source positions of its parts. */
 export interface LocatedConfig {
   readonly config: Config;
+  /** Its name; relative file names in it start at its folder. */
+  readonly file: string;
   /** The configuration as it is written: mappings, lists, texts, numbers, booleans and null. */
   readonly tree: unknown;
   /** Adds the place in the file to an issue that was found later, such as with a file that `config` names. */
@@ -74,7 +76,7 @@ function parseLocated(text: string, file: string): LocatedConfig {
   // An empty file is a configuration without keys.
   const tree = source.value === null ? {} : source.value;
   const config = parse({ ...source, value: tree }, schemaOf(dirname(file)));
-  return { config, tree, locate: source.locate };
+  return { config, file, tree, locate: source.locate };
 }
 
 function parse<T extends z.ZodType>({ value, syntaxIssues, locate }: YamlSource, schema: T): z.output<T> {

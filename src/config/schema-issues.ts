@@ -1,11 +1,8 @@
 import type { z } from 'zod';
 import { listNames } from './cross-check.ts';
-import { formatPath, type Issue, type Path } from './issues.ts';
+import type { Issue, Path } from './issues.ts';
 import { nearestKey } from './nearest-key.ts';
 import { knownKeys } from './schema-paths.ts';
-
-/** Paths of keys that are reserved for later versions. */
-const LATER: ReadonlySet<string> = new Set(['workers']);
 
 /**
  * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
@@ -69,9 +66,6 @@ function sentence(value: unknown, { code, message: expected }: z.core.$ZodIssue)
 
 function unknownKey(parent: Path, name: string, known: readonly string[]): Issue {
   const key = [...parent, name];
-  if (LATER.has(formatPath(key))) {
-    return { path: key, key, message: 'is not available in this version: leave it out' };
-  }
   const message = `does not exist: ${keyRemedy(name, known)}`;
   // In a section for secrets, a misplaced key may be the secret itself: `password: { hunter2 }`.
   return holdsSecret(parent)

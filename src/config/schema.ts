@@ -17,6 +17,7 @@ import {
   record,
   SECTION,
   text,
+  whole,
 } from './value-schemas.ts';
 
 /** Where the access log goes. */
@@ -25,6 +26,14 @@ const accessTarget = (folder: string) =>
     error: 'stdout, or { file: NAME }',
   });
 
+/** More processes than this would not be started by intent. */
+const MOST_WORKERS = 256;
+
+const workers = (): z.ZodType<number | 'auto'> => {
+  const error = `auto, or a whole number from 1 to ${MOST_WORKERS}`;
+  return z.union([whole(1, MOST_WORKERS), z.literal('auto')], { error });
+};
+
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
   z.strictObject(
@@ -32,6 +41,11 @@ export const sectionsSchema = (folder: string) =>
       listen: listenSchema(folder)
         .prefault({})
         .describe('The data plane, to which clients send their requests.'),
+      workers: workers()
+        .default(1)
+        .describe(
+          'The number of processes that serve requests: `auto` for one per core, or a number; 1 serves in the process that is started. Processes share the port; connections to upstreams, open client connections and memory for bodies are divided among them.',
+        ),
       control: z
         .strictObject(
           {

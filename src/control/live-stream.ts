@@ -61,7 +61,7 @@ export class LiveStream {
   #start(): void {
     const { sampler, source, tickMs } = this.#options;
     this.#pointsUntil = sampler.history().times.at(-1) ?? 0;
-    this.#auditUntil = source.audit?.since(0).position ?? 0;
+    this.#auditUntil = source.auditLines(0).position;
     this.#timer = setInterval(() => void this.#tick(), tickMs).unref();
   }
 
@@ -72,7 +72,7 @@ export class LiveStream {
 
   /** Returns the audit lines that earlier ticks have sent. */
   #auditBefore() {
-    const { lines, position } = this.#options.source.audit?.since(0) ?? { lines: [], position: 0 };
+    const { lines, position } = this.#options.source.auditLines(0);
     const sent = lines.length - (position - this.#auditUntil);
     return lines.slice(Math.max(0, sent - AUDIT_LINES), Math.max(0, sent));
   }
@@ -99,7 +99,7 @@ export class LiveStream {
     const snapshot = await this.snapshot();
     const points = sampler.since(this.#pointsUntil);
     this.#pointsUntil = points.at(-1)?.at ?? this.#pointsUntil;
-    const audit = source.audit?.since(this.#auditUntil) ?? { lines: [], position: 0 };
+    const audit = source.auditLines(this.#auditUntil);
     this.#auditUntil = audit.position;
     return { snapshot, points, audit: audit.lines.slice(-AUDIT_LINES) };
   }

@@ -5,30 +5,18 @@ import {
   type PauseCheck,
   type Readiness,
 } from './readiness.ts';
-import type { DeploymentFacts, GatewayCondition } from './snapshot.ts';
-import type {
-  AddressView,
-  AuditLine,
-  AuditView,
-  ChainView,
-  CredentialView,
-  ErrorView,
-  NonceView,
-} from './view.ts';
+import type { ConsoleReport, DeploymentFacts } from './snapshot.ts';
+import type { AddressView, AuditView, ChainView, CredentialView, ErrorView, NonceView } from './view.ts';
 
-/** What a worker tells the control plane: plain data, in which nothing is undefined. */
-export interface WorkerReport {
-  readonly worker: number;
+/** The state of one data plane: plain data, in which nothing is undefined. */
+export interface PlaneReport extends ConsoleReport {
   readonly readiness: Readiness;
-  readonly condition: GatewayCondition;
-  /** The newest first. */
-  readonly errors: readonly ErrorView[];
-  /** null if no audit log is configured. */
-  readonly audit: AuditView | null;
 }
 
-/** The reports of all workers as one. */
-export type MergedReport = Omit<WorkerReport, 'worker'>;
+/** The report of a worker, with the number that names it. */
+export interface WorkerReport extends PlaneReport {
+  readonly worker: number;
+}
 
 /** Distinct errors that are kept. */
 const ERRORS = 50;
@@ -47,7 +35,7 @@ const CREDENTIAL = [
 const POLICY = ['single-use', 'exclusive', 'shared'] as const satisfies readonly NonceView['policy'][];
 
 /** Merges the reports of workers, whose order does not matter. Without one, the gateway is unready. */
-export function mergeReports(reports: readonly WorkerReport[]): MergedReport {
+export function mergeReports(reports: readonly WorkerReport[]): PlaneReport {
   const inOrder = reports.toSorted((a, b) => a.worker - b.worker);
   const readiness = mergeReadiness(inOrder.map((report) => report.readiness));
   const facts = inOrder.flatMap(({ condition }) => condition.deployments);
@@ -59,14 +47,14 @@ export function mergeReports(reports: readonly WorkerReport[]): MergedReport {
     ),
     errors: mergeErrors(inOrder.flatMap(({ errors }) => errors)),
     audit: mergeAudit(inOrder.flatMap(({ audit }) => audit ?? [])),
+    storeUp: mergeStoreUp(inOrder.map(({ storeUp }) => storeUp)),
   };
 }
 
-/** Merges lists of lines of the audit log into one, oldest first. */
-export function mergeAuditLines(lists: readonly (readonly AuditLine[])[]): AuditLine[] {
-  return lists
-    .flat()
-    .sort((a, b) => compare(a.time, b.time) || a.seq - b.seq || compare(a.requestId, b.requestId));
+/** Redis is reachable if it is for all. */
+function mergeStoreUp(all: readonly (boolean | null)[]): boolean | null {
+  const known = all.filter((up) => up !== null);
+  return known.length === 0 ? null : known.every(Boolean);
 }
 
 /** `unready` if no worker serves, `degraded` if one of them is not ready. */

@@ -29,15 +29,22 @@ export interface ConsoleSource {
   /** Unix milliseconds. */
   readonly startedAt: number;
   readonly configuredAt: () => number;
-  /** null without Redis. */
-  readonly storeUp: () => boolean | null;
-  readonly condition: () => Promise<GatewayCondition>;
+  readonly report: () => Promise<ConsoleReport>;
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
+  /** Returns the audit lines after a position, oldest first, as far as they are kept; 0 is before all. */
+  readonly auditLines: (position: number) => AuditLines;
+}
+
+/** The state of the gateway at one moment. */
+export interface ConsoleReport {
+  readonly condition: GatewayCondition;
   /** Recent errors, the newest first. */
-  readonly errors: () => readonly ErrorView[];
-  /** Undefined if no audit log is configured. */
-  readonly audit: AuditSource | undefined;
+  readonly errors: readonly ErrorView[];
+  /** null if no audit log is configured. */
+  readonly audit: AuditView | null;
+  /** null without Redis. */
+  readonly storeUp: boolean | null;
 }
 
 export interface GatewayCondition {
@@ -65,44 +72,43 @@ export interface DeploymentFacts {
   readonly certificateExpiresAt?: number;
 }
 
-export interface AuditSource {
-  readonly view: () => AuditView;
-  /**
-   * Returns the lines after this position, oldest first (0: all that are kept), and the position after
-   * them.
-   */
-  readonly since: (position: number) => { readonly lines: readonly AuditLine[]; readonly position: number };
+export interface AuditLines {
+  readonly lines: readonly AuditLine[];
+  /** Position after them. */
+  readonly position: number;
 }
 
 /** Collects everything that the console shows at this moment. */
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
-  const [now, condition] = await Promise.all([sampler.now(), source.condition()]);
+  const [now, report] = await Promise.all([sampler.now(), source.report()]);
+  const { condition, errors, audit } = report;
   const recent = sampler.before(now, NOW_MS);
   const minute = sampler.before(now, MINUTE_MS);
   const deployments = condition.deployments.map((facts) => deploymentView(facts, now, recent, minute));
   return {
     at: now.at,
     tokenAsked: source.tokenAsked,
-    gateway: gatewayView(source, condition, deployments),
+    gateway: gatewayView(source, report, deployments),
     deployments,
     clients: clientViews(source.clients(), now, recent, minute),
-    errors: source.errors(),
-    audit: source.audit?.view() ?? null,
+    errors,
+    audit,
   };
 }
 
 function gatewayView(
   source: ConsoleSource,
-  { failedChecks, served, warnings }: GatewayCondition,
+  { condition, storeUp }: ConsoleReport,
   deployments: readonly DeploymentView[],
 ): GatewayView {
+  const { failedChecks, served, warnings } = condition;
   return {
     ...gatewayCondition(failedChecks, served, deployments, warnings),
     version: source.version,
     node: source.node,
     startedAt: source.startedAt,
     configuredAt: source.configuredAt(),
-    storeUp: source.storeUp(),
+    storeUp,
   };
 }
 

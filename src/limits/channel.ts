@@ -18,7 +18,7 @@ export class ChannelLimitStore implements LimitStore {
   readonly #calls: CallClient;
 
   constructor(port: ProcessPort) {
-    this.#calls = new CallClient({ port, service: LIMITS, onEvent: () => undefined });
+    this.#calls = new CallClient({ port, service: LIMITS });
   }
 
   async settle(name: string, report: Report): Promise<LimitState> {

@@ -13,7 +13,7 @@ export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_addres
 /** Reason why a challenge was obtained. */
 export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
 
-const PREFIX = 'digest_gateway_';
+export const PREFIX = 'digest_gateway_';
 /**
  * Gauges of prom-client that are named like counters, which Prometheus' linter reports; each has a
  * correctly named twin.
@@ -108,6 +108,12 @@ export class Metrics {
     'retries_total',
     'Requests sent again without a response: stale_connection, connection_broke or next_address; denied: the budget was used up',
     ['deployment', 'reason'],
+  );
+  readonly workers = this.#gauge('workers', 'Processes that serve requests', [], 'first');
+  readonly workerExits = this.#counter(
+    'worker_exits_total',
+    'Workers that ended by themselves, or gave no sign of life and were replaced',
+    ['reason'],
   );
   readonly challenges = this.#counter('challenges_total', 'Challenges obtained from the upstream', [
     'deployment',
@@ -237,6 +243,7 @@ export class Metrics {
     }
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
+    for (const reason of ['crash', 'hang']) this.workerExits.inc({ reason }, 0);
     this.#gauge(
       'build_info',
       'Always 1; the labels tell version and runtime',

@@ -1,9 +1,10 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
-import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
+import { type Pieces, toPieces } from '../config/transfer.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
@@ -35,6 +36,8 @@ export interface AppSetup {
   readonly audit: AuditOptions | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
+  /** The checked file, for other processes of this gateway. */
+  readonly source: { readonly file: string; readonly config: Pieces };
 }
 
 /**
@@ -55,11 +58,16 @@ export async function readSetup(
  * @throws ConfigError with every issue, each at its place in the file
  */
 export function readSetupOf(
-  { config, locate }: LocatedConfig,
+  { config, file, tree, locate }: LocatedConfig,
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  return readContents({ config, locate: async (issues) => issues.map(locate) }, context, versions);
+  const located = {
+    config,
+    pieces: toPieces(tree),
+    locate: async (issues: readonly Issue[]) => issues.map(locate),
+  };
+  return readContents(file, located, context, versions);
 }
 
 /**
@@ -74,14 +82,15 @@ export async function readSetupInBackground(
 ): Promise<AppSetup> {
   const located = await loadInBackground(file);
   try {
-    return await readContents(located, context, versions);
+    return await readContents(file, located, context, versions);
   } finally {
     await located.close();
   }
 }
 
 async function readContents(
-  { config, locate }: Pick<BackgroundConfig, 'config' | 'locate'>,
+  file: string,
+  { config, pieces, locate }: Omit<BackgroundConfig, 'close'>,
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
@@ -117,6 +126,7 @@ async function readContents(
     listenTls: listenTls.tls,
     audit: audit.options,
     warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
+    source: { file, config: pieces },
   };
 }
 

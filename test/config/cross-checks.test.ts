@@ -248,13 +248,13 @@ describe('checks of values against each other', () => {
 
   test('report issues of all kinds at once, in the order of the file', () => {
     const text = [
-      'workers: 1',
+      'workers: 0',
       'listen: { port: 99999, address: 0.0.0.0 }',
       'anonymous: true',
       withMore('timeouts: { idle: 0s }', 'tsl: {}').replace('credential: a', 'credential: nobody'),
     ].join('\n');
     expect(issueLines(text).map((line) => line.split(': ')[0])).toEqual([
-      'c.yaml:1:1 workers',
+      'c.yaml:1:10 workers',
       'c.yaml:2:17 listen.port',
       'c.yaml:3:12 anonymous',
       'c.yaml:9:17 deployments.d.credential',

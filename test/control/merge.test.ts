@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { mergeAuditLines, mergeReports, type WorkerReport } from '../../src/control/merge.ts';
+import { mergeReports, type WorkerReport } from '../../src/control/merge.ts';
 import {
   type AddressCheck,
   type Check,
@@ -13,7 +13,7 @@ import {
   simpleCheck,
 } from '../../src/control/readiness.ts';
 import type { DeploymentFacts } from '../../src/control/snapshot.ts';
-import type { AuditLine, AuditView, ErrorView } from '../../src/control/view.ts';
+import type { AuditView, ErrorView } from '../../src/control/view.ts';
 import { healthyDeployment, recentError } from '../support/console-source.ts';
 
 const NAME = 'submissions';
@@ -30,16 +30,17 @@ interface Change {
   readonly facts?: Partial<DeploymentFacts>;
   readonly errors?: readonly ErrorView[];
   readonly audit?: AuditView | null;
+  readonly storeUp?: boolean | null;
 }
 
 /** The report of a worker with nothing wrong but what a test changes. */
 function reportOf(
   worker: number,
-  { status = 'ready', checks = [], facts = {}, errors = [], audit = intact }: Change = {},
+  { status = 'ready', checks = [], facts = {}, errors = [], audit = intact, storeUp = null }: Change = {},
 ): WorkerReport {
   const readiness = { status, checks };
   const deployments = [{ ...healthyDeployment(NAME), ...facts }];
-  return { worker, readiness, condition: conditionWith(readiness, deployments), errors, audit };
+  return { worker, readiness, condition: conditionWith(readiness, deployments), errors, audit, storeUp };
 }
 
 const merge = (...changes: Change[]) => mergeReports(changes.map((change, index) => reportOf(index, change)));
@@ -231,25 +232,6 @@ describe('audit logs', () => {
     });
     expect(merge({ audit: null }, { audit: null }).audit).toBeNull();
   });
-
-  test('have their lines in the order of time', () => {
-    const line = (time: string, requestId: string, seq: number) =>
-      ({ time: `2026-01-01T00:00:0${time}Z`, requestId, seq }) as AuditLine;
-    const [a, b] = [line('0.001', 'a', 1), line('0.003', 'b', 2)];
-    const [c, d] = [line('0.002', 'c', 101), line('0.003', 'd', 102)];
-    expect(
-      mergeAuditLines([
-        [a, b],
-        [c, d],
-      ]),
-    ).toEqual([a, c, b, d]);
-    expect(
-      mergeAuditLines([
-        [c, d],
-        [a, b],
-      ]),
-    ).toEqual([a, c, b, d]);
-  });
 });
 
 const name = fc.constantFrom('a', 'b', 'c');
@@ -352,16 +334,24 @@ const report: fc.Arbitrary<Omit<WorkerReport, 'worker'>> = fc
     facts,
     errors,
     audit,
+    fc.option(fc.boolean()),
   )
-  .map(([status, ofWorker, deployments, recent, view]) => {
+  .map(([status, ofWorker, deployments, recent, view, storeUp]) => {
     const readiness = { status, checks: ofWorker };
     const condition = conditionWith(readiness, deployments);
     // fast-check makes objects without a prototype, too.
-    return structuredClone({ readiness, condition, errors: recent, audit: view });
+    return structuredClone({ readiness, condition, errors: recent, audit: view, storeUp });
   });
 const reports = fc
   .array(report, { minLength: 1, maxLength: 5 })
   .map((list) => list.map((each, worker) => ({ worker, ...each })));
+
+test('Redis is reachable if it is for every worker, and null without it', () => {
+  const storeUps = (...all: (boolean | null)[]) => merge(...all.map((storeUp) => ({ storeUp }))).storeUp;
+  expect(storeUps(true, true)).toBe(true);
+  expect(storeUps(true, false)).toBe(false);
+  expect(storeUps(null, null)).toBeNull();
+});
 
 describe('of any reports', () => {
   test('one merged is itself', () => {

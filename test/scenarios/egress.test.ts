@@ -241,7 +241,7 @@ describe('a forward proxy (Squid)', () => {
         username,
         password: new Secret(password),
       };
-      gateway.app.offer({ name: 'proxy', current, next: undefined });
+      gateway.plane.offer({ name: 'proxy', current, next: undefined });
       expect((await get(authors)).status).toBe(200);
     });
 

@@ -192,7 +192,7 @@ describe('the outcome of a response', () => {
     expect(await askOnce(pair)).toEqual(OK);
     const set = await credentialSet(pair.gateway, NAME, 'demo-api-key', 'another');
     if (set.next === undefined) throw new Error('no next');
-    pair.gateway.app.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
+    pair.gateway.plane.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
     expect([await askOnce(pair), await askOnce(pair)]).toEqual([OK, OK]);
     const { metric } = pair.gateway;
     expect(await metric('digest_gateway_credential_rotations_total', { result: 'refused' })).toBe(1);

@@ -26,7 +26,8 @@ const FLOORS: Readonly<Record<string, number>> = {
   doctor: 6,
   setup: 7,
   app: 8,
-  cli: 9,
+  fleet: 9,
+  cli: 10,
 };
 
 /** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */

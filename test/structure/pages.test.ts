@@ -66,7 +66,7 @@ describe('every page', () => {
     );
     const [, map = ''] = /## The map\n([\s\S]*?)\n## /.exec(textOf('CONTRIBUTING.md')) ?? [];
     const named = Array.from(
-      map.matchAll(/^\| \d \| ([^|]+) \|/gm),
+      map.matchAll(/^\| \d+ \| ([^|]+) \|/gm),
       ([, cell = '']) => cell.match(/\w+(?=\/)/g) ?? [],
     );
     expect(named.flat().toSorted()).toEqual(rooms.map(({ name }) => name).toSorted());

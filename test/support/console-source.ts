@@ -1,8 +1,13 @@
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
-import type { AuditSource, ConsoleSource, DeploymentFacts } from '../../src/control/snapshot.ts';
+import type {
+  AuditLines,
+  ConsoleReport,
+  ConsoleSource,
+  DeploymentFacts,
+} from '../../src/control/snapshot.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
-import type { AuditLine, ErrorView } from '../../src/control/view.ts';
+import type { AuditLine, AuditView, ErrorView } from '../../src/control/view.ts';
 import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
@@ -34,8 +39,19 @@ export function countedMetrics() {
   return { metrics, values, scrape: () => merged.text() };
 }
 
+/** What a test changes in the source of a console. */
+export interface SourceChange extends Partial<ConsoleSource> {
+  readonly condition?: () => Promise<ConsoleReport['condition']>;
+  readonly errors?: () => readonly ErrorView[];
+  readonly storeUp?: () => boolean | null;
+  readonly audit?: HandWrittenAudit;
+}
+
+const WELL = { failedChecks: [], warnings: [], served: true, deployments: [] };
+
 /** The source of a console of an empty gateway, with the changes of a test. */
-export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
+export function sourceWith(change: SourceChange = {}): ConsoleSource {
+  const { condition, errors, storeUp, audit, ...others } = change;
   return {
     values: countedMetrics().values,
     version: '1.2.3',
@@ -43,21 +59,24 @@ export function sourceWith(change: Partial<ConsoleSource> = {}): ConsoleSource {
     tokenAsked: false,
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
-    storeUp: () => null,
-    condition: async () => ({ failedChecks: [], warnings: [], served: true, deployments: [] }),
+    report: async () => ({
+      condition: (await condition?.()) ?? WELL,
+      errors: errors?.() ?? [],
+      audit: audit?.view() ?? null,
+      storeUp: storeUp?.() ?? null,
+    }),
     clients: () => [],
-    errors: () => [],
-    audit: undefined,
-    ...change,
+    auditLines: (position) => audit?.since(position) ?? { lines: [], position: 0 },
+    ...others,
   };
 }
 
 /** An audit log that a test writes by hand. */
-export class HandWrittenAudit implements AuditSource {
+export class HandWrittenAudit {
   readonly #lines: AuditLine[] = [];
-  readonly view: AuditSource['view'];
+  readonly view: () => AuditView;
 
-  constructor(view: AuditSource['view']) {
+  constructor(view: () => AuditView) {
     this.view = view;
   }
 
@@ -74,7 +93,7 @@ export class HandWrittenAudit implements AuditSource {
     }
   }
 
-  since(position: number) {
+  since(position: number): AuditLines {
     return { lines: this.#lines.slice(position), position: this.#lines.length };
   }
 }
@@ -110,7 +129,7 @@ export interface RunningControl {
 }
 
 export interface ControlChange extends Partial<Omit<ControlOptions, 'pace' | 'console'>> {
-  readonly console?: Partial<ConsoleSource>;
+  readonly console?: SourceChange;
   readonly pace?: Partial<ConsolePace>;
 }
 

@@ -4,7 +4,9 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { App } from '../../src/app/app.ts';
-import type { AuditOptions } from '../../src/audit/audit.ts';
+import { DataPlane } from '../../src/app/data-plane.ts';
+import { uncaughtErrors } from '../../src/app/uncaught.ts';
+import { type AuditOptions, noAudit } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
@@ -12,6 +14,8 @@ import { logOptions } from '../../src/base/log.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
+import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
+import { Metrics } from '../../src/metrics/metrics.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
@@ -19,6 +23,7 @@ import { metricOf } from './metric.ts';
 
 export interface RunningGateway extends AsyncDisposable {
   readonly app: App;
+  readonly plane: DataPlane;
   /** The setup that it was started with. */
   readonly setup: AppSetup;
   /** `http://127.0.0.1:PORT` of the data plane. */
@@ -72,14 +77,23 @@ export async function startGateway(
   const setup = { ...(await setupFor(deployments, top, versions)), redis };
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
-  const app = new App(setup, {
+  const build = { version: 'test', node: process.version };
+  const metrics = new Metrics(build, tracing !== undefined);
+  const parts = { log, metrics, audit: audit === undefined ? noAudit : await openAudit(audit, { log }) };
+  const uncaught = uncaughtErrors(log, clock, metrics);
+  const plane = new DataPlane(setup, {
+    ...parts,
     clock,
-    log,
-    build: { version: 'test', node: process.version },
     bufferGc: new BufferGc(() => {}),
-    uid: process.geteuid?.(),
-    ...(audit !== undefined && { audit: await openAudit(audit, { log }) }),
+    uncaught,
     tracing,
+  });
+  const app = new App(setup, {
+    ...parts,
+    serving: plane,
+    build,
+    uid: process.geteuid?.(),
+    merged: new MergedMetrics(metrics.registry),
     consoleFolder,
     ...(consolePace !== undefined && { consolePace }),
   });
@@ -88,6 +102,7 @@ export async function startGateway(
   const close = (): Promise<void> => app.close();
   return {
     app,
+    plane,
     setup,
     origin: `${setup.listenTls === undefined ? 'http' : 'https'}://127.0.0.1:${listen.port}`,
     port: listen.port,

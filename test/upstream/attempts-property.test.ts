@@ -87,7 +87,7 @@ async function play({ policy, qop, rotates, methods, atOnce, replies: order }: S
   try {
     // Half of the scripts begin with a credential that was accepted.
     if (order.length % 2 === 0) await (await fetch(`${gateway.origin}/first`)).arrayBuffer();
-    if (rotates) gateway.app.offer(await credentialSet(gateway, 'scripted', 'demo-api-key', 'another'));
+    if (rotates) gateway.plane.offer(await credentialSet(gateway, 'scripted', 'demo-api-key', 'another'));
     current.replies.push(...order);
     const send = async (method: string, index: number): Promise<void> => {
       const tag = `t${index}`;

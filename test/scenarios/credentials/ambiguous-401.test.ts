@@ -187,7 +187,7 @@ describe('a rotation behind a long round trip', () => {
     async (title, behaviour) => {
       const pair = await startPair(behaviour, { relay: slowRelay });
       expect((await pair.get(authors)).status).toBe(200);
-      pair.gateway.app.offer(await credentialSet(pair.gateway, NAME, 'demo-api-key', 'another'));
+      pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'demo-api-key', 'another'));
       const load = startArrivals(30, () => get(pair.gateway));
       const rotations = (result: string) =>
         pair.gateway.metric('digest_gateway_credential_rotations_total', { result });

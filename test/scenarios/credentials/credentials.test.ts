@@ -156,7 +156,7 @@ describe('a doubted credential', () => {
         { lockout: { failures: 20, durationMs: 60_000 } },
         { password: 'wrong', clock: { now: () => now }, settings: { digest: { noncePolicy } } },
       );
-      pair.gateway.app.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'wrong, too'));
+      pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'wrong, too'));
       const attempts: number[] = [];
       let before = 0;
       for (let second = 0; second <= 240; second += 10) {
@@ -189,7 +189,7 @@ describe('a doubted credential', () => {
   test('takes turns with its other version until one is accepted', async () => {
     let now = 0;
     const pair = await startPair({}, { password: 'wrong', clock: { now: () => now } });
-    pair.gateway.app.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'later'));
+    pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'later'));
     expect((await pair.get(authors)).status).toBe(502);
     changePassword(pair, 'later');
     const seen: number[] = [];

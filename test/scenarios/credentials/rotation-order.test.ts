@@ -72,7 +72,7 @@ async function get(path: string): Promise<number> {
 async function offerNext(): Promise<void> {
   const set = await credentialSet(gateway, NAME, 'demo-api-key', 'another');
   if (set.next === undefined) throw new Error('no next');
-  gateway.app.offer({ ...set, next: { ...set.next, username: NEW } });
+  gateway.plane.offer({ ...set, next: { ...set.next, username: NEW } });
 }
 
 /** A request finds out that the old version is refused and the new one accepted, and is served with that one. */

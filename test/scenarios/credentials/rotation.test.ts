@@ -23,7 +23,7 @@ function accept({ simulator }: Pair, password: string, ...otherPasswords: string
 }
 
 async function offer({ gateway }: Pair, password: string, next?: string): Promise<void> {
-  gateway.app.offer(await credentialSet(gateway, NAME, password, next));
+  gateway.plane.offer(await credentialSet(gateway, NAME, password, next));
 }
 
 function load(pair: Pair) {
@@ -221,7 +221,7 @@ test('does not promote a candidate that Digest accepts and the service refuses',
   expect((await pair.get(authors)).status).toBe(200);
   const set = await credentialSet(pair.gateway, NAME, OLD, NEW);
   if (set.next === undefined) throw new Error('no next');
-  pair.gateway.app.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
+  pair.gateway.plane.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
   for (let count = 0; count < 3; count += 1) {
     const answer = await pair.get(authors);
     expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('Lindqvist')]);

@@ -135,7 +135,7 @@ describe('a reload and credentials:', () => {
       const pair = await startPair();
       const { simulator, gateway } = pair;
       expect((await pair.get(authors)).status).toBe(200);
-      gateway.app.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+      gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
       simulator.set(NAME, { accounts: [{ username: 'demo-user', password: 'later', sites: ['demo'] }] });
       expect((await pair.get(authors)).status).toBe(200);
       const before = wrong(pair);
@@ -168,7 +168,7 @@ describe('a reload and credentials:', () => {
     const pair = await startPair({ qop: 'auth', nc: 'window' });
     const { simulator, gateway } = pair;
     expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
-    gateway.app.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+    gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
     expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
     simulator.set(NAME, {
       accounts: [{ username: 'demo-user', password: 'later', sites: ['demo'] }],

@@ -314,7 +314,7 @@ describe('a rotation under load', () => {
     ['counted nonces', { checkCount: true }],
   ])('fails no request: %s', async (title, options) => {
     const { gateway, server, attempts } = await setScene(startApache(options));
-    gateway.app.offer(await credentialSet(gateway, 'real', account.password, 'another'));
+    gateway.plane.offer(await credentialSet(gateway, 'real', account.password, 'another'));
     const clients = new Pool(gateway.origin, { connections: CONNECTIONS });
     const load = startArrivals(200, async () => {
       const { statusCode, body } = await clients.request({ path: '/api/abstracts', method: 'GET' });

@@ -1,0 +1,331 @@
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Audit } from '../audit/audit.ts';
+import type { BufferGc } from '../base/buffer-gc.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { reportError } from '../base/report-error.ts';
+import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
+import { NoncePools } from '../challenges/pools.ts';
+import type { ChallengeStore } from '../challenges/store/store.ts';
+import type { PlaneReport } from '../control/merge.ts';
+import { conditionWith } from '../control/readiness.ts';
+import type { AuditLines } from '../control/snapshot.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
+import { Listener } from '../gateway/listener.ts';
+import type { Identification } from '../identity/identification.ts';
+import type { Limits } from '../limits/limits.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { Tracing } from '../tracing/tracing.ts';
+import { BodyMemory } from '../transport/request-body.ts';
+import { CredentialSelectors } from '../upstream/credential-selectors.ts';
+import { CheckPace } from '../upstream/health-check.ts';
+import type { UpstreamDeps } from '../upstream/upstream.ts';
+import { changesOf } from './changes.ts';
+import { deploymentFacts, errorView } from './console.ts';
+import { auditLines, auditView } from './console-audit.ts';
+import {
+  buildDeployments,
+  closeAll,
+  dropUnknownCredentials,
+  gatewayOptions,
+  offerCredentials,
+  restoreAll,
+  withOther,
+} from './deployments.ts';
+import { warnOfMissingAddresses } from './egress.ts';
+import { observe, readiness } from './health.ts';
+import { buildIdentification } from './identity.ts';
+import { limitsOptions, openLimits } from './limits.ts';
+import type { Activation, Serving } from './serving.ts';
+import { openStore, type SharedStores } from './store.ts';
+import { UpstreamEvents } from './upstream-events.ts';
+
+export interface DataPlaneDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly bufferGc: BufferGc;
+  /** The audit log of this process. */
+  readonly audit: Audit;
+  /** Counts and logs an error that reached no caller. Never throws. */
+  readonly uncaught: (error: unknown) => void;
+  /** Undefined if tracing is off. */
+  readonly tracing: Tracing | undefined;
+  /** The stores that a process without Redis shares with others; undefined: it shares nothing. */
+  readonly stores?: SharedStores | undefined;
+}
+
+/** An active configuration with the parts that were built from it. */
+interface Generation {
+  readonly setup: AppSetup;
+  readonly deployments: readonly Deployment[];
+  readonly identification: Identification;
+}
+
+/** A configuration that is ready to be activated: every step that can fail is done. */
+export interface Prepared extends Generation {
+  readonly gateway: GatewayOptions;
+  readonly applyLimits: () => void;
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+}
+
+/** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
+export class DataPlane implements Serving {
+  readonly #audit: Audit;
+  readonly #metrics: Metrics;
+  readonly #deps: DataPlaneDeps;
+  /** The setup at the start; parts of it cannot change while the gateway runs. */
+  readonly #setup: AppSetup;
+  readonly #store: ChallengeStore;
+  readonly #upstreamDeps: UpstreamDeps;
+  readonly #limits: Limits;
+  readonly #gateway: Gateway;
+  readonly #listener: Listener;
+  #active: Generation;
+  #storeUp: boolean;
+  #live = false;
+  /** Replaced upstreams that still finish requests; no reload waits for them. */
+  readonly #retiring = new Set<Promise<void>>();
+  #closing: Promise<void> | undefined;
+  readonly #hurry = new AbortController();
+
+  constructor(setup: AppSetup, deps: DataPlaneDeps) {
+    const { clock, log, metrics, bufferGc, tracing, stores, audit } = deps;
+    log.level = setup.config.log.level;
+    this.#deps = deps;
+    this.#setup = setup;
+    this.#audit = audit;
+    this.#metrics = metrics;
+    this.#storeUp = setup.redis === undefined;
+    const onStore = (up: boolean): void => {
+      this.#storeUp = up;
+    };
+    this.#store = openStore(setup.redis, { stores, metrics, log, onUp: onStore });
+    this.#upstreamDeps = this.#openUpstreamDeps();
+    const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
+    const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
+    this.#active = { setup, deployments, identification };
+    this.#limits = openLimits(setup, { stores, clock, metrics, log });
+    const limits = this.#limits;
+    const options = gatewayOptions(setup, deployments, identification);
+    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
+    this.#listener = new Listener(this.#gateway, {
+      ...setup.config.listen.limits,
+      tls: setup.listenTls,
+      isShared: (address) => this.#active.identification.isShared(address),
+      onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
+    });
+  }
+
+  /** True from the opening of the port to the end of the drain. */
+  get live(): boolean {
+    return this.#live;
+  }
+
+  /**
+   * Loads what other processes share, and opens the port.
+   * @throws Error if the port cannot be opened; nothing stays open then
+   */
+  async start(): Promise<AddressInfo> {
+    const { config, listenTls } = this.#setup;
+    const { deployments } = this.#active;
+    await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
+    const { address, port } = config.listen;
+    const listening = await this.#listener.listen(address, port);
+    this.#live = true;
+    this.#metrics.workers.set(1);
+    this.#metrics.listenCertificateExpiry.set(listenTls?.expires ?? 0);
+    await warnOfMissingAddresses(this.#deps.log, deployments);
+    return listening;
+  }
+
+  /**
+   * Builds every part of another configuration without changing the active one.
+   * @throws Error if a part cannot be built; parts that were built are closed
+   */
+  async prepare(setup: AppSetup): Promise<Prepared> {
+    const { setup: inForce, deployments: running } = this.#active;
+    const deployments: Deployment[] = [];
+    try {
+      await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
+      await restoreAll(withOther(deployments, running));
+      const identification = await runInSlices(buildIdentification(setup.config, this.#identityDeps));
+      const gateway = gatewayOptions(setup, deployments, identification);
+      const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
+      const changed = await runInSlices(changesOf(inForce, setup));
+      return { setup, deployments, identification, gateway, applyLimits, changed };
+    } catch (error) {
+      this.#retire(deployments, running);
+      for (const deployment of running) dropUnknownCredentials(inForce, deployment);
+      throw error;
+    }
+  }
+
+  /** Drops what was prepared. */
+  abandon({ deployments }: Prepared): void {
+    this.#retire(deployments, this.#active.deployments);
+  }
+
+  /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
+  commit({ setup, deployments, identification, gateway, applyLimits }: Prepared): void {
+    const { deployments: before } = this.#active;
+    this.#active = { setup, deployments, identification };
+    this.#gateway.configure(gateway);
+    applyLimits();
+    this.renewTls(setup.listenTls);
+    this.#audit.configure(setup.config.audit);
+    this.#deps.log.level = setup.config.log.level;
+    this.#retire(before, deployments);
+  }
+
+  /** Offers credentials to the upstreams that were kept, and loads limits of other processes; after the commit. */
+  async settle({ setup, deployments }: Prepared): Promise<void> {
+    const pause = slices();
+    for (const deployment of deployments) {
+      offerCredentials(setup, deployment);
+      await pause();
+    }
+    await this.#limits.restore();
+    await warnOfMissingAddresses(this.#deps.log, deployments);
+  }
+
+  async activate(setup: AppSetup): Promise<Activation> {
+    const prepared = await this.prepare(setup);
+    if (this.#closing !== undefined) {
+      this.abandon(prepared);
+      throw new Error('the gateway is shutting down');
+    }
+    this.commit(prepared);
+    const settled = this.settle(prepared).catch((error) => {
+      this.#deps.uncaught(error);
+      throw error;
+    });
+    return { changed: prepared.changed, settled };
+  }
+
+  /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
+  offer(set: CredentialSet): void {
+    this.#audit.admin('credential-read', { credential: set.name });
+    const { setup, deployments } = this.#active;
+    const credentials = new Map(setup.credentials).set(set.name, set);
+    this.#active = { ...this.#active, setup: { ...setup, credentials } };
+    for (const { upstream } of deployments) {
+      upstream.offerProxy(set);
+      if (upstream.uses(set.name)) upstream.offer(set);
+    }
+  }
+
+  /** Uses another certificate for new connections. */
+  renewTls(tls: ListenTls | undefined): void {
+    if (tls === undefined) return;
+    this.#listener.renewTls(tls);
+    this.#metrics.listenCertificateExpiry.set(tls.expires);
+  }
+
+  reopenAccessLog(): void {
+    this.#gateway.reopenAccessLog();
+  }
+
+  /** Updates the gauges that are read, not counted. */
+  observe(): Promise<void> {
+    return observe(this.#metrics, this.#active.deployments, this.#audit);
+  }
+
+  auditLines(position: number): AuditLines {
+    return auditLines(this.#audit, position);
+  }
+
+  async report(): Promise<PlaneReport> {
+    const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
+    const { setup, deployments } = this.#active;
+    const audit = this.#audit;
+    const parts = {
+      stage,
+      storeUp: this.#storeUp,
+      audit,
+      deployments,
+      wanted: setup.config.readiness,
+    } as const;
+    const state = await readiness(parts);
+    return {
+      readiness: state,
+      condition: conditionWith(
+        state,
+        deployments.map((each) => deploymentFacts(each, setup)),
+      ),
+      errors: this.#gateway.recentErrors.map((error) => errorView(error, this.#deps.clock)),
+      audit: audit.enabled ? auditView(audit) : null,
+      storeUp: setup.redis === undefined ? null : this.#storeUp,
+    };
+  }
+
+  /**
+   * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no
+   * more connections, lets the open ones end, and closes everything but the audit log. `hurry` skips the rest of the
+   * delay. `withDelay`: false if others serve on the same port already. May be called more than once.
+   */
+  drain(withDelay = true): Promise<void> {
+    this.#closing ??= this.#drain(withDelay);
+    return this.#closing;
+  }
+
+  /** Ends the delay of `drain`, now or when it begins, and connections without a request. */
+  hurry(): void {
+    this.#hurry.abort();
+  }
+
+  /** True once `drain` was called. */
+  get closing(): boolean {
+    return this.#closing !== undefined;
+  }
+
+  async #drain(withDelay: boolean): Promise<void> {
+    const { delay: delayMs, timeout } = this.#active.setup.config.drain;
+    if (this.#live) await this.#drainListener(withDelay ? delayMs : 0, timeout);
+    else await this.#listener.close(0);
+    this.#live = false;
+    const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
+    await Promise.all([...upstreams, ...this.#retiring]);
+    await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.close()]);
+  }
+
+  /** Resolves when no connection is open. `hurry` skips the delay and ends connections without a request. */
+  async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
+    const { signal } = this.#hurry;
+    await delay(delayMs, undefined, { signal }).catch(() => undefined);
+    const close = (): void => void this.#listener.close(timeoutMs);
+    if (signal.aborted) close();
+    else signal.addEventListener('abort', close, { once: true });
+    await this.#listener.drain(timeoutMs);
+  }
+
+  /** Closes the upstreams of `deployments` that `others` do not use. */
+  #retire(deployments: readonly Deployment[], others: readonly Deployment[]): void {
+    const closed = closeAll(withOther(deployments, others)).catch(reportError);
+    this.#retiring.add(closed);
+    void closed.then(() => this.#retiring.delete(closed));
+  }
+
+  get #identityDeps() {
+    return { log: this.#deps.log, metrics: this.#metrics };
+  }
+
+  #openUpstreamDeps(): UpstreamDeps {
+    const { clock, log, tracing } = this.#deps;
+    const metrics = this.#metrics;
+    const pools = new NoncePools(this.#store);
+    const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
+    const { onPolicyStep, onCrossProcess, onRotation, onHealth } = events;
+    const { onCircuit, onAddressHealth, onPause } = events;
+    const ofCredentials = { onPolicyStep, onCrossProcess, onRotation, onHealth };
+    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
+    const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
+    const checkPace = new CheckPace(clock);
+    return { selectors, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
+  }
+}

@@ -1,0 +1,38 @@
+import type { AddressInfo } from 'node:net';
+import type { PlaneReport } from '../control/merge.ts';
+import type { AuditLines } from '../control/snapshot.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { AppSetup } from '../setup/setup.ts';
+
+/** A configuration that was activated. */
+export interface Activation {
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+  /** Resolves when credentials and limits are applied; rejects if some are not. */
+  readonly settled: Promise<void>;
+}
+
+/** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
+export interface Serving {
+  /** True from the opening of the port to the end of the drain. */
+  readonly live: boolean;
+  /** Returns the audit lines of all processes after a position. */
+  auditLines(position: number): AuditLines;
+  /**
+   * Opens the port of the data plane.
+   * @throws Error if it cannot be opened; nothing stays open then
+   */
+  start(): Promise<AddressInfo>;
+  /** @throws Error if the setup cannot be activated; the active one stays then */
+  activate(setup: AppSetup): Promise<Activation>;
+  /** Uses another certificate for new connections. */
+  renewTls(tls: ListenTls): void;
+  /** Updates the metrics that are read, not counted. `names`: only these are wanted; undefined: all. */
+  observe(names?: readonly string[]): Promise<void>;
+  report(): Promise<PlaneReport>;
+  /** Opens the file of the access log again, which may have been renamed. */
+  reopenAccessLog(): void;
+  /** Drains as `DataPlane.drain`. */
+  drain(): Promise<void>;
+  hurry(): void;
+}

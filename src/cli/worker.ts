@@ -1,0 +1,41 @@
+import type { Command } from 'commander';
+import { ipcPort } from '../base/ipc-port.ts';
+import { ChannelChallengeStore } from '../challenges/store/channel.ts';
+import { Worker } from '../fleet/worker.ts';
+import { ChannelLimitStore } from '../limits/channel.ts';
+import { CommandError } from './command-error.ts';
+import { dataPlane, processParts } from './gateway-process.ts';
+import { packageVersion } from './version.ts';
+
+/** `worker`: serves requests for the process that has started it; `serve` starts it with `workers`. */
+export function registerWorker(program: Command): void {
+  program.command('worker').action(() => worker());
+}
+
+async function worker(): Promise<void> {
+  if (process.send === undefined) {
+    throw new CommandError(2, 'worker is not for people: run serve, which starts workers as `workers` says.');
+  }
+  // A terminal and a service manager signal all processes of the gateway; the primary decides what to do.
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const)
+    process.on(signal, () => undefined);
+  let stopTracing = (): Promise<void> => Promise.resolve();
+  const version = await packageVersion();
+  const port = ipcPort(process);
+  const serving = new Worker({
+    port,
+    version,
+    open: async (setup, number) => {
+      const parts = await processParts(setup, number);
+      const { audit, metrics } = parts;
+      stopTracing = parts.stopTracing;
+      const onError = (operation: string): void => metrics.storeErrors.inc({ operation });
+      const challenges = new ChannelChallengeStore(port, onError);
+      const openLimits = (): ChannelLimitStore => new ChannelLimitStore(port);
+      return { plane: dataPlane(setup, parts, { challenges, openLimits }), audit, metrics };
+    },
+  });
+  await serving.run();
+  await stopTracing();
+  process.disconnect?.();
+}

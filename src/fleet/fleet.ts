@@ -1,0 +1,365 @@
+import type { Worker } from 'node:cluster';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { isNativeError } from 'node:util/types';
+import { withCheck } from '../app/health.ts';
+import type { Activation, Serving } from '../app/serving.ts';
+import type { Audit } from '../audit/audit.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { ProcessPort } from '../base/message-calls.ts';
+import { reportError } from '../base/report-error.ts';
+import { mergeReports, type PlaneReport } from '../control/merge.ts';
+import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
+import type { AuditLines } from '../control/snapshot.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { MergedMetrics } from '../metrics/merged-metrics.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import { toTransfer } from '../setup/transfer.ts';
+import type { IdleLogs } from './idle-logs.ts';
+import { RecentLines } from './recent-lines.ts';
+import { RemoteWorker } from './remote-worker.ts';
+
+/** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
+const BACK_OFF_MS = { first: 100, most: 30_000 } as const;
+/** After this time a worker's end does not count as a failure of its start, in milliseconds. */
+const STEADY_MS = 60_000;
+/** Time for closing everything after a drain, in milliseconds. */
+const CLOSE_MS = 15_000;
+/** Interval in which all counts of the workers are read, so that few are lost with a process, in milliseconds. */
+const KEEP_MS = 5_000;
+
+export interface FleetDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The log of the primary, which records the ends of workers. */
+  readonly audit: Audit;
+  readonly metrics: Metrics;
+  readonly merged: MergedMetrics;
+  /** Number of workers. */
+  readonly workers: number;
+  /** Starts the process of a worker. */
+  readonly fork: () => Worker;
+  /** Serves what workers without Redis share. */
+  readonly share: (port: ProcessPort) => void;
+  readonly idleLogs: IdleLogs;
+}
+
+/** `serving`: it has the active configuration, and opens the port or has opened it. */
+type Stage = 'starting' | 'serving' | 'draining';
+
+/** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
+export class Fleet implements Serving {
+  readonly #deps: FleetDeps;
+  #setup: AppSetup;
+  readonly #workers = new Map<RemoteWorker, Stage>();
+  readonly #lines = new RecentLines();
+  #isActivating = false;
+  /** Resolves when the activation under way has ended. */
+  #activating: Promise<unknown> = Promise.resolve();
+  #isUpgrading = false;
+  /** Workers that are about to be started in the place of others. */
+  #replacing = 0;
+  /** Ends and failed starts of workers since one has served for a while. */
+  #failures = 0;
+  #isLive = false;
+  #closing: Promise<void> | undefined;
+  readonly #stop = new AbortController();
+
+  constructor(setup: AppSetup, deps: FleetDeps) {
+    this.#setup = setup;
+    this.#deps = deps;
+  }
+
+  get live(): boolean {
+    return this.#isLive && this.#of('serving').length > 0;
+  }
+
+  auditLines(position: number): AuditLines {
+    return this.#lines.since(position);
+  }
+
+  async start(): Promise<AddressInfo> {
+    const started = await this.#startAll();
+    const failed = started.find((each) => each.status === 'rejected');
+    if (failed !== undefined) {
+      for (const worker of this.#workers.keys()) worker.kill();
+      throw failed.reason;
+    }
+    const [first] = started.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    if (first === undefined) throw new TypeError('a fleet has at least one worker');
+    this.#isLive = true;
+    this.#keepLogs();
+    void this.#keepCounts();
+    return first;
+  }
+
+  activate(setup: AppSetup): Promise<Activation> {
+    const done = this.#activate(setup);
+    this.#activating = done.catch(() => undefined);
+    return done;
+  }
+
+  renewTls(tls: ListenTls): void {
+    this.#setup = { ...this.#setup, listenTls: tls };
+    for (const worker of this.#workers.keys()) worker.renewTls(tls);
+  }
+
+  reopenAccessLog(): void {
+    for (const worker of this.#workers.keys()) worker.reopenAccessLog();
+  }
+
+  async observe(names?: readonly string[]): Promise<void> {
+    const { workers } = this.#deps.metrics;
+    workers.set(this.#of('serving').length);
+    const opened = [...this.#workers].filter(([, stage]) => stage !== 'starting');
+    await Promise.all(opened.map(([worker]) => worker.update(names)));
+  }
+
+  async report(): Promise<PlaneReport> {
+    await this.observe([]);
+    const reports = [...this.#workers.keys()].flatMap(({ number, last }) =>
+      last === undefined ? [] : [{ worker: number, ...last }],
+    );
+    const merged = mergeReports(reports);
+    const readiness = withCheck(merged.readiness, this.#check);
+    return { ...merged, readiness, condition: conditionWith(readiness, merged.condition.deployments) };
+  }
+
+  /** The check of the workers in the readiness. */
+  get #check(): Check {
+    const { workers, audit } = this.#deps;
+    const serving = this.#of('serving').length;
+    const missing = `${serving} of ${workers} workers serve; the others are being started`;
+    const check = simpleCheck(
+      'workers',
+      serving < workers && this.#closing === undefined ? missing : undefined,
+    );
+    const { failing } = audit;
+    if (failing === undefined) return check;
+    const error = `the primary's audit log cannot be written: ${failing}`;
+    return { ...check, ok: false, errors: [...check.errors, error] };
+  }
+
+  /**
+   * Starts a worker of the program's present version for each one, and drains the old ones when all of the new ones
+   * serve. If one cannot be started, the old ones stay. Never rejects.
+   */
+  async upgrade(): Promise<void> {
+    const { log, audit } = this.#deps;
+    if (this.#isUpgrading || this.#closing !== undefined) {
+      log.warn('upgrade ignored: another one, or the shutdown, is under way');
+      return;
+    }
+    this.#isUpgrading = true;
+    log.info('upgrade: starting new workers');
+    const old = this.#of('serving');
+    const started = await this.#startAll();
+    const failed = started.find((each) => each.status === 'rejected');
+    const leaving =
+      failed === undefined ? old : this.#of('serving').filter((worker) => !old.includes(worker));
+    const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));
+    if (failed === undefined) {
+      audit.admin('upgrade', { result: 'success' });
+      log.info('upgrade: the new workers serve; the old ones drain');
+    } else {
+      audit.admin('upgrade', { result: 'failure' });
+      log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
+    }
+    await drained;
+    this.#isUpgrading = false;
+    this.#keepLogs();
+    if (failed === undefined) log.info('upgrade: the old workers have ended');
+    this.#fill();
+  }
+
+  drain(): Promise<void> {
+    this.#closing ??= this.#drain();
+    return this.#closing;
+  }
+
+  hurry(): void {
+    for (const worker of this.#workers.keys()) worker.hurry();
+  }
+
+  #startAll(): Promise<PromiseSettledResult<AddressInfo>[]> {
+    const { workers } = this.#deps;
+    return Promise.allSettled(Array.from({ length: workers }, () => this.#startWorker()));
+  }
+
+  /** @throws Error if the worker cannot be built, cannot open the port, or ends */
+  async #startWorker(): Promise<AddressInfo> {
+    const worker = this.#fork();
+    try {
+      await this.#deps.idleLogs.release(worker.number);
+      let given = this.#setup;
+      await worker.open(toTransfer(given), this.#deps.workers);
+      for (;;) {
+        while (this.#isActivating) await this.#activating;
+        if (given === this.#setup) break;
+        given = this.#setup;
+        await worker.prepare(toTransfer(given));
+        await worker.commit();
+      }
+      // From here on, each activation includes it.
+      this.#workers.set(worker, 'serving');
+      return await worker.listen();
+    } catch (error) {
+      this.#workers.set(worker, 'draining');
+      worker.kill();
+      await worker.ended;
+      throw error;
+    }
+  }
+
+  #fork(): RemoteWorker {
+    const { log, merged, metrics } = this.#deps;
+    const number = this.#freeNumber();
+    const worker = new RemoteWorker(this.#deps.fork(), {
+      number,
+      onReport: (report) => {
+        // After the end, its counts are in the sums already.
+        if (!this.#workers.has(worker)) return;
+        merged.set(number, report.metrics);
+        this.#lines.add(report.lines);
+      },
+      onHang: () => {
+        log.error({ worker: number }, 'a worker gives no sign of life; replacing it');
+        metrics.workerExits.inc({ reason: 'hang' });
+      },
+    });
+    this.#workers.set(worker, 'starting');
+    this.#deps.share(worker.port);
+    const begun = this.#deps.clock.now();
+    void worker.ended.then((how) => this.#onEnd(worker, how, begun)).catch(reportError);
+    return worker;
+  }
+
+  #onEnd(worker: RemoteWorker, how: string, begun: number): void {
+    const { log, audit, metrics, merged, clock } = this.#deps;
+    const { number, pid } = worker;
+    const stage = this.#workers.get(worker);
+    this.#workers.delete(worker);
+    merged.ended(number);
+    if (stage !== 'serving') return;
+    if (clock.now() - begun > STEADY_MS) this.#failures = 0;
+    if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });
+    audit.admin('worker-end', { worker: number, how });
+    log.error(
+      { worker: number, pid, how },
+      'a worker has ended; its open exchanges are lost, another one is started',
+    );
+    this.#fill();
+  }
+
+  /** Starts the workers that are missing, each after a pause. */
+  #fill(): void {
+    if (this.#isUpgrading || this.#closing !== undefined || !this.#isLive) return;
+    const missing = this.#deps.workers - this.#of('serving').length - this.#replacing;
+    for (let count = 0; count < missing; count += 1) void this.#replace();
+  }
+
+  async #replace(): Promise<void> {
+    const { log } = this.#deps;
+    this.#replacing += 1;
+    try {
+      const pause = BACK_OFF_MS.first * 2 ** Math.min(this.#failures, 20);
+      this.#failures += 1;
+      await delay(Math.min(pause, BACK_OFF_MS.most), undefined, { signal: this.#stop.signal });
+      await this.#startWorker();
+      log.info('another worker serves in the place of one that has ended');
+      this.#keepLogs();
+    } catch (error) {
+      if (this.#closing === undefined) log.error({ reason: messageOf(error) }, 'a worker cannot be started');
+    } finally {
+      this.#replacing -= 1;
+    }
+    this.#fill();
+  }
+
+  async #activate(setup: AppSetup): Promise<Activation> {
+    this.#isActivating = true;
+    try {
+      const members = this.#of('serving');
+      const transferred = toTransfer(setup);
+      const prepared = await Promise.allSettled(members.map((worker) => worker.prepare(transferred)));
+      const remaining = members.filter(({ hasEnded }) => !hasEnded);
+      const failed = prepared.find(
+        (each, at) => each.status === 'rejected' && members[at]?.hasEnded === false,
+      );
+      const [changed] = prepared.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+      if (failed?.status === 'rejected' || changed === undefined || this.#closing !== undefined) {
+        for (const worker of remaining) worker.abandon();
+        throw failed?.status === 'rejected' ? failed.reason : new Error('no worker is there to check it');
+      }
+      this.#setup = setup;
+      const committed = Promise.allSettled(remaining.map((worker) => worker.commit()));
+      const settled = committed.then((results) => {
+        const unsettled = results.find(
+          (each, at) => each.status === 'rejected' && remaining[at]?.hasEnded === false,
+        );
+        if (unsettled?.status === 'rejected') throw unsettled.reason;
+      });
+      settled.catch(() => undefined);
+      return { changed, settled };
+    } finally {
+      this.#isActivating = false;
+    }
+  }
+
+  async #drain(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(
+      Array.from(this.#workers, async ([worker, stage]) => {
+        if (stage === 'serving') return this.#drainWorker(worker, true);
+        if (stage === 'starting') worker.kill();
+        await worker.ended;
+      }),
+    );
+    this.#isLive = false;
+    await this.#deps.idleLogs.close();
+  }
+
+  async #drainWorker(worker: RemoteWorker, withDelay: boolean): Promise<void> {
+    this.#workers.set(worker, 'draining');
+    const { delay: delayMs, timeout } = this.#setup.config.drain;
+    await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+  }
+
+  async #keepCounts(): Promise<void> {
+    const { signal } = this.#stop;
+    let pause = KEEP_MS;
+    while (!signal.aborted) {
+      await delay(pause, undefined, { ref: false, signal }).catch(() => undefined);
+      const begun = this.#deps.clock.now();
+      await this.observe();
+      // Metrics of thousands of deployments take long to read.
+      pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));
+    }
+  }
+
+  #keepLogs(): void {
+    if (this.#closing !== undefined) return;
+    void this.#deps.idleLogs.keep(() => this.#numbers);
+  }
+
+  get #numbers(): ReadonlySet<number> {
+    return new Set(Array.from(this.#workers.keys(), ({ number }) => number));
+  }
+
+  #of(stage: Stage): RemoteWorker[] {
+    return [...this.#workers].flatMap(([worker, its]) => (its === stage ? [worker] : []));
+  }
+
+  #freeNumber(): number {
+    const taken = this.#numbers;
+    let number = 1;
+    while (taken.has(number)) number += 1;
+    return number;
+  }
+}
+
+function messageOf(error: unknown): string {
+  return isNativeError(error) ? error.message : String(error);
+}

@@ -1,0 +1,131 @@
+import type { AddressInfo } from 'node:net';
+import { CallClient, type ProcessPort, postReply, readRequest } from '../base/message-calls.ts';
+import type { PlaneReport } from '../control/merge.ts';
+import type { AuditLine } from '../control/view.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
+import type { TransferredSetup } from '../setup/transfer.ts';
+
+/** Version of the functions below. In an upgrade, primary and worker can be of different versions of the program. */
+export const PROTOCOL = 1;
+
+/** Name of the service that each worker is for its primary. */
+const SERVICE = 'worker';
+/** Name in the message of a worker that serves calls from now on. */
+const READY = 'worker ready';
+
+/** Functions of a worker. */
+export interface WorkerFunctions {
+  /** Builds the data plane. */
+  open(start: WorkerStart): Promise<void>;
+  /** Opens the port that the workers share; resolves to its address, or why it cannot be opened. */
+  listen(): Promise<AddressInfo | ListenFailure>;
+  /** Does nothing, which shows that the event loop turns. */
+  beat(): void;
+  /** Builds another configuration beside the active one; resolves to the names of what changed. */
+  prepare(setup: TransferredSetup): Promise<readonly string[]>;
+  /** Drops what was prepared. */
+  abandon(): void;
+  /** Activates at once what was prepared; resolves when credentials and limits are applied. */
+  commit(): Promise<void>;
+  renewTls(tls: ListenTls): void;
+  reopenAccessLog(): void;
+  report(options: ReportOptions): Promise<WorkerReport>;
+  /** Drains and closes everything; resolves to the last report. */
+  drain(options: DrainOptions): Promise<WorkerReport>;
+  /** Skips the delay of the drain. */
+  hurry(): void;
+}
+
+export interface WorkerStart {
+  readonly protocol: number;
+  /** Names the audit folder of this worker; no other process has the same. */
+  readonly number: number;
+  /** Number of workers, among which limits of the whole gateway are divided. */
+  readonly workers: number;
+  readonly setup: TransferredSetup;
+}
+
+export interface ListenFailure {
+  readonly message: string;
+  /** True: the message is for people. */
+  readonly isPortError: boolean;
+}
+
+export interface ReportOptions {
+  /** Audit lines after this position are reported. */
+  readonly auditFrom: number;
+  /** Names of the metrics that are reported; undefined: all. */
+  readonly metrics: readonly string[] | undefined;
+}
+
+export interface DrainOptions extends ReportOptions {
+  /** False: other workers serve on the port already. */
+  readonly withDelay: boolean;
+}
+
+export interface WorkerReport extends PlaneReport {
+  readonly metrics: RegistrySnapshot;
+  readonly lines: readonly AuditLine[];
+  /** Position after these lines. */
+  readonly auditPosition: number;
+}
+
+type Name = keyof WorkerFunctions;
+type Body<Of extends Name> = Parameters<WorkerFunctions[Of]>[0];
+type Result<Of extends Name> = Awaited<ReturnType<WorkerFunctions[Of]>>;
+
+/** Calls the functions of one worker. */
+export class WorkerCalls {
+  readonly #calls: CallClient;
+
+  constructor(port: ProcessPort) {
+    this.#calls = new CallClient({ port, service: SERVICE });
+  }
+
+  /**
+   * Rejects with the error of the function, when the process ends, and after `deadlineMs` milliseconds. Without a
+   * deadline, a worker that hangs must be ended.
+   */
+  call<Of extends Name>(
+    name: Of,
+    body?: Body<Of>,
+    deadlineMs = Number.POSITIVE_INFINITY,
+  ): Promise<Result<Of>> {
+    return this.#calls.call(name, body, deadlineMs) as Promise<Result<Of>>;
+  }
+}
+
+/** Resolves when the process at the other end serves calls. What is sent earlier is lost. */
+export function isServed(port: ProcessPort): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = port.onMessage((message) => {
+      if (!isReady(message)) return;
+      stop();
+      resolve();
+    });
+  });
+}
+
+function isReady(message: unknown): boolean {
+  return typeof message === 'object' && message !== null && 'service' in message && message.service === READY;
+}
+
+/** Serves the calls of the primary. Both ends have the same protocol, which `open` checks. */
+export function serveWorker(port: ProcessPort, functions: WorkerFunctions): void {
+  const byName = new Map(Object.entries(functions) as [string, (body: unknown) => unknown][]);
+  port.onMessage(async (message) => {
+    const request = readRequest(SERVICE, message);
+    if (request?.kind !== 'call') return;
+    const { session, id, name, body } = request;
+    try {
+      const serve = byName.get(name);
+      if (serve === undefined) throw new Error('the worker does not know this function');
+      postReply(port, SERVICE, { kind: 'result', session, id, body: await serve(body) });
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      postReply(port, SERVICE, { kind: 'error', session, id, reason });
+    }
+  });
+  port.post({ service: READY });
+}

@@ -1,0 +1,187 @@
+import type { Worker } from 'node:cluster';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ipcPort } from '../base/ipc-port.ts';
+import type { ProcessPort } from '../base/message-calls.ts';
+import { PortError } from '../base/open-port.ts';
+import { isolate } from '../base/report-error.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { TransferredSetup } from '../setup/transfer.ts';
+import { isServed, PROTOCOL, WorkerCalls, type WorkerReport } from './protocol.ts';
+
+/** Interval of the calls that show whether the worker answers, in milliseconds. */
+const BEAT_MS = 1_000;
+/** A worker hangs that answers to none of them for so long, in milliseconds. */
+const HANG_MS = 5_000;
+/** Maximum time from the start of a process until its data plane is built, in milliseconds. */
+const OPEN_MS = 120_000;
+/** Maximum wait for a report, in milliseconds; the one before is used then. */
+const REPORT_MS = 1_000;
+
+export interface RemoteWorkerOptions {
+  /** Names the worker among those that run; no other process uses the same audit folder. */
+  readonly number: number;
+  readonly onReport: (report: WorkerReport) => void;
+  /** Called when it hangs, before it is killed. */
+  readonly onHang: () => void;
+}
+
+/** The primary's end of one worker. */
+export class RemoteWorker {
+  readonly number: number;
+  readonly pid: number;
+  /** The channel to the worker. */
+  readonly port: ProcessPort;
+  /** Resolves to how the process ended, when it has. */
+  readonly ended: Promise<string>;
+  readonly #worker: Worker;
+  readonly #options: RemoteWorkerOptions;
+  readonly #calls: WorkerCalls;
+  readonly #isServed: Promise<void>;
+  #hangs = false;
+  #beats: NodeJS.Timeout | undefined;
+  #auditFrom = 0;
+  #last: WorkerReport | undefined;
+  #reporting: Promise<void> = Promise.resolve();
+  #hasEnded = false;
+
+  constructor(worker: Worker, options: RemoteWorkerOptions) {
+    this.#worker = worker;
+    this.#options = options;
+    this.number = options.number;
+    const { process: child } = worker;
+    this.pid = child.pid ?? 0;
+    this.port = ipcPort(child);
+    this.#calls = new WorkerCalls(this.port);
+    this.#isServed = isServed(this.port);
+    this.ended = new Promise((resolve) => {
+      const end = (how: string): void => {
+        this.#hasEnded = true;
+        clearInterval(this.#beats);
+        resolve(how);
+      };
+      worker.once('exit', (code, signal) => end(signal ? `signal ${signal}` : `exit code ${code}`));
+      // A process that cannot be started does not exit.
+      worker.on('error', ({ message }) => {
+        if (child.pid === undefined) end(message);
+      });
+    });
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** True if it gave no sign of life, and is killed for that. */
+  get hangs(): boolean {
+    return this.#hangs;
+  }
+
+  /** The latest report; undefined: there was none. */
+  get last(): WorkerReport | undefined {
+    return this.#last;
+  }
+
+  /**
+   * Builds the worker's data plane.
+   * @throws Error if it cannot be built, or the process is of another version or ends
+   */
+  async open(setup: TransferredSetup, workers: number): Promise<void> {
+    // A process that never serves calls does not answer this one in time either.
+    const started = new AbortController();
+    await Promise.race([
+      this.#isServed,
+      this.ended,
+      delay(OPEN_MS, undefined, { signal: started.signal }).catch(() => undefined),
+    ]);
+    started.abort();
+    await this.#calls.call('open', { protocol: PROTOCOL, number: this.number, workers, setup }, OPEN_MS);
+    this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
+  }
+
+  /** @throws Error if the port cannot be opened, or the process ends */
+  async listen(): Promise<AddressInfo> {
+    const listening = await this.#calls.call('listen');
+    if ('address' in listening) return listening;
+    throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
+  }
+
+  /** @throws Error if the configuration cannot be built, or the process ends */
+  prepare(setup: TransferredSetup): Promise<readonly string[]> {
+    return this.#calls.call('prepare', setup);
+  }
+
+  /** @throws Error if credentials or limits could not be applied, or the process ends */
+  commit(): Promise<void> {
+    return this.#calls.call('commit');
+  }
+
+  abandon(): void {
+    this.#calls.call('abandon').catch(ignoreEnd);
+  }
+
+  renewTls(tls: ListenTls): void {
+    this.#calls.call('renewTls', tls).catch(ignoreEnd);
+  }
+
+  reopenAccessLog(): void {
+    this.#calls.call('reopenAccessLog').catch(ignoreEnd);
+  }
+
+  /** Asks for the state; after a while without an answer the one before is kept. Never rejects. */
+  async update(metrics?: readonly string[]): Promise<void> {
+    // One after the other, so that no audit line is reported twice.
+    this.#reporting = this.#reporting.then(() => this.#update(metrics));
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, REPORT_MS);
+    await Promise.race([this.#reporting, late.promise]);
+    clearTimeout(timer);
+  }
+
+  /** Lets the exchanges under way end; resolves when the process has ended, which is killed after `limitMs`. */
+  async drain(withDelay: boolean, limitMs: number): Promise<void> {
+    const timer = setTimeout(() => this.kill(), limitMs);
+    await this.#reporting;
+    await this.#calls
+      .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: undefined })
+      .then((report) => this.#accept(report), ignoreEnd);
+    clearInterval(this.#beats);
+    await this.ended;
+    clearTimeout(timer);
+  }
+
+  /** Skips the delay of the drain. */
+  hurry(): void {
+    this.#calls.call('hurry').catch(ignoreEnd);
+  }
+
+  kill(): void {
+    this.#worker.kill('SIGKILL');
+  }
+
+  async #beat(): Promise<void> {
+    try {
+      await this.#calls.call('beat', undefined, HANG_MS);
+    } catch {
+      if (this.#hasEnded || this.#hangs) return;
+      this.#hangs = true;
+      this.#options.onHang();
+      this.kill();
+    }
+  }
+
+  async #update(metrics: readonly string[] | undefined): Promise<void> {
+    await this.#calls
+      .call('report', { auditFrom: this.#auditFrom, metrics })
+      .then((report) => this.#accept(report), ignoreEnd);
+  }
+
+  #accept(report: WorkerReport): void {
+    this.#auditFrom = report.auditPosition;
+    this.#last = report;
+    isolate(() => this.#options.onReport(report));
+  }
+}
+
+/** The end of a process is told by `ended`, and a data plane that cannot be closed by its log. */
+function ignoreEnd(): void {}

@@ -1,0 +1,121 @@
+import type { DataPlane, Prepared } from '../app/data-plane.ts';
+import type { Audit } from '../audit/audit.ts';
+import type { ProcessPort } from '../base/message-calls.ts';
+import { PortError } from '../base/open-port.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+import { takeSnapshot } from '../metrics/registry-snapshot.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import { fromTransfer } from '../setup/transfer.ts';
+import {
+  PROTOCOL,
+  type ReportOptions,
+  serveWorker,
+  type WorkerFunctions,
+  type WorkerReport,
+} from './protocol.ts';
+import { setupOfWorker } from './worker-setup.ts';
+
+export interface WorkerDeps {
+  /** The channel to the primary. */
+  readonly port: ProcessPort;
+  /** Version of the program. */
+  readonly version: string;
+  /** Makes the data plane of this process. `number`: names it among the workers. */
+  readonly open: (setup: AppSetup, number: number) => Promise<OpenPlane>;
+}
+
+/** The data plane of this process with its audit log and metrics. */
+export interface OpenPlane {
+  readonly plane: DataPlane;
+  readonly audit: Audit;
+  readonly metrics: Metrics;
+}
+
+/** Serves requests on behalf of a primary, in a process of its own. */
+export class Worker {
+  readonly #deps: WorkerDeps;
+  readonly #ended = Promise.withResolvers<void>();
+  #open: OpenPlane | undefined;
+  #prepared: Prepared | undefined;
+  #number = 0;
+  #workers = 1;
+
+  constructor(deps: WorkerDeps) {
+    this.#deps = deps;
+    serveWorker(deps.port, this.#functions);
+  }
+
+  /** Serves until the primary ends it; resolves when everything is closed. */
+  run(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  get #functions(): WorkerFunctions {
+    return {
+      open: async ({ protocol, number, workers, setup }) => {
+        if (protocol !== PROTOCOL) {
+          throw new Error(
+            `version ${this.#deps.version} cannot serve for the running one: restart the gateway`,
+          );
+        }
+        this.#number = number;
+        this.#workers = workers;
+        this.#open = await this.#deps.open(await this.#read(setup), number);
+      },
+      // The class of an error does not survive its way.
+      listen: () =>
+        this.#opened.plane
+          .start()
+          .catch((error) => ({ message: error.message, isPortError: error instanceof PortError })),
+      beat: () => undefined,
+      prepare: async (setup) => {
+        this.#prepared = await this.#opened.plane.prepare(await this.#read(setup));
+        return this.#prepared.changed;
+      },
+      abandon: () => {
+        if (this.#prepared !== undefined) this.#opened.plane.abandon(this.#prepared);
+        this.#prepared = undefined;
+      },
+      commit: async () => {
+        const prepared = this.#prepared;
+        if (prepared === undefined) throw new TypeError('no configuration is prepared');
+        this.#prepared = undefined;
+        this.#opened.plane.commit(prepared);
+        await this.#opened.plane.settle(prepared);
+      },
+      reopenAccessLog: () => this.#opened.plane.reopenAccessLog(),
+      renewTls: (tls) => this.#opened.plane.renewTls(tls),
+      report: (options) => this.#report(options),
+      drain: async ({ withDelay, ...options }) => {
+        await this.#opened.plane.drain(withDelay);
+        const last = await this.#report(options);
+        await this.#opened.audit.close('stop');
+        // The answer leaves before the process ends.
+        setImmediate(() => this.#ended.resolve());
+        return last;
+      },
+      hurry: () => this.#opened.plane.hurry(),
+    };
+  }
+
+  get #opened(): OpenPlane {
+    if (this.#open === undefined) throw new TypeError('the worker is not open');
+    return this.#open;
+  }
+
+  async #read(setup: Parameters<typeof fromTransfer>[0]): Promise<AppSetup> {
+    return setupOfWorker(await fromTransfer(setup), this.#number, this.#workers);
+  }
+
+  async #report({ auditFrom, metrics }: ReportOptions): Promise<WorkerReport> {
+    const { plane, metrics: own } = this.#opened;
+    await plane.observe();
+    const { lines, position } = plane.auditLines(auditFrom);
+    return {
+      ...(await plane.report()),
+      metrics: await takeSnapshot(own.registry, metrics),
+      lines,
+      auditPosition: position,
+    };
+  }
+}

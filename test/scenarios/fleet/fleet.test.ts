@@ -1,0 +1,270 @@
+import { createHash } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { Pool } from 'undici';
+import { parse, stringify } from 'yaml';
+import { AUDIT_KEY, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { gateway as run } from '../../support/program.ts';
+import { authors } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
+
+const folderOf = useFolders();
+const TOKEN = 'a token of the control plane';
+
+/** Clients that send requests until they are stopped; one connection each. */
+function startClients(origin: string, count: number) {
+  const pool = new Pool(origin, { connections: count, pipelining: 1 });
+  const outcomes: Record<string, number> = {};
+  const failures: number[] = [];
+  let isGoing = true;
+  const client = async (_: unknown, index: number): Promise<void> => {
+    failures[index] = 0;
+    while (isGoing) {
+      const outcome = await pool
+        .request({ path: authors, method: 'GET' })
+        .then(async ({ statusCode, body }) => {
+          await body.text();
+          return String(statusCode);
+        })
+        .catch((error) => String(error.code ?? error));
+      outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+      if (outcome !== '200') failures[index] = (failures[index] ?? 0) + 1;
+    }
+  };
+  const clients = Promise.all(Array.from({ length: count }, client));
+  return {
+    outcomes,
+    /** Failed requests of each client. */
+    failures,
+    async stop() {
+      isGoing = false;
+      await clients;
+      await pool.close();
+      return outcomes;
+    },
+  };
+}
+
+/** Settings of an audit log in a new folder. */
+async function auditIn(folder: string): Promise<Record<string, unknown>> {
+  const keyFile = join(folder, 'audit.key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  return { directory: join(folder, 'log'), keyFile, replica: 'r1', durability: 'write' };
+}
+
+/** Numbers of the workers that answered so many requests, each on a new connection. */
+async function requestsOnNewConnections({ gateway }: FleetScene, count: number): Promise<void> {
+  for (let sent = 0; sent < count; sent += 1) {
+    const status = await new Promise((resolve, reject) => {
+      request(`${gateway.origin}${authors}`, { agent: false }, (response) => {
+        response.resume().once('end', () => resolve(response.statusCode));
+      })
+        .once('error', reject)
+        .end();
+    });
+    expect(status).toBe(200);
+  }
+}
+
+async function readiness({
+  gateway,
+}: FleetScene): Promise<{ status: string; checks: { name: string; ok: boolean; detail: string }[] }> {
+  return (await (await fetch(`${gateway.control}/readyz`)).json()) as never;
+}
+
+async function isWhole(scene: FleetScene): Promise<boolean> {
+  const { status } = await readiness(scene);
+  return status === 'ready' && (await scene.gateway.metric('digest_gateway_workers')) === 2;
+}
+
+test('two workers serve on one port as one gateway', async () => {
+  const folder = await folderOf();
+  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  const { gateway, simulator } = scene;
+  expect(await scene.workers()).toHaveLength(2);
+  await requestsOnNewConnections(scene, 20);
+  expect(await gateway.metric('digest_gateway_requests_total', { status: '200' })).toBe(20);
+  expect(await gateway.metric('digest_gateway_request_duration_seconds_count')).toBe(20);
+  expect(await isWhole(scene)).toBe(true);
+  const snapshot = (await (await fetch(`${gateway.control}/api/snapshot`)).json()) as {
+    clients: { requests: number }[];
+    audit: { records: number };
+  };
+  expect(snapshot.clients[0]?.requests).toBe(20);
+  // Without qop, one nonce serves all processes; with it, each process has its own.
+  expect(simulator.counts('submissions').challenges).toBeLessThanOrEqual(2);
+  await gateway.drain();
+  expect(await gateway.ended).toBe(0);
+
+  const records = await Promise.all(
+    ['r1@1', 'r1@2'].map(async (replica) =>
+      (await recordsIn(join(folder, 'log'), replica)).filter(({ kind }) => kind === 'access'),
+    ),
+  );
+  expect(records.map(({ length }) => length)).toEqual([10, 10]);
+  const config = gateway.configFile;
+  expect(config).toBeDefined();
+});
+
+test('processes without Redis use one nonce without qop', async () => {
+  await using scene = await startFleet({ behaviour: { qop: 'none' }, workers: 4 });
+  await requestsOnNewConnections(scene, 24);
+  expect(scene.simulator.counts('submissions').challenges).toBe(1);
+});
+
+test('processes without Redis share a limit', async () => {
+  await using scene = await startFleet({ settings: { limits: { daily: 10 } } });
+  let served = 0;
+  await until(async () => {
+    const response = await fetch(`${scene.gateway.origin}${authors}`, { headers: { connection: 'close' } });
+    await response.text();
+    if (response.status === 200) served += 1;
+    return response.status === 429;
+  });
+  expect(served).toBeGreaterThanOrEqual(10);
+  expect(served).toBeLessThanOrEqual(12);
+});
+
+describe('a worker that ends', () => {
+  test('takes its open exchanges with it, and no other; another one takes its place', async () => {
+    const folder = await folderOf();
+    await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+    const clients = startClients(scene.gateway.origin, 16);
+    await until(() => (clients.outcomes['200'] ?? 0) > 50);
+    const [victim = 0, ...others] = await scene.workers();
+    process.kill(victim, 'SIGKILL');
+    const before = clients.outcomes['200'] ?? 0;
+    await until(async () => {
+      const now = await scene.workers();
+      return now.length === 2 && !now.includes(victim) && now.some((pid) => others.includes(pid));
+    });
+    await until(() => isWhole(scene));
+    await until(() => (clients.outcomes['200'] ?? 0) > before + 50);
+    const { 200: answered = 0 } = await clients.stop();
+    const failures = clients.failures.reduce((sum, count) => sum + count, 0);
+    expect(Math.max(...clients.failures)).toBe(1);
+    // Some connections were the other worker's.
+    expect(failures).toBeLessThan(16);
+    expect(await scene.gateway.metric('digest_gateway_worker_exits_total', { reason: 'crash' })).toBe(1);
+    await scene.gateway.drain();
+    const logs = ['r1@1', 'r1@2'].map((replica) => recordsIn(join(folder, 'log'), replica));
+    const accesses = (await Promise.all(logs)).flat().filter(({ kind }) => kind === 'access');
+    // A record comes before its response, so that an exchange that was cut off may have one.
+    expect(accesses.length).toBeGreaterThanOrEqual(answered);
+    expect(accesses.length).toBeLessThanOrEqual(answered + failures);
+  });
+
+  test('is replaced if it hangs', async () => {
+    await using scene = await startFleet();
+    const [victim = 0] = await scene.workers();
+    process.kill(victim, 'SIGSTOP');
+    await until(async () => !(await scene.workers()).includes(victim));
+    await until(() => isWhole(scene));
+    expect(await scene.gateway.metric('digest_gateway_worker_exits_total', { reason: 'hang' })).toBe(1);
+    await requestsOnNewConnections(scene, 4);
+  });
+
+  test('leaves its counts in the sums', async () => {
+    await using scene = await startFleet();
+    await requestsOnNewConnections(scene, 10);
+    expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
+    const [victim = 0] = await scene.workers();
+    process.kill(victim, 'SIGKILL');
+    await until(async () => !(await scene.workers()).includes(victim));
+    await until(() => isWhole(scene));
+    expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
+  });
+});
+
+describe('a reload', () => {
+  async function rewrite(
+    { gateway }: FleetScene,
+    change: (config: Record<string, unknown>) => void,
+  ): Promise<void> {
+    const config = parse(await readFile(gateway.configFile, 'utf8'));
+    change(config);
+    await writeFile(gateway.configFile, stringify(config));
+  }
+
+  test('is active in all workers, or in none, and loses no request', async () => {
+    const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
+    await using scene = await startFleet({ top: { control: { port: 0, tokenSha256 } } });
+    const { gateway } = scene;
+    const clients = startClients(gateway.origin, 4);
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    const reload = async () =>
+      (await fetch(`${gateway.control}/api/reload`, { method: 'POST', headers })).status;
+    for (let round = 0; round < 5; round += 1) {
+      await rewrite(scene, (config) => {
+        config['anonymous'] = 'perhaps';
+      });
+      expect(await reload()).toBe(422);
+      expect((await readiness(scene)).status).toBe('degraded');
+      await rewrite(scene, (config) => {
+        config['anonymous'] = true;
+        config['log'] = { level: round % 2 === 0 ? 'debug' : 'info' };
+      });
+      expect(await reload()).toBe(200);
+    }
+    expect(Object.keys(await clients.stop())).toEqual(['200']);
+    await rewrite(scene, (config) => {
+      config['anonymous'] = false;
+      config['clients'] = [
+        { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
+      ];
+    });
+    expect(await reload()).toBe(200);
+    for (let sent = 0; sent < 6; sent += 1) {
+      const response = await fetch(`${gateway.origin}${authors}`, { headers: { connection: 'close' } });
+      expect(response.status).toBe(401);
+      await response.text();
+    }
+  });
+});
+
+test('SIGUSR2 replaces the workers, and no client notices', async () => {
+  const folder = await folderOf();
+  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  const old = await scene.workers();
+  const clients = startClients(scene.gateway.origin, 6);
+  await until(() => (clients.outcomes['200'] ?? 0) > 20);
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  await until(async () => {
+    const now = await scene.workers();
+    return now.length === 2 && now.every((pid) => !old.includes(pid));
+  });
+  const before = clients.outcomes['200'] ?? 0;
+  await until(() => (clients.outcomes['200'] ?? 0) > before + 20);
+  expect(Object.keys(await clients.stop())).toEqual(['200']);
+  await until(() => isWhole(scene));
+  const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
+  expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
+  await scene.gateway.drain();
+  expect(await scene.gateway.ended).toBe(0);
+});
+
+test('SIGTERM: clients that leave in time notice nothing', async () => {
+  await using scene = await startFleet({ top: { drain: { delay: '3s', timeout: '20s' } } });
+  const clients = startClients(scene.gateway.origin, 6);
+  await until(() => (clients.outcomes['200'] ?? 0) > 20);
+  const drained = scene.gateway.drain();
+  await until(async () => (await readiness(scene)).status === 'unready');
+  expect(Object.keys(await clients.stop())).toEqual(['200']);
+  await drained;
+  expect(await scene.gateway.ended).toBe(0);
+  expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
+});
+
+test('a port that is taken ends the start with its reason', async () => {
+  await using scene = await startFleet();
+  const port = Number(new URL(scene.gateway.origin).port);
+  const second = startGatewayProcess(
+    { submissions: { origin: scene.simulator.deployments.submissions.origin, ca: scene.simulator.ca } },
+    { workers: 2, listen: { port } },
+  );
+  await expect(second).rejects.toThrow('listen.port');
+});
