@@ -39,6 +39,7 @@ describe('a valid configuration', () => {
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
       drain: { delay: 5_000, timeout: 30_000 },
+      workers: 1,
       readiness: 'gateway',
       control: { address: '127.0.0.1', port: 8081 },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
@@ -122,6 +123,7 @@ describe('a valid configuration', () => {
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
       drain: { delay: 0, timeout: 60_000 },
+      workers: 1,
       readiness: 'gateway',
       control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
       clients: [
