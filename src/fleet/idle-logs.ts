@@ -1,5 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
+import { reportError } from '../base/report-error.ts';
 
 export interface IdleLogsDeps {
   readonly log: Log;
@@ -26,8 +27,7 @@ export class IdleLogs {
   keep(running: () => ReadonlySet<number>): Promise<void> {
     return this.#then(async () => {
       for (const number of await this.#deps.list()) {
-        if (running().has(number) || this.#open.has(number)) continue;
-        this.#open.set(number, await this.#deps.open(number));
+        if (!running().has(number) && !this.#open.has(number)) await this.#openLog(number);
       }
     });
   }
@@ -48,13 +48,17 @@ export class IdleLogs {
     });
   }
 
+  async #openLog(number: number): Promise<void> {
+    try {
+      this.#open.set(number, await this.#deps.open(number));
+    } catch (error) {
+      const msg = 'the audit log of a worker that does not run cannot be opened; it is left as it is';
+      this.#deps.log.warn({ reason: String(error), worker: number }, msg);
+    }
+  }
+
   #then(step: () => Promise<void>): Promise<void> {
-    this.#last = this.#last.then(step).catch((error) => {
-      this.#deps.log.warn(
-        { reason: String(error) },
-        'the audit log of a worker that does not run is left alone',
-      );
-    });
+    this.#last = this.#last.then(step).catch(reportError);
     return this.#last;
   }
 }

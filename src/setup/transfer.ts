@@ -26,7 +26,7 @@ type Piece = readonly [field: string, value: unknown];
 /** Prepares a setup for `fromTransfer` in another process. It holds secrets in plain text: it must not be stored. */
 export function toTransfer({ config: _, source, ...rest }: AppSetup): TransferredSetup {
   const pieces = Object.entries(rest).flatMap(([field, value]) =>
-    value instanceof Map ? mapPieces(field, value) : [[field, value] as const],
+    types.isMap(value) ? mapPieces(field, value) : [[field, value] as const],
   );
   return { ...source, rest: pieces.map((piece) => serialize(plain(piece))) };
 }
@@ -42,7 +42,7 @@ function* restored({ file, config: pieces, rest }: TransferredSetup): Steps<AppS
   for (const piece of rest) {
     const [field, value] = original(deserialize(piece)) as Piece;
     const known = fields[field];
-    if (known instanceof Map && value instanceof Map) for (const [key, entry] of value) known.set(key, entry);
+    if (types.isMap(known) && types.isMap(value)) for (const [key, entry] of value) known.set(key, entry);
     else fields[field] = value;
     yield;
   }
@@ -80,9 +80,9 @@ function original(value: unknown): unknown {
 function mapped(value: unknown, change: (value: unknown) => unknown): unknown {
   if (typeof value !== 'object' || value === null || types.isDate(value)) return value;
   if (Array.isArray(value)) return value.map(change);
-  if (value instanceof Map) return new Map([...value].map(([key, entry]) => [key, change(entry)]));
+  if (types.isMap(value)) return new Map([...value].map(([key, entry]) => [key, change(entry)]));
   const prototype = Object.getPrototypeOf(value);
-  if (prototype !== Object.prototype && prototype !== null) {
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) {
     throw new TypeError(`a setup holds an object of ${prototype.constructor.name}`);
   }
   return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, change(entry)]));

@@ -37,6 +37,7 @@ const BASE: Case = { label: '1', scale: ONE };
 const GROUPS: Readonly<Record<string, readonly Case[]>> = {
   // How much two processes of the same configuration differ.
   processes: [BASE, { label: 'another', scale: {} }],
+  workers: [BASE, ...[2, 4].map((workers) => ({ label: `${workers}`, scale: { workers } }))],
   deployments: [
     BASE,
     ...[100, 2000].map((deployments) => ({ label: `${deployments}`, scale: { deployments } })),

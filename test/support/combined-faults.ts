@@ -336,7 +336,7 @@ async function openScene(
       const unready = await end();
       const { challenges, refused } = simulator.counts(NAME);
       const errors = gateways.flatMap(({ logged }) =>
-        logged.filter(({ level }) => Number(level) >= 50).map(({ msg, reason }) => `${msg} ${reason ?? ''}`),
+        logged.filter(({ level }) => level === 'error').map(({ msg, reason }) => `${msg} ${reason ?? ''}`),
       );
       return {
         rounds: progress.round,

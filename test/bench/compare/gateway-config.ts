@@ -17,6 +17,7 @@ export interface Scale {
   readonly clients?: number;
   /** How clients are told apart; with keys, requests need `API_KEY`. */
   readonly identify?: 'address' | 'key';
+  readonly workers?: number;
 }
 
 /** The key of the client that sends the requests. */
@@ -32,7 +33,7 @@ export async function writeGatewayConfig(
   { origin, ca, username, password }: BenchUpstream,
   connections: number,
   durability: Durability | undefined,
-  { deployments = 1, sites = 1, clients = 1, identify = 'address' }: Scale = {},
+  { deployments = 1, sites = 1, clients = 1, identify = 'address', workers = 1 }: Scale = {},
 ): Promise<string> {
   const keyFile = join(folder, 'audit-key');
   await writeFile(keyFile, randomBytes(32).toString('hex'), { mode: 0o600 });
@@ -88,6 +89,7 @@ export async function writeGatewayConfig(
       // All connections of the benchmark come from one address.
       listen: { port, limits: { connectionsPerAddress: 10_000 } },
       drain: { delay: '0s', timeout: '1s' },
+      workers,
       anonymous: false,
       clients: [
         ...others(clients).map((at) => ({
