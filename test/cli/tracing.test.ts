@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from '@jest/globals';
 import { diag, propagation, trace } from '@opentelemetry/api';
 import { pino } from 'pino';
+import { logOptions } from '../../src/base/log.ts';
 import { startTracing } from '../../src/cli/tracing.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 
@@ -15,7 +16,7 @@ afterEach(() => {
 /** An SDK that registers a tracer provider at its start, or not, and the log of the gateway. */
 function scene({ registers = true, stop = (): Promise<void> => Promise.resolve() } = {}) {
   const logged: Record<string, unknown>[] = [];
-  const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
+  const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const seen: unknown[] = [];
   const apisAtStart: string[] = [];
   const { tracer } = recordTraces();
