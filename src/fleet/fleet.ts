@@ -119,7 +119,9 @@ export class Fleet implements Serving {
 
   async report(): Promise<PlaneReport> {
     await this.observe([]);
-    const reports = [...this.#workers.keys()].flatMap(({ number, last }) =>
+    // Those that drain after an upgrade say nothing of the gateway.
+    const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
+    const reports = told.flatMap(({ number, last }) =>
       last === undefined ? [] : [{ worker: number, ...last }],
     );
     const merged = mergeReports(reports);
