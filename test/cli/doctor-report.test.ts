@@ -5,6 +5,10 @@ import type { Report } from '../../src/doctor/doctor.ts';
 import { about, fine, wrong } from '../../src/doctor/finding.ts';
 import { problems } from '../../src/doctor/problems.ts';
 
+/** As the examination of a deployment writes it, with the path of the key. */
+const ADVICE =
+  'Write https:// in deployments.abstracts.baseUrl: everyone on the network can read requests and responses.';
+
 const report: Report = {
   mark: 'fail',
   failures: 2,
@@ -23,7 +27,7 @@ const report: Report = {
       name: 'abstracts',
       origin: 'https://abstracts.example.org',
       probe: 'HEAD /',
-      findings: [wrong('tls', 'plaintext', 'no TLS')],
+      findings: [{ ...wrong('tls', 'plaintext', 'no TLS'), advice: ADVICE }],
     },
   ],
   redis: wrong('redis', 'redis-unreachable', 'connect ECONNREFUSED 127.0.0.1:6379'),
@@ -41,7 +45,7 @@ submissions  https://submissions.example.org  HEAD /api/
 
 abstracts  https://abstracts.example.org  HEAD /
   warn  tls                   no TLS  [plaintext]
-                              → Write https:// in baseUrl: everyone on the network can read requests and responses.
+                              → Write https:// in deployments.abstracts.baseUrl: everyone on the network can read requests and responses.
 
   fail  redis                 connect ECONNREFUSED 127.0.0.1:6379  [redis-unreachable]
                               → Check the address and TLS settings under redis, and whether Redis runs.

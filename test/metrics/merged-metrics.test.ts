@@ -49,6 +49,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_upstream_certificate_expiry_timestamp_seconds: 'min',
     digest_gateway_upstream_connections: 'sum',
     digest_gateway_upstream_health: 'max',
+    digest_gateway_workers: 'first',
     nodejs_active_handles: 'sum',
     nodejs_active_requests: 'sum',
     nodejs_active_resources: 'sum',
