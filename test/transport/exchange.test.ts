@@ -107,7 +107,8 @@ describe.each([
   });
 
   test('a head above 32 KiB is upstream-protocol', async () => {
-    const { send } = await scene(firstly(`HTTP/1.1 200 ${'a'.repeat(33_000)}`, { trickled }));
+    const script = firstly(`HTTP/1.1 200 ${'a'.repeat(33_000)}`, { trickled });
+    const { send } = await scene(script, { timeouts: { response: 120_000 } });
     expect((await send()).kind).toBe('upstream-protocol');
   });
 });
