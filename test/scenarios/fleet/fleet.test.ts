@@ -5,13 +5,22 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
-import { AUDIT_KEY, recordsIn, useFolders } from '../../support/audit-log.ts';
+import {
+  AUDIT_KEY,
+  type OpenedAudit,
+  openTestAudit,
+  recordsIn,
+  useFolders,
+} from '../../support/audit-log.ts';
+import { useClosing } from '../../support/closing.ts';
 import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway as run } from '../../support/program.ts';
+import { startRedis } from '../../support/redis.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
+const closing = useClosing();
 const folderOf = useFolders();
 const TOKEN = 'a token of the control plane';
 
@@ -79,6 +88,18 @@ async function readiness({
 async function isWhole(scene: FleetScene): Promise<boolean> {
   const { status } = await readiness(scene);
   return status === 'ready' && (await scene.gateway.metric('digest_gateway_workers')) === 2;
+}
+
+/** Opens the audit log of the worker that has ended. */
+async function openFreeLog(directory: string): Promise<OpenedAudit> {
+  let opened: OpenedAudit | undefined;
+  await until(async () => {
+    for (const replica of ['r1@1', 'r1@2']) {
+      opened ??= await openTestAudit(directory, { replica }).catch(() => undefined);
+    }
+    return opened !== undefined;
+  });
+  return opened as OpenedAudit;
 }
 
 test('two workers serve on one port as one gateway', async () => {
@@ -257,6 +278,48 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
   await drained;
   expect(await scene.gateway.ended).toBe(0);
   expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
+});
+
+test('workers end with their primary, and leave the port', async () => {
+  await using scene = await startFleet();
+  const old = await scene.workers();
+  await scene.gateway.kill();
+  const isThere = (pid: number) =>
+    readFile(`/proc/${pid}/stat`).then(
+      () => true,
+      () => false,
+    );
+  await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
+  await using next = await startFleet({
+    top: { listen: { port: Number(new URL(scene.gateway.origin).port) } },
+  });
+  await requestsOnNewConnections(next, 2);
+});
+
+test('replicas with workers share nonces through Redis', async () => {
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  const top = { redis: { url: redis.url } };
+  await using scene = await startFleet({ behaviour: { qop: 'none' }, top });
+  await until(async () => (await scene.gateway.metric('digest_gateway_store_up')) === 1);
+  await requestsOnNewConnections(scene, 12);
+  expect(scene.simulator.counts('submissions').challenges).toBe(1);
+});
+
+test('a worker that cannot be started is tried again, and the others serve', async () => {
+  const folder = await folderOf();
+  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  const [victim = 0] = await scene.workers();
+  // Its folder is taken before the primary can start another one.
+  process.kill(scene.gateway.pid, 'SIGSTOP');
+  process.kill(victim, 'SIGKILL');
+  const held = await openFreeLog(join(folder, 'log'));
+  process.kill(scene.gateway.pid, 'SIGCONT');
+  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'a worker cannot be started'));
+  expect((await readiness(scene)).status).toBe('degraded');
+  await requestsOnNewConnections(scene, 4);
+  await held.audit.close();
+  await until(() => isWhole(scene));
 });
 
 test('a port that is taken ends the start with its reason', async () => {
