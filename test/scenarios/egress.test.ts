@@ -217,7 +217,7 @@ describe('a forward proxy (Squid)', () => {
 
   describe('refuses, and the client is told:', () => {
     test.each(['basic', 'digest'] as const)('a wrong password for %s, which it sees once', async (auth) => {
-      const { get, end, gateway } = await startProxiedPair({ auth }, { password: 'guess' });
+      const { get, end, gateway, squid } = await startProxiedPair({ auth }, { password: 'guess' });
       for (let index = 0; index < 5; index += 1) {
         const problem = await problemOf(await get(authors));
         expect(problem).toMatchObject({
@@ -227,7 +227,10 @@ describe('a forward proxy (Squid)', () => {
         });
       }
       expect(JSON.stringify(gateway.logged)).not.toContain('guess');
-      expect((await end()).map(({ status }) => status)).toEqual([407, 407]);
+      await end();
+      // Squid writes a line when it has closed the connection.
+      await until(async () => (await squid.log()).length >= 2);
+      expect((await squid.log()).map(({ status }) => status)).toEqual([407, 407]);
     });
 
     test('until the source of the password has the right one', async () => {
