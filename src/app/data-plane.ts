@@ -132,14 +132,14 @@ export class DataPlane implements Serving {
    * @throws Error if the port cannot be opened; nothing stays open then
    */
   async start(): Promise<AddressInfo> {
-    const { config, listenTls } = this.#setup;
+    const { config } = this.#setup;
     const { deployments } = this.#active;
     await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
     const { address, port } = config.listen;
     const listening = await this.#listener.listen(address, port);
     this.#live = true;
     this.#metrics.workers.set(1);
-    this.#metrics.listenCertificateExpiry.set(listenTls?.expires ?? 0);
+    this.#metrics.listenCertificateExpiry.set(this.#active.setup.listenTls?.expires ?? 0);
     await warnOfMissingAddresses(this.#deps.log, deployments);
     return listening;
   }

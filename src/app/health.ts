@@ -115,7 +115,7 @@ export async function observe(
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
+export function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();

@@ -8,16 +8,26 @@ const SENT_TOGETHER = 512;
 /** A child process, or the process object of a child, with an IPC channel (`serialization: 'advanced'`). */
 export type IpcProcess = Pick<NodeJS.Process, 'send' | 'connected'> & NodeJS.EventEmitter;
 
+export interface IpcPort extends ProcessPort {
+  /** Resolves when every message so far is written, or lost. */
+  flushed(): Promise<void>;
+}
+
 /**
  * The port to the process at the other end of an IPC channel, which has such a port, too. Everything that talks to this
  * process shares one port: it counts the messages that the other process has not read. Other messages can use the
  * channel as well; the port leaves them alone.
  */
-export function ipcPort(other: IpcProcess): ProcessPort {
+export function ipcPort(other: IpcProcess): IpcPort {
   const onMessage = new Set<(message: unknown) => void>();
   const onClose = new Set<() => void>();
   const waiting: unknown[] = [];
   let unsent = 0;
+  const onFlushed: (() => void)[] = [];
+  const written = (count: number): void => {
+    unsent -= count;
+    if (unsent === 0) for (const resolve of onFlushed.splice(0)) resolve();
+  };
   other.on('message', (received: unknown) => {
     for (const message of messagesIn(received)) for (const listener of onMessage) listener(message);
   });
@@ -26,11 +36,13 @@ export function ipcPort(other: IpcProcess): ProcessPort {
   });
   const send = (): void => {
     const together = waiting.splice(0);
-    if (together.length === 0 || !other.connected) return;
+    if (together.length === 0) return;
+    if (!other.connected) {
+      written(together.length);
+      return;
+    }
     // Errors come to the callback; without it, a broken pipe is an 'error' event, which ends the process.
-    other.send?.({ portMessages: together }, undefined, undefined, () => {
-      unsent -= together.length;
-    });
+    other.send?.({ portMessages: together }, undefined, undefined, () => written(together.length));
   };
   return {
     post(message) {
@@ -41,6 +53,7 @@ export function ipcPort(other: IpcProcess): ProcessPort {
       else if (waiting.length >= SENT_TOGETHER) send();
       return true;
     },
+    flushed: () => (unsent === 0 ? Promise.resolve() : new Promise((resolve) => onFlushed.push(resolve))),
     onMessage: (listener) => added(onMessage, listener),
     onClose: (listener) => {
       if (!other.connected) setImmediate(() => onClose.delete(listener) && listener());

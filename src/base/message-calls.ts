@@ -4,6 +4,8 @@ import { z } from 'zod';
 export const CALL_DEADLINE_MS = 1_000;
 /** Calls under way at once: more than all keys and limits of a large configuration, which a start asks for together. */
 export const CALLS_AT_MOST = 16_384;
+/** Reason of a call whose deadline has passed. */
+export const NO_REPLY = 'no reply in time';
 const LONGEST_NAME = 64;
 const LONGEST_REASON = 500;
 
@@ -25,14 +27,14 @@ export interface ProcessPort {
 const name = z.string().min(1).max(LONGEST_NAME);
 const id = z.int().min(0);
 
-/** What a client sends. `sentAt`: wall clock, which is one clock for all processes of a machine. */
+/** A message of a client. `sentAt`: wall clock, which is one clock for all processes of a machine. */
 const request = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('call'), session: name, id, name, body: z.unknown(), sentAt: z.number() }),
   z.object({ kind: z.literal('end'), session: name }),
 ]);
 export type CallRequest = z.output<typeof request>;
 
-/** What a server sends. */
+/** A message of a server. */
 const reply = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('result'), session: name, id, body: z.unknown() }),
   z.object({ kind: z.literal('error'), session: name, id, reason: z.string().max(LONGEST_REASON) }),
@@ -110,7 +112,7 @@ export class CallClient {
     this.#calls += 1;
     const call = this.#calls;
     // Replies that came while this process was busy are read before the deadline counts.
-    const late = (): void => void setImmediate(() => this.#fail(call, 'no reply in time'));
+    const late = (): void => void setImmediate(() => this.#fail(call, NO_REPLY));
     const deadline = Number.isFinite(deadlineMs) ? setTimeout(late, deadlineMs) : undefined;
     this.#pending.set(call, { functionName, resolve, reject, deadline });
     const message = { kind: 'call', session: this.#session, id: call, name: functionName, body } as const;

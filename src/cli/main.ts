@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander';
 import { errorCode } from '../base/error-code.ts';
 import { PortError } from '../base/open-port.ts';
 import { ConfigError } from '../config/issues.ts';
+import { WorkerError } from '../fleet/worker-error.ts';
 import { CommandError } from './command-error.ts';
 import { registerCompletion } from './completion.ts';
 import { registerHelp } from './help.ts';
@@ -71,7 +72,7 @@ function report(error: unknown): 0 | 1 | 2 {
     process.stderr.write(`${error.message}\n`);
     return 2;
   }
-  if (error instanceof PortError) {
+  if (error instanceof PortError || error instanceof WorkerError) {
     process.stderr.write(`${error.message}\n`);
     return 1;
   }

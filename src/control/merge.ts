@@ -186,7 +186,8 @@ function newestFirst(a: ErrorView, b: ErrorView): number {
   );
 }
 
-function mergeAudit(views: readonly AuditView[]): AuditView | null {
+/** Adds up the states of audit logs; null: there is none. */
+export function mergeAudit(views: readonly AuditView[]): AuditView | null {
   if (views.length === 0) return null;
   const failing = distinct(views.flatMap((view) => view.failing ?? []));
   return {

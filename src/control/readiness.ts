@@ -13,7 +13,7 @@ export interface Check {
   readonly upstream?: UpstreamCheck;
 }
 
-/** What keeps requests from the upstream of a deployment. */
+/** The state of everything that can keep requests from the upstream of a deployment. */
 export interface UpstreamCheck {
   /** False if this host does not have the address of `egress.localAddress`: then all addresses fail. */
   readonly egressPresent: boolean;

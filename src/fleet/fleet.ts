@@ -2,24 +2,27 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isNativeError } from 'node:util/types';
-import { withCheck } from '../app/health.ts';
+import { auditLines, auditView } from '../app/console-audit.ts';
+import { observeAudit, withCheck } from '../app/health.ts';
 import type { Activation, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
-import { mergeReports, type PlaneReport } from '../control/merge.ts';
-import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
+import { mergeAudit, mergeReports, type PlaneReport } from '../control/merge.ts';
+import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
+import { commitAll, prepareAll } from './activation.ts';
 import type { IdleLogs } from './idle-logs.ts';
 import { RecentLines } from './recent-lines.ts';
 import { RemoteWorker } from './remote-worker.ts';
+import { workersCheck } from './workers-check.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
 const BACK_OFF_MS = { first: 100, most: 30_000 } as const;
@@ -46,8 +49,10 @@ export interface FleetDeps {
   readonly idleLogs: IdleLogs;
 }
 
-/** `serving`: it has the active configuration, and opens the port or has opened it. */
-type Stage = 'starting' | 'serving' | 'draining';
+/** From `opening` on, a worker takes part in activations. */
+type Stage = 'starting' | 'opening' | 'serving' | 'draining';
+/** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
+const LINES_MS = 10_000;
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
 export class Fleet implements Serving {
@@ -55,10 +60,14 @@ export class Fleet implements Serving {
   #setup: AppSetup;
   readonly #workers = new Map<RemoteWorker, Stage>();
   readonly #lines = new RecentLines();
+  #linesWantedAt = Number.NEGATIVE_INFINITY;
+  #ownLinesFrom = 0;
   #isActivating = false;
   /** Resolves when the activation under way has ended. */
   #activating: Promise<unknown> = Promise.resolve();
   #isUpgrading = false;
+  /** True while an upgrade starts workers. No others are started then. */
+  #isRenewing = false;
   /** Workers that are about to be started in the place of others. */
   #replacing = 0;
   /** Ends and failed starts of workers since one has served for a while. */
@@ -73,10 +82,11 @@ export class Fleet implements Serving {
   }
 
   get live(): boolean {
-    return this.#isLive && this.#of('serving').length > 0;
+    return this.#isLive;
   }
 
   auditLines(position: number): AuditLines {
+    this.#linesWantedAt = this.#deps.clock.now();
     return this.#lines.since(position);
   }
 
@@ -84,15 +94,18 @@ export class Fleet implements Serving {
     const started = await this.#startAll();
     const failed = started.find((each) => each.status === 'rejected');
     if (failed !== undefined) {
-      for (const worker of this.#workers.keys()) worker.kill();
+      for (const worker of this.#workers.keys()) {
+        this.#workers.set(worker, 'draining');
+        worker.kill();
+      }
       throw failed.reason;
     }
-    const [first] = started.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    const [first] = startedOf(started);
     if (first === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     this.#keepLogs();
     void this.#keepCounts();
-    return first;
+    return first.address;
   }
 
   activate(setup: AppSetup): Promise<Activation> {
@@ -111,37 +124,36 @@ export class Fleet implements Serving {
   }
 
   async observe(names?: readonly string[]): Promise<void> {
-    const { workers } = this.#deps.metrics;
-    workers.set(this.#of('serving').length);
+    const { metrics, audit, clock } = this.#deps;
+    metrics.workers.set(this.#of('serving').length);
+    observeAudit(metrics, audit);
+    const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
+    if (withLines) this.#addOwnLines();
     const opened = [...this.#workers].filter(([, stage]) => stage !== 'starting');
-    await Promise.all(opened.map(([worker]) => worker.update(names)));
+    await Promise.all(opened.map(([worker]) => worker.update(names, withLines)));
   }
 
   async report(): Promise<PlaneReport> {
     await this.observe([]);
-    // Those that drain after an upgrade say nothing of the gateway.
+    // After an upgrade, others serve in the place of those that drain.
     const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
     const reports = told.flatMap(({ number, last }) =>
       last === undefined ? [] : [{ worker: number, ...last }],
     );
     const merged = mergeReports(reports);
-    const readiness = withCheck(merged.readiness, this.#check);
-    return { ...merged, readiness, condition: conditionWith(readiness, merged.condition.deployments) };
+    const serving = this.#of('serving').length;
+    const wanted = this.#closing === undefined ? this.#deps.workers : 0;
+    const readiness = withCheck(merged.readiness, workersCheck(serving, wanted, this.#deps.audit));
+    const condition = conditionWith(readiness, merged.condition.deployments);
+    const { audit } = this.#deps;
+    const views = [merged.audit, audit.enabled ? auditView(audit) : null].flatMap((view) => view ?? []);
+    return { ...merged, readiness, condition, audit: mergeAudit(views) };
   }
 
-  /** The check of the workers in the readiness. */
-  get #check(): Check {
-    const { workers, audit } = this.#deps;
-    const serving = this.#of('serving').length;
-    const missing = `${serving} of ${workers} workers serve; the others are being started`;
-    const check = simpleCheck(
-      'workers',
-      serving < workers && this.#closing === undefined ? missing : undefined,
-    );
-    const { failing } = audit;
-    if (failing === undefined) return check;
-    const error = `the primary's audit log cannot be written: ${failing}`;
-    return { ...check, ok: false, errors: [...check.errors, error] };
+  #addOwnLines(): void {
+    const { lines, position } = auditLines(this.#deps.audit, this.#ownLinesFrom);
+    this.#ownLinesFrom = position;
+    this.#lines.add(lines);
   }
 
   /**
@@ -150,18 +162,17 @@ export class Fleet implements Serving {
    */
   async upgrade(): Promise<void> {
     const { log, audit } = this.#deps;
-    if (this.#isUpgrading || this.#closing !== undefined) {
-      log.warn('upgrade ignored: another one, or the shutdown, is under way');
+    if (this.#isUpgrading || this.#closing !== undefined || !this.#isLive) {
+      log.warn('upgrade ignored: the start, another upgrade or the shutdown is under way');
       return;
     }
     this.#isUpgrading = true;
+    this.#isRenewing = true;
     log.info('upgrade: starting new workers');
-    const old = this.#of('serving');
     const started = await this.#startAll();
+    this.#isRenewing = false;
     const failed = started.find((each) => each.status === 'rejected');
-    const leaving =
-      failed === undefined ? old : this.#of('serving').filter((worker) => !old.includes(worker));
-    const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));
+    const renewed = startedOf(started).map(({ worker }) => worker);
     if (failed === undefined) {
       audit.admin('upgrade', { result: 'success' });
       log.info('upgrade: the new workers serve; the old ones drain');
@@ -169,11 +180,14 @@ export class Fleet implements Serving {
       audit.admin('upgrade', { result: 'failure' });
       log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
     }
+    const old = this.#of('serving').filter((worker) => !renewed.includes(worker));
+    const leaving = failed === undefined ? old : renewed;
+    const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));
+    this.#fill();
     await drained;
     this.#isUpgrading = false;
     this.#keepLogs();
     if (failed === undefined) log.info('upgrade: the old workers have ended');
-    this.#fill();
   }
 
   drain(): Promise<void> {
@@ -185,13 +199,13 @@ export class Fleet implements Serving {
     for (const worker of this.#workers.keys()) worker.hurry();
   }
 
-  #startAll(): Promise<PromiseSettledResult<AddressInfo>[]> {
+  #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
     const { workers } = this.#deps;
     return Promise.allSettled(Array.from({ length: workers }, () => this.#startWorker()));
   }
 
   /** @throws Error if the worker cannot be built, cannot open the port, or ends */
-  async #startWorker(): Promise<AddressInfo> {
+  async #startWorker(): Promise<StartedWorker> {
     const worker = this.#fork();
     try {
       await this.#deps.idleLogs.release(worker.number);
@@ -204,11 +218,12 @@ export class Fleet implements Serving {
         await worker.prepare(toTransfer(given));
         await worker.commit();
       }
-      // From here on, each activation includes it.
-      this.#workers.set(worker, 'serving');
-      return await worker.listen();
+      this.#setStage(worker, 'opening');
+      const address = await worker.listen();
+      this.#setStage(worker, 'serving');
+      return { worker, address };
     } catch (error) {
-      this.#workers.set(worker, 'draining');
+      this.#setStage(worker, 'draining');
       worker.kill();
       await worker.ended;
       throw error;
@@ -227,7 +242,7 @@ export class Fleet implements Serving {
         this.#lines.add(report.lines);
       },
       onHang: () => {
-        log.error({ worker: number }, 'a worker gives no sign of life; replacing it');
+        log.error({ worker: number }, 'a worker does not answer, and is killed');
         metrics.workerExits.inc({ reason: 'hang' });
       },
     });
@@ -257,9 +272,13 @@ export class Fleet implements Serving {
 
   /** Starts the workers that are missing, each after a pause. */
   #fill(): void {
-    if (this.#isUpgrading || this.#closing !== undefined || !this.#isLive) return;
-    const missing = this.#deps.workers - this.#of('serving').length - this.#replacing;
-    for (let count = 0; count < missing; count += 1) void this.#replace();
+    if (this.#isRenewing || this.#closing !== undefined || !this.#isLive) return;
+    for (let count = this.#missing; count > 0; count -= 1) void this.#replace();
+  }
+
+  /** Workers that are neither there nor about to be started; negative: there are too many. */
+  get #missing(): number {
+    return this.#deps.workers - this.#of('serving').length - this.#replacing;
   }
 
   async #replace(): Promise<void> {
@@ -269,42 +288,31 @@ export class Fleet implements Serving {
       const pause = BACK_OFF_MS.first * 2 ** Math.min(this.#failures, 20);
       this.#failures += 1;
       await delay(Math.min(pause, BACK_OFF_MS.most), undefined, { signal: this.#stop.signal });
-      await this.#startWorker();
+      // An upgrade may have started enough of them.
+      if (this.#isRenewing || this.#missing < 0) return;
+      const { worker } = await this.#startWorker();
+      if (this.#missing < -1) {
+        await this.#drainWorker(worker, false);
+        return;
+      }
       log.info('another worker serves in the place of one that has ended');
       this.#keepLogs();
     } catch (error) {
       if (this.#closing === undefined) log.error({ reason: messageOf(error) }, 'a worker cannot be started');
     } finally {
       this.#replacing -= 1;
+      this.#fill();
     }
-    this.#fill();
   }
 
   async #activate(setup: AppSetup): Promise<Activation> {
     this.#isActivating = true;
     try {
-      const members = this.#of('serving');
-      const transferred = toTransfer(setup);
-      const prepared = await Promise.allSettled(members.map((worker) => worker.prepare(transferred)));
-      const remaining = members.filter(({ hasEnded }) => !hasEnded);
-      const failed = prepared.find(
-        (each, at) => each.status === 'rejected' && members[at]?.hasEnded === false,
-      );
-      const [changed] = prepared.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-      if (failed?.status === 'rejected' || changed === undefined || this.#closing !== undefined) {
-        for (const worker of remaining) worker.abandon();
-        throw failed?.status === 'rejected' ? failed.reason : new Error('no worker is there to check it');
-      }
+      const members = [...this.#of('opening'), ...this.#of('serving')];
+      const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
+      const { remaining, changed } = await prepareAll(members, setup, stays);
       this.#setup = setup;
-      const committed = Promise.allSettled(remaining.map((worker) => worker.commit()));
-      const settled = committed.then((results) => {
-        const unsettled = results.find(
-          (each, at) => each.status === 'rejected' && remaining[at]?.hasEnded === false,
-        );
-        if (unsettled?.status === 'rejected') throw unsettled.reason;
-      });
-      settled.catch(() => undefined);
-      return { changed, settled };
+      return { changed, settled: commitAll(remaining) };
     } finally {
       this.#isActivating = false;
     }
@@ -315,7 +323,7 @@ export class Fleet implements Serving {
     await Promise.all(
       Array.from(this.#workers, async ([worker, stage]) => {
         if (stage === 'serving') return this.#drainWorker(worker, true);
-        if (stage === 'starting') worker.kill();
+        if (stage !== 'draining') worker.kill();
         await worker.ended;
       }),
     );
@@ -324,9 +332,18 @@ export class Fleet implements Serving {
   }
 
   async #drainWorker(worker: RemoteWorker, withDelay: boolean): Promise<void> {
-    this.#workers.set(worker, 'draining');
+    this.#setStage(worker, 'draining');
     const { delay: delayMs, timeout } = this.#setup.config.drain;
-    await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+    const problem = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+    const { number } = worker;
+    if (problem !== undefined) {
+      this.#deps.log.warn({ worker: number, reason: problem }, 'a worker was not closed as it should be');
+    }
+  }
+
+  /** A worker that has ended is no longer there. */
+  #setStage(worker: RemoteWorker, stage: Stage): void {
+    if (!worker.hasEnded) this.#workers.set(worker, stage);
   }
 
   async #keepCounts(): Promise<void> {
@@ -360,6 +377,15 @@ export class Fleet implements Serving {
     while (taken.has(number)) number += 1;
     return number;
   }
+}
+
+interface StartedWorker {
+  readonly worker: RemoteWorker;
+  readonly address: AddressInfo;
+}
+
+function startedOf(results: readonly PromiseSettledResult<StartedWorker>[]): StartedWorker[] {
+  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
 
 function messageOf(error: unknown): string {

@@ -48,13 +48,13 @@ export interface WorkerStart {
 
 export interface ListenFailure {
   readonly message: string;
-  /** True: the message is for people. */
+  /** True: the message names the key of the configuration and the remedy. */
   readonly isPortError: boolean;
 }
 
 export interface ReportOptions {
-  /** Audit lines after this position are reported. */
-  readonly auditFrom: number;
+  /** Audit lines after this position are reported; undefined: none. */
+  readonly auditFrom: number | undefined;
   /** Names of the metrics that are reported; undefined: all. */
   readonly metrics: readonly string[] | undefined;
 }
@@ -67,8 +67,8 @@ export interface DrainOptions extends ReportOptions {
 export interface WorkerReport extends PlaneReport {
   readonly metrics: RegistrySnapshot;
   readonly lines: readonly AuditLine[];
-  /** Position after these lines. */
-  readonly auditPosition: number;
+  /** Position after these lines; undefined: none were asked for. */
+  readonly auditPosition: number | undefined;
 }
 
 type Name = keyof WorkerFunctions;

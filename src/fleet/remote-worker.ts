@@ -2,12 +2,13 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ipcPort } from '../base/ipc-port.ts';
-import type { ProcessPort } from '../base/message-calls.ts';
+import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { isolate } from '../base/report-error.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import { isServed, PROTOCOL, WorkerCalls, type WorkerReport } from './protocol.ts';
+import { WorkerError } from './worker-error.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;
@@ -24,6 +25,13 @@ export interface RemoteWorkerOptions {
   readonly onReport: (report: WorkerReport) => void;
   /** Called when it hangs, before it is killed. */
   readonly onHang: () => void;
+}
+
+/** A report that is to be asked for when the one before has come. */
+interface QueuedReport {
+  names: readonly string[] | undefined;
+  withLines: boolean;
+  done: Promise<void>;
 }
 
 /** The primary's end of one worker. */
@@ -43,6 +51,8 @@ export class RemoteWorker {
   #auditFrom = 0;
   #last: WorkerReport | undefined;
   #reporting: Promise<void> = Promise.resolve();
+  #queued: QueuedReport | undefined;
+  #isGone = false;
   #hasEnded = false;
 
   constructor(worker: Worker, options: RemoteWorkerOptions) {
@@ -55,7 +65,11 @@ export class RemoteWorker {
     this.#calls = new WorkerCalls(this.port);
     this.#isServed = isServed(this.port);
     this.ended = new Promise((resolve) => {
+      worker.once('disconnect', () => {
+        this.#isGone = true;
+      });
       const end = (how: string): void => {
+        this.#isGone = true;
         this.#hasEnded = true;
         clearInterval(this.#beats);
         resolve(how);
@@ -70,6 +84,11 @@ export class RemoteWorker {
 
   get hasEnded(): boolean {
     return this.#hasEnded;
+  }
+
+  /** True if it takes no more calls. Its process ends soon, or has ended. */
+  get isGone(): boolean {
+    return this.#isGone;
   }
 
   /** True if it gave no sign of life, and is killed for that. */
@@ -95,7 +114,10 @@ export class RemoteWorker {
       delay(OPEN_MS, undefined, { signal: started.signal }).catch(() => undefined),
     ]);
     started.abort();
-    await this.#calls.call('open', { protocol: PROTOCOL, number: this.number, workers, setup }, OPEN_MS);
+    const start = { protocol: PROTOCOL, number: this.number, workers, setup };
+    await this.#calls.call('open', start, OPEN_MS).catch((error: Error) => {
+      throw new WorkerError(`worker ${this.number} cannot be started: ${error.message}`, { cause: error });
+    });
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
   }
 
@@ -128,26 +150,36 @@ export class RemoteWorker {
     this.#calls.call('reopenAccessLog').catch(ignoreEnd);
   }
 
-  /** Asks for the state; after a while without an answer the one before is kept. Never rejects. */
-  async update(metrics?: readonly string[]): Promise<void> {
-    // One after the other, so that no audit line is reported twice.
-    this.#reporting = this.#reporting.then(() => this.#update(metrics));
-    const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, REPORT_MS);
-    await Promise.race([this.#reporting, late.promise]);
-    clearTimeout(timer);
+  /**
+   * Asks for the state; after a while without an answer the one before is kept. Never rejects. `names`: of the metrics;
+   * undefined: all. `withLines`: asks for new audit lines, too.
+   */
+  async update(names: readonly string[] | undefined, withLines: boolean): Promise<void> {
+    await inTime(this.#ask(names, withLines));
   }
 
-  /** Lets the exchanges under way end; resolves when the process has ended, which is killed after `limitMs`. */
-  async drain(withDelay: boolean, limitMs: number): Promise<void> {
-    const timer = setTimeout(() => this.kill(), limitMs);
-    await this.#reporting;
+  /**
+   * Lets the exchanges under way end; resolves when the process has ended, which is killed after `limitMs`, to what
+   * went wrong, if anything did.
+   */
+  async drain(withDelay: boolean, limitMs: number): Promise<string | undefined> {
+    let problem: string | undefined;
+    const timer = setTimeout(() => {
+      problem = 'it took too long, and was killed';
+      this.kill();
+    }, limitMs);
+    // Two reports at a time could hold the same audit lines.
+    await inTime(this.#reporting);
     await this.#calls
       .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: undefined })
-      .then((report) => this.#accept(report), ignoreEnd);
+      .then((report) => this.#accept(report))
+      .catch((error: Error) => {
+        problem ??= error.message;
+      });
     clearInterval(this.#beats);
     await this.ended;
     clearTimeout(timer);
+    return problem;
   }
 
   /** Skips the delay of the drain. */
@@ -162,26 +194,52 @@ export class RemoteWorker {
   async #beat(): Promise<void> {
     try {
       await this.#calls.call('beat', undefined, HANG_MS);
-    } catch {
-      if (this.#hasEnded || this.#hangs) return;
+    } catch (error) {
+      const isLate = error instanceof Error && error.message.endsWith(NO_REPLY);
+      if (!isLate || this.#hasEnded || this.#hangs) return;
       this.#hangs = true;
       this.#options.onHang();
       this.kill();
     }
   }
 
-  async #update(metrics: readonly string[] | undefined): Promise<void> {
+  /** At most one report is under way, and one waits, for everything that was asked for meanwhile. */
+  #ask(names: readonly string[] | undefined, withLines: boolean): Promise<void> {
+    const waiting = this.#queued;
+    if (waiting !== undefined) {
+      waiting.names = names && waiting.names && [...new Set([...names, ...waiting.names])];
+      waiting.withLines ||= withLines;
+      return waiting.done;
+    }
+    const queued: QueuedReport = { names, withLines, done: this.#reporting };
+    queued.done = this.#reporting.then(() => this.#update(queued));
+    this.#queued = queued;
+    this.#reporting = queued.done;
+    return queued.done;
+  }
+
+  async #update({ names: metrics, withLines }: QueuedReport): Promise<void> {
+    this.#queued = undefined;
+    const auditFrom = withLines ? this.#auditFrom : undefined;
     await this.#calls
-      .call('report', { auditFrom: this.#auditFrom, metrics })
+      .call('report', { auditFrom, metrics })
       .then((report) => this.#accept(report), ignoreEnd);
   }
 
   #accept(report: WorkerReport): void {
-    this.#auditFrom = report.auditPosition;
+    this.#auditFrom = report.auditPosition ?? this.#auditFrom;
     this.#last = report;
     isolate(() => this.#options.onReport(report));
   }
 }
 
-/** The end of a process is told by `ended`, and a data plane that cannot be closed by its log. */
+/** For calls whose failure shows in the end of the process. */
 function ignoreEnd(): void {}
+
+/** Resolves when the promise does, or after the maximum wait for a report. */
+async function inTime(report: Promise<void>): Promise<void> {
+  const late = Promise.withResolvers<void>();
+  const timer = setTimeout(late.resolve, REPORT_MS);
+  await Promise.race([report, late.promise]);
+  clearTimeout(timer);
+}

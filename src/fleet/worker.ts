@@ -1,12 +1,13 @@
 import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { Audit } from '../audit/audit.ts';
-import type { ProcessPort } from '../base/message-calls.ts';
+import type { IpcPort } from '../base/ipc-port.ts';
 import { PortError } from '../base/open-port.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { takeSnapshot } from '../metrics/registry-snapshot.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
 import {
+  type DrainOptions,
   PROTOCOL,
   type ReportOptions,
   serveWorker,
@@ -17,7 +18,7 @@ import { setupOfWorker } from './worker-setup.ts';
 
 export interface WorkerDeps {
   /** The channel to the primary. */
-  readonly port: ProcessPort;
+  readonly port: IpcPort;
   /** Version of the program. */
   readonly version: string;
   /** Makes the data plane of this process. `number`: names it among the workers. */
@@ -62,7 +63,7 @@ export class Worker {
         this.#workers = workers;
         this.#open = await this.#deps.open(await this.#read(setup), number);
       },
-      // The class of an error does not survive its way.
+      // Of an error, the primary would receive the message only.
       listen: () =>
         this.#opened.plane
           .start()
@@ -86,13 +87,13 @@ export class Worker {
       reopenAccessLog: () => this.#opened.plane.reopenAccessLog(),
       renewTls: (tls) => this.#opened.plane.renewTls(tls),
       report: (options) => this.#report(options),
-      drain: async ({ withDelay, ...options }) => {
-        await this.#opened.plane.drain(withDelay);
-        const last = await this.#report(options);
-        await this.#opened.audit.close('stop');
-        // The answer leaves before the process ends.
-        setImmediate(() => this.#ended.resolve());
-        return last;
+      drain: async (options) => {
+        try {
+          return await this.#drain(options);
+        } finally {
+          // The reply is posted in this turn, and written before the process ends.
+          setImmediate(() => void this.#deps.port.flushed().then(this.#ended.resolve));
+        }
       },
       hurry: () => this.#opened.plane.hurry(),
     };
@@ -107,10 +108,19 @@ export class Worker {
     return setupOfWorker(await fromTransfer(setup), this.#number, this.#workers);
   }
 
+  async #drain({ withDelay, ...options }: DrainOptions): Promise<WorkerReport> {
+    const { plane, audit } = this.#opened;
+    await plane.drain(withDelay);
+    const last = await this.#report(options);
+    await audit.close('stop');
+    return last;
+  }
+
   async #report({ auditFrom, metrics }: ReportOptions): Promise<WorkerReport> {
     const { plane, metrics: own } = this.#opened;
     await plane.observe();
-    const { lines, position } = plane.auditLines(auditFrom);
+    const { lines, position } =
+      auditFrom === undefined ? { lines: [], position: undefined } : plane.auditLines(auditFrom);
     return {
       ...(await plane.report()),
       metrics: await takeSnapshot(own.registry, metrics),

@@ -7,7 +7,7 @@ export const LIMITS = 'limits';
 /** Characters of the name of a limit: a name of the configuration. */
 const LONGEST_NAME = 1024;
 
-/** What a client sends to settle a limit. */
+/** The body of the call that settles a limit. */
 export const settleForm = z.object({ name: z.string().max(LONGEST_NAME), report: reportForm });
 
 /**

@@ -21,7 +21,7 @@ interface SharedBucket extends RateSettings {
   readonly at: number;
 }
 
-/** What a process said last. */
+/** The last report of a process. */
 interface Member {
   readonly endsAt: number;
   readonly seenAt: number;

@@ -30,7 +30,7 @@ const agedValue = z.object({ value: text, ageMs: ms });
 const nothing = z.undefined();
 export type AgedValue = z.output<typeof agedValue>;
 
-/** What a client sends with each call. */
+/** The body of each call. */
 export const callForms = {
   load: z.object({ key }),
   replace: agedValue.extend({ key, seen: text.optional(), maxAgeMs: ms }),
@@ -43,7 +43,7 @@ export const callForms = {
 };
 export type CallForms = typeof callForms;
 
-/** What the store sends when a challenge was replaced or something was learned. */
+/** The event that the store sends when a challenge was replaced or something was learned. */
 export const changeForm = z.object({ changed: key });
 export type Change = z.input<typeof changeForm>;
 

@@ -65,7 +65,7 @@ async function auditIn(folder: string): Promise<Record<string, unknown>> {
   return { directory: join(folder, 'log'), keyFile, replica: 'r1', durability: 'write' };
 }
 
-/** Numbers of the workers that answered so many requests, each on a new connection. */
+/** Sends so many requests, each on a new connection. */
 async function requestsOnNewConnections({ gateway }: FleetScene, count: number): Promise<void> {
   for (let sent = 0; sent < count; sent += 1) {
     const status = await new Promise((resolve, reject) => {
@@ -126,9 +126,7 @@ test('two workers serve on one port as one gateway', async () => {
       (await recordsIn(join(folder, 'log'), replica)).filter(({ kind }) => kind === 'access'),
     ),
   );
-  expect(records.map(({ length }) => length)).toEqual([10, 10]);
-  const config = gateway.configFile;
-  expect(config).toBeDefined();
+  expect(records.flat()).toHaveLength(20);
 });
 
 test('processes without Redis use one nonce without qop', async () => {
@@ -260,8 +258,11 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
   });
   const before = clients.outcomes['200'] ?? 0;
   await until(() => (clients.outcomes['200'] ?? 0) > before + 20);
-  expect(Object.keys(await clients.stop())).toEqual(['200']);
+  const { 200: answered, ...others } = await clients.stop();
+  expect(others).toEqual({});
   await until(() => isWhole(scene));
+  // The last report of a worker holds what it has counted.
+  await until(async () => (await scene.gateway.metric('digest_gateway_requests_total')) === answered);
   const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
   expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
   await scene.gateway.drain();
@@ -274,6 +275,7 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   const drained = scene.gateway.drain();
   await until(async () => (await readiness(scene)).status === 'unready');
+  expect((await fetch(`${scene.gateway.control}/livez`)).status).toBe(200);
   expect(Object.keys(await clients.stop())).toEqual(['200']);
   await drained;
   expect(await scene.gateway.ended).toBe(0);
