@@ -1,3 +1,4 @@
+import cluster from 'node:cluster';
 import { createServer } from 'node:net';
 import { GCProfiler, getHeapStatistics, setFlagsFromString } from 'node:v8';
 
@@ -38,5 +39,8 @@ createServer((socket) => {
   socket.end(JSON.stringify({ heap: getHeapStatistics().total_allocated_bytes, external }));
   profiler.start();
 })
-  .listen(process.env.BENCH_ALLOCATIONS)
+  .listen({
+    path: process.env.BENCH_ALLOCATIONS + (cluster.isWorker ? `.${process.pid}` : ''),
+    exclusive: true,
+  })
   .unref();
