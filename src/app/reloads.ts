@@ -1,5 +1,5 @@
-import { isNativeError } from 'node:util/types';
 import type { Audit } from '../audit/audit.ts';
+import { messageOf } from '../base/error-code.ts';
 import { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
@@ -239,8 +239,4 @@ function shown(error: unknown, issues: readonly LocatedIssue[]): string {
   const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;
   const left = issues.length - SHOWN_ISSUES;
   return left > 0 ? `${cut}; and ${left} more, which the log lists` : cut;
-}
-
-function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
 }

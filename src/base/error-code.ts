@@ -7,3 +7,8 @@ export function errorCode(error: unknown): string {
   const [, reason] = (error.code === 'EPROTO' && /:SSL routines:[^:]*:([^:]+):/.exec(error.message)) || [];
   return reason === undefined ? error.code : `ERR_SSL_${reason.replaceAll(' ', '_').toUpperCase()}`;
 }
+
+/** Returns the message of an error, or the text of anything else that was thrown. */
+export function messageOf(error: unknown): string {
+  return isNativeError(error) ? error.message : String(error);
+}

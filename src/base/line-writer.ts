@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
-import { isNativeError } from 'node:util/types';
 import { pino } from 'pino';
+import { messageOf } from './error-code.ts';
 import type { Log } from './log.ts';
 
 /** Most bytes that wait for a slow disk or reader; later lines are lost. */
@@ -86,7 +86,7 @@ export class LineWriter {
     });
     stream.on('drop', () => this.#lose());
     stream.on('error', (error: unknown) => {
-      this.#reason = isNativeError(error) ? error.message : String(error);
+      this.#reason = messageOf(error);
       // The stream would throw at the next line.
       if (!isOpen && this.#stream === stream) {
         this.#stream = undefined;

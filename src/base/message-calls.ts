@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { messageOf } from './error-code.ts';
 
 /** After so many milliseconds a call is given up. */
 export const CALL_DEADLINE_MS = 1_000;
@@ -54,6 +55,20 @@ export function postReply(port: ProcessPort, service: string, message: CallReply
   const short =
     message.kind === 'error' ? { ...message, reason: message.reason.slice(0, LONGEST_REASON) } : message;
   return port.post({ service, side: 'server', message: short });
+}
+
+/** Answers a call with the result of `run`, or with the message of its error. Never rejects. */
+export async function answerCall(
+  port: ProcessPort,
+  service: string,
+  { session, id }: CallRequest & { readonly kind: 'call' },
+  run: () => unknown,
+): Promise<void> {
+  try {
+    postReply(port, service, { kind: 'result', session, id, body: await run() });
+  } catch (error) {
+    postReply(port, service, { kind: 'error', session, id, reason: messageOf(error) });
+  }
 }
 
 /** Reads a message of a client to this service; undefined: it is something else. */

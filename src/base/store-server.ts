@@ -1,4 +1,5 @@
 import {
+  answerCall,
   CALL_DEADLINE_MS,
   CALLS_AT_MOST,
   type CallRequest,
@@ -41,30 +42,17 @@ export class StoreServer<Store extends Closable> {
     const calls = new CallCount();
     const stop = port.onMessage((raw) => {
       const message = readRequest(service, raw);
-      if (message?.kind === 'call') void this.#answer(port, sessions, calls, message);
-      else if (message !== undefined) this.#end(sessions, message.session);
+      if (message?.kind === 'call') {
+        const run = (): Promise<unknown> => calls.run(() => this.#carryOut(port, sessions, message));
+        void answerCall(port, service, message, run);
+      } else if (message !== undefined) {
+        this.#end(sessions, message.session);
+      }
     });
     port.onClose(() => {
       stop();
       for (const name of [...sessions.keys()]) this.#end(sessions, name);
     });
-  }
-
-  async #answer(
-    port: ProcessPort,
-    sessions: Map<string, Store>,
-    calls: CallCount,
-    message: CallRequest & { readonly kind: 'call' },
-  ): Promise<void> {
-    const { service } = this.#options;
-    const { session, id } = message;
-    try {
-      const body = await calls.run(() => this.#carryOut(port, sessions, message));
-      postReply(port, service, { kind: 'result', session, id, body });
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : 'failed';
-      postReply(port, service, { kind: 'error', session, id, reason });
-    }
   }
 
   async #carryOut(

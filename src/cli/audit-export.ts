@@ -5,6 +5,7 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { messageOf } from '../base/error-code.ts';
 import {
   collectFiles,
   openAuditConfig,
@@ -147,7 +148,7 @@ async function openFile(path: string): Promise<CollectedFile> {
   try {
     return await CollectedFile.open(path);
   } catch (error) {
-    throw new CommandError(1, isNativeError(error) ? error.message : String(error), error);
+    throw new CommandError(1, messageOf(error), error);
   }
 }
 

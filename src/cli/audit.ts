@@ -1,10 +1,10 @@
-import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { type Alteration, type Verified, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { messageOf } from '../base/error-code.ts';
 import {
   type AuditConfig,
   collectFiles,
@@ -92,7 +92,7 @@ async function headsInStream(
     }
     return heads.filter(({ replica }) => isLocal(replica));
   } catch (error) {
-    const reason = isNativeError(error) ? error.message : String(error);
+    const reason = messageOf(error);
     note(`the stream could not be asked where the log ended: ${reason}`);
     return [];
   } finally {

@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { isNativeError } from 'node:util/types';
 import type { ServiceManager } from '../app/service-manager.ts';
+import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { timerDelay } from '../base/timer.ts';
 
@@ -68,7 +68,7 @@ class Systemd implements ServiceManager {
       await execute('systemd-notify', assignments, { env: { NOTIFY_SOCKET, PATH }, timeout: TIMEOUT_MS });
       return true;
     } catch (error) {
-      const reason = isNativeError(error) ? error.message : String(error);
+      const reason = messageOf(error);
       if (!this.#hasFailed)
         this.#log.warn({ reason }, 'systemd-notify failed; systemd does not see the state');
       this.#hasFailed = true;

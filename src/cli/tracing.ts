@@ -1,5 +1,5 @@
-import { isNativeError } from 'node:util/types';
 import { DiagLogLevel, diag } from '@opentelemetry/api';
+import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { openTracing, type Tracing } from '../tracing/tracing.ts';
 
@@ -52,7 +52,7 @@ export async function startTracing(
     else if ((environment['OTEL_LOG_LEVEL'] ?? '') === '') logSdkErrors(log);
     return { tracing, stop: () => shutDown(sdk, log) };
   } catch (error) {
-    log.warn({ variables, reason: reasonOf(error) }, NOT_STARTED);
+    log.warn({ variables, reason: messageOf(error) }, NOT_STARTED);
     return { tracing: undefined, stop: idle };
   }
 }
@@ -85,10 +85,6 @@ async function shutDown(sdk: Sdk, log: Log): Promise<void> {
   try {
     await sdk.shutdown();
   } catch (error) {
-    log.warn({ reason: reasonOf(error) }, 'the last traces could not be sent');
+    log.warn({ reason: messageOf(error) }, 'the last traces could not be sent');
   }
-}
-
-function reasonOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
 }

@@ -1,12 +1,12 @@
 import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { isNativeError } from 'node:util/types';
 import { auditLines, auditView } from '../app/console-audit.ts';
 import { observeAudit, withCheck } from '../app/health.ts';
 import type { Activation, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
@@ -32,6 +32,8 @@ const STEADY_MS = 60_000;
 const CLOSE_MS = 15_000;
 /** Interval in which all counts of the workers are read, so that few are lost with a process, in milliseconds. */
 const KEEP_MS = 5_000;
+/** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
+const LINES_MS = 10_000;
 
 export interface FleetDeps {
   readonly clock: Clock;
@@ -51,8 +53,6 @@ export interface FleetDeps {
 
 /** From `opening` on, a worker takes part in activations. */
 type Stage = 'starting' | 'opening' | 'serving' | 'draining';
-/** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
-const LINES_MS = 10_000;
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
 export class Fleet implements Serving {
@@ -150,12 +150,6 @@ export class Fleet implements Serving {
     return { ...merged, readiness, condition, audit: mergeAudit(views) };
   }
 
-  #addOwnLines(): void {
-    const { lines, position } = auditLines(this.#deps.audit, this.#ownLinesFrom);
-    this.#ownLinesFrom = position;
-    this.#lines.add(lines);
-  }
-
   /**
    * Starts a worker of the program's present version for each one, and drains the old ones when all of the new ones
    * serve. If one cannot be started, the old ones stay. Never rejects.
@@ -197,6 +191,12 @@ export class Fleet implements Serving {
 
   hurry(): void {
     for (const worker of this.#workers.keys()) worker.hurry();
+  }
+
+  #addOwnLines(): void {
+    const { lines, position } = auditLines(this.#deps.audit, this.#ownLinesFrom);
+    this.#ownLinesFrom = position;
+    this.#lines.add(lines);
   }
 
   #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
@@ -289,7 +289,7 @@ export class Fleet implements Serving {
       this.#failures += 1;
       await delay(Math.min(pause, BACK_OFF_MS.most), undefined, { signal: this.#stop.signal });
       // An upgrade may have started enough of them.
-      if (this.#isRenewing || this.#missing < 0) return;
+      if (this.#isRenewing || this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
       if (this.#missing < -1) {
         await this.#drainWorker(worker, false);
@@ -332,6 +332,11 @@ export class Fleet implements Serving {
   }
 
   async #drainWorker(worker: RemoteWorker, withDelay: boolean): Promise<void> {
+    if (this.#workers.get(worker) === 'draining') {
+      // The end of an upgrade and the shutdown can meet.
+      await worker.ended;
+      return;
+    }
     this.#setStage(worker, 'draining');
     const { delay: delayMs, timeout } = this.#setup.config.drain;
     const problem = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
@@ -386,8 +391,4 @@ interface StartedWorker {
 
 function startedOf(results: readonly PromiseSettledResult<StartedWorker>[]): StartedWorker[] {
   return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-}
-
-function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
 }

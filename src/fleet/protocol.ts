@@ -1,5 +1,5 @@
 import type { AddressInfo } from 'node:net';
-import { CallClient, type ProcessPort, postReply, readRequest } from '../base/message-calls.ts';
+import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLine } from '../control/view.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
@@ -114,18 +114,15 @@ function isReady(message: unknown): boolean {
 /** Serves the calls of the primary. Both ends have the same protocol, which `open` checks. */
 export function serveWorker(port: ProcessPort, functions: WorkerFunctions): void {
   const byName = new Map(Object.entries(functions) as [string, (body: unknown) => unknown][]);
-  port.onMessage(async (message) => {
+  port.onMessage((message) => {
     const request = readRequest(SERVICE, message);
     if (request?.kind !== 'call') return;
-    const { session, id, name, body } = request;
-    try {
+    const { name, body } = request;
+    void answerCall(port, SERVICE, request, () => {
       const serve = byName.get(name);
       if (serve === undefined) throw new Error('the worker does not know this function');
-      postReply(port, SERVICE, { kind: 'result', session, id, body: await serve(body) });
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      postReply(port, SERVICE, { kind: 'error', session, id, reason });
-    }
+      return serve(body);
+    });
   });
   port.post({ service: READY });
 }

@@ -1,4 +1,5 @@
 import type { ClientContext, Result } from 'ioredis';
+import { messageOf } from '../base/error-code.ts';
 import { isolate } from '../base/report-error.ts';
 import { RedisClient } from './client.ts';
 import { type Commands, connectMessages, type RedisOptions, type Scripts } from './connection.ts';
@@ -130,7 +131,7 @@ export class RedisSession {
       this.#client.forgetErrors();
       this.#set(true);
     } catch (error) {
-      this.#set(false, error instanceof Error ? error.message : String(error));
+      this.#set(false, messageOf(error));
     }
     this.#beating = false;
     if (this.#beatAgain) await this.#beat();

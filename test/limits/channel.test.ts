@@ -16,7 +16,7 @@ function processAt(port: ProcessPort) {
   return scene;
 }
 
-/** What a store knows of the limit, asked by a process that does not count. */
+/** The limit in a store, asked by a process that does not count. */
 async function known(store: ChannelLimitStore) {
   return await store.settle('client:a', { ...unused(), perSecond: 0, lifetimeMs: 0 });
 }

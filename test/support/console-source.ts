@@ -39,7 +39,7 @@ export function countedMetrics() {
   return { metrics, values, scrape: () => merged.text() };
 }
 
-/** What a test changes in the source of a console. */
+/** Changes of a test to the source of a console. */
 export interface SourceChange extends Partial<ConsoleSource> {
   readonly condition?: () => Promise<ConsoleReport['condition']>;
   readonly errors?: () => readonly ErrorView[];

@@ -60,7 +60,7 @@ export interface ContainerEngine {
   run(...args: readonly string[]): Promise<string>;
   /** Starts a container that goes on. */
   start(name: string, ...args: readonly string[]): Promise<void>;
-  /** What a container printed on stderr. */
+  /** The text that a container printed on stderr. */
   logs(name: string): Promise<string>;
   /** Whether the command ends with status 0. */
   succeeds(...args: readonly string[]): Promise<boolean>;

@@ -16,7 +16,7 @@ export interface LeakScene extends AsyncDisposable {
   /** The resources of the gateway when no upstream connection is open any more. */
   settled(): Promise<Held>;
   /**
-   * What it holds as soon as every count is the same as before, but for heap and external memory, or else after
+   * Its resources as soon as every count is the same as before, but for heap and external memory, or else after
    * `limitMs`: a difference that stays is a leak.
    */
   settledAs(before: Held, limitMs: number): Promise<Held>;

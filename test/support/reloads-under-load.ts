@@ -106,7 +106,7 @@ function configOfRound(config: Config, round: number): { readonly text: string; 
   return { text: (isWrong ? mistake : stringify)(changed), isWrong };
 }
 
-/** What is done wrong, in turn. */
+/** The mistakes, which are made in turn. */
 const MISTAKES: readonly ((config: Config) => string)[] = [
   (config) => `${stringify(config)}\nnonsense: 1\n`,
   (config) => `${stringify(config)}  - [`,

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { isNativeError } from 'node:util/types';
+import { messageOf } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
 import { foldersIn, type Segment, segmentsIn } from '../segments/segment.ts';
@@ -135,7 +135,7 @@ async function* sealedBlocks(
       },
     });
   } catch (error) {
-    onUnreadable(`${path}: cannot be read to its end (${reasonOf(error)}): run audit verify`);
+    onUnreadable(`${path}: cannot be read to its end (${messageOf(error)}): run audit verify`);
   }
 }
 
@@ -191,8 +191,4 @@ async function* inOrderOfTime<T>(
     // If the consumer stops early, the sources still have open files.
     for (const source of sources) await source.return();
   }
-}
-
-function reasonOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
 }

@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isNativeError } from 'node:util/types';
+import { messageOf } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
 import { GENESIS, type Head } from '../seal.ts';
@@ -147,7 +147,7 @@ class LogCheck {
     try {
       torn = await walkFile(walk, join(folder, name), onBytes);
     } catch (error) {
-      const reason = isNativeError(error) ? error.message : String(error);
+      const reason = messageOf(error);
       this.#alter(name, walk.lines + 1, `cannot be read from here on: ${reason}`);
     }
     this.#checkEnd(name, walk, torn, newest);

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { isNativeError } from 'node:util/types';
+import { messageOf } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
 import { isAuthentic, isSealOf, parseSeal, type Seal } from '../seal.ts';
@@ -37,7 +37,7 @@ export async function collect(group: string, deps: CollectorDeps, signal: AbortS
       failing = true;
       // Entries may have been delivered when the connection failed.
       taken = true;
-      onState(isNativeError(error) ? error.message : String(error));
+      onState(messageOf(error));
       await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
       continue;
     }

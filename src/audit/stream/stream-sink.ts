@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { isNativeError } from 'node:util/types';
+import { messageOf } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
 import type { AuditSink } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -92,7 +92,7 @@ export class StreamSink implements AuditSink {
         await this.#send();
       } catch (error) {
         if (this.#closed) return;
-        this.#fail(isNativeError(error) ? error.message : String(error));
+        this.#fail(messageOf(error));
         await delay(RETRY_MS);
       }
     }

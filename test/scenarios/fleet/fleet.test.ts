@@ -90,6 +90,13 @@ async function isWhole(scene: FleetScene): Promise<boolean> {
   return status === 'ready' && (await scene.gateway.metric('digest_gateway_workers')) === 2;
 }
 
+function isThere(pid: number): Promise<boolean> {
+  return readFile(`/proc/${pid}/stat`).then(
+    () => true,
+    () => false,
+  );
+}
+
 /** Opens the audit log of the worker that has ended. */
 async function openFreeLog(directory: string): Promise<OpenedAudit> {
   let opened: OpenedAudit | undefined;
@@ -282,15 +289,22 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
   expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
 });
 
+test('SIGTERM in an upgrade ends old and new workers', async () => {
+  await using scene = await startFleet();
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  await until(async () => (await scene.workers()).length > 2);
+  const all = await scene.workers();
+  await scene.gateway.drain();
+  expect(await scene.gateway.ended).toBe(0);
+  await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
+  const complaints = scene.gateway.logged.filter(({ msg }) => String(msg).includes('was not closed'));
+  expect(complaints).toEqual([]);
+});
+
 test('workers end with their primary, and leave the port', async () => {
   await using scene = await startFleet();
   const old = await scene.workers();
   await scene.gateway.kill();
-  const isThere = (pid: number) =>
-    readFile(`/proc/${pid}/stat`).then(
-      () => true,
-      () => false,
-    );
   await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
   await using next = await startFleet({
     top: { listen: { port: Number(new URL(scene.gateway.origin).port) } },

@@ -19,7 +19,7 @@ const LONG_MS = 60_000;
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
-  // What a test did to the Cluster is undone however the test ends, for those that follow.
+  // Undone however the test ends, since the tests that follow use the same Cluster.
   const closing = useClosing();
   let cluster: RedisCluster;
   let watched: WatchedStore;
