@@ -9,7 +9,7 @@ const INTRODUCTION = [
     'The program is called `digest-gateway`. In a checkout, `npm run -s gateway -- COMMAND …` is the same program. `digest-gateway COMMAND --help` prints what this page says.',
   ),
   wrap(
-    'Exit status: 0 done; 1 found something wrong, or failed; 2 wrong usage or configuration. Results are on stdout. Logs are on stderr: JSON lines, or readable lines on a terminal.',
+    'Exit status: 0 done; 1 found something wrong, or failed; 2 wrong usage or configuration. Results are on stdout, messages on stderr. `serve` writes only its log there, from errors of the start to the last line: JSON lines, or readable lines on a terminal.',
   ),
 ];
 

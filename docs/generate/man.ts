@@ -26,7 +26,9 @@ export async function manPage(version: string): Promise<string> {
       },
     ),
     '.SH OUTPUT',
-    'Results are on stdout. Logs are on stderr: JSON lines, or readable lines on a terminal.',
+    roff(
+      'Results are on stdout, messages on stderr. serve writes only its log there, from errors of the start to the last line: JSON lines, or readable lines on a terminal.',
+    ),
     '.SH SEE ALSO',
     roff('The folder docs of the package, and digest-gateway COMMAND --help.'),
   ]);

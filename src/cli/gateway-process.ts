@@ -91,6 +91,7 @@ export interface ProcessParts {
 export async function processParts(setup: AppSetup, worker?: number): Promise<ProcessParts> {
   const log = createLog(process.stderr.isTTY, worker === undefined ? {} : { worker });
   log.level = setup.config.log.level;
+  logWarnings(log);
   const build = { version: await packageVersion(), node: process.version };
   const { tracing, stop: stopTracing } = await startTracing(process.env, build.version, log);
   const audit = await auditFor(setup.audit, setup.redis, log);
@@ -101,6 +102,12 @@ export async function processParts(setup: AppSetup, worker?: number): Promise<Pr
   process.on('uncaughtException', uncaught);
   process.on('unhandledRejection', uncaught);
   return { log, build, audit, metrics, tracing, uncaught, stopTracing };
+}
+
+/** Logs warnings of Node.js, which it would print to stderr in a format of its own. */
+function logWarnings(log: Log): void {
+  process.removeAllListeners('warning');
+  process.on('warning', ({ name, message }) => log.warn({ name }, message));
 }
 
 /** Creates the data plane of this process. `stores`: those that it shares with others. */

@@ -1,10 +1,4 @@
-import { isNativeError } from 'node:util/types';
-import { Command, CommanderError } from 'commander';
-import { errorCode } from '../base/error-code.ts';
-import { PortError } from '../base/open-port.ts';
-import { ConfigError } from '../config/issues.ts';
-import { WorkerError } from '../fleet/worker-error.ts';
-import { CommandError } from './command-error.ts';
+import { Command } from 'commander';
 import { registerCompletion } from './completion.ts';
 import { registerHelp } from './help.ts';
 import { packageVersion } from './version.ts';
@@ -28,6 +22,9 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
   ['config', async () => (await import('./config.ts')).registerConfig],
 ]);
 
+/** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
+const LOGGING = new Set(['serve', 'worker']);
+
 /**
  * Runs the command in the arguments. Exit status: 0 done, 1 failed or found an error, 2 wrong usage or
  * configuration.
@@ -42,7 +39,10 @@ export async function main(args: readonly string[]): Promise<void> {
   try {
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
-    process.exitCode = report(error);
+    const { logError, printError, statusOf } = await import('./error-report.ts');
+    process.exitCode = statusOf(error);
+    if (LOGGING.has(args[0] ?? '')) logError(error);
+    else printError(error);
   }
 }
 
@@ -54,6 +54,7 @@ export async function commandLine(name = ''): Promise<Command> {
     .version(await packageVersion())
     .exitOverride()
     .showHelpAfterError('(see digest-gateway --help)');
+  if (LOGGING.has(name)) program.configureOutput({ writeErr: () => undefined });
   // `worker` is not for people, so no list names it.
   const named =
     name === 'worker' ? async () => (await import('./worker.ts')).registerWorker : COMMANDS.get(name);
@@ -61,31 +62,4 @@ export async function commandLine(name = ''): Promise<Command> {
   registerCompletion(program, commandLine);
   registerHelp(program);
   return program;
-}
-
-/** Prints the error to stderr, unless commander did, and returns the exit status. */
-function report(error: unknown): 0 | 1 | 2 {
-  if (error instanceof CommanderError) {
-    return error.exitCode === 0 ? 0 : 2;
-  }
-  if (error instanceof ConfigError) {
-    process.stderr.write(`${error.message}\n`);
-    return 2;
-  }
-  if (error instanceof PortError || error instanceof WorkerError) {
-    process.stderr.write(`${error.message}\n`);
-    return 1;
-  }
-  if (error instanceof CommandError) {
-    process.stderr.write(`${error.message}\n`);
-    return error.status;
-  }
-  if (isNativeError(error) && errorCode(error) === 'EADDRINUSE') {
-    process.stderr.write(
-      `${error.message}. Another program listens there: stop it, choose another port in the configuration, or run demo --free-ports.\n`,
-    );
-    return 1;
-  }
-  process.stderr.write(`${isNativeError(error) ? error.stack : String(error)}\n`);
-  return 1;
 }

@@ -35,13 +35,14 @@ describe('serve ends with one sentence that names the key of', () => {
     const config = { ...planes, clients, credentials, deployments: { d: deployment } };
     await writeFile(file, JSON.stringify(config));
     const { status, stderr } = await gateway(['serve', '--config', file], { P: 'hunter2' });
-    const last = stderr.trimEnd().split('\n').at(-1);
+    const last = JSON.parse(stderr.trimEnd().split('\n').at(-1) ?? '');
     expect(status).toBe(1);
-    expect(last).toBe(
+    expect([last.level, last.msg]).toEqual([
+      'error',
       key === 'port'
         ? `${section}.port: another program listens on port ${taken} of 127.0.0.1: stop it, or choose another port (demo: --free-ports)`
         : `${section}.address: 203.0.113.7 is not an address of this machine: name one that is`,
-    );
+    ]);
     expect(stderr).not.toContain('    at ');
   });
 });

@@ -1,0 +1,29 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+
+export interface TerminalEnd {
+  readonly status: number | null;
+  /** What the pseudo terminal got: stdout and stderr of the program, as far as they are not redirected. */
+  readonly screen: string;
+}
+
+/**
+ * Runs a shell command on a pseudo terminal of 120 columns to its end. Redirections are the shell's: `… 2>file`.
+ */
+export async function onTerminal(
+  command: string,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<TerminalEnd> {
+  const run = `stty cols 120; exec ${command}`;
+  const args = ['--quiet', '--return', '--command', run, '/dev/null'];
+  const child = spawn('script', args, {
+    env: { ...process.env, TERM: 'xterm', ...environment },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [screen, [status]] = await Promise.all([
+    text(child.stdout),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { status, screen };
+}
