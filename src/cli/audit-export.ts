@@ -17,6 +17,7 @@ import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
 import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
+import { ReadProgress } from './progress.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 
 interface ExportArguments {
@@ -70,6 +71,11 @@ async function exportFiles(options: ExportArguments): Promise<void> {
   const { config, key, output, replica, since, until } = options;
   const { directory, keys } = await openAuditConfig(config, key);
   await requireReplica(directory, replica);
+  // Lines on the same terminal show how far it is.
+  using progress = await ReadProgress.of(directory, {
+    replica,
+    shown: output !== undefined || !process.stdout.isTTY,
+  });
   const gc = bufferGc();
   const records = allRecords({
     directory,
@@ -79,9 +85,17 @@ async function exportFiles(options: ExportArguments): Promise<void> {
       ...(since !== undefined && { since }),
       ...(until !== undefined && { until }),
     },
-    onBytes: (count) => gc.add(count),
-    onNote: (message) => void process.stderr.write(`${message}\n`),
+    onBytes: (count, stored) => {
+      gc.add(count);
+      progress.add(count, stored);
+    },
+    onSkipped: (file) => progress.skip(file),
+    onNote: (message) => {
+      progress.hide();
+      process.stderr.write(`${message}\n`);
+    },
     onUnreadable: (message) => {
+      progress.hide();
       process.stderr.write(`${message}\n`);
       process.exitCode = 1;
     },

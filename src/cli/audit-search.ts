@@ -55,17 +55,18 @@ async function runSearch({ config, key, json, csv, address, ...given }: SearchAr
   const { directory, keys, parameters } = await openAuditConfig(config, key);
   const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
   await requireReplica(directory, query.replica);
-  using progress = new ReadProgress();
+  using progress = await ReadProgress.of(directory, { replica: query.replica });
   const gc = bufferGc();
   let cut = 0;
   const found = search({
     directory,
     keys,
     query,
-    onBytes: (count) => {
+    onBytes: (count, stored) => {
       gc.add(count);
-      progress.add(count);
+      progress.add(count, stored);
     },
+    onSkipped: (file) => progress.skip(file),
     onUnreadable: (message) => {
       progress.hide();
       process.stderr.write(`${message}\n`);
@@ -80,7 +81,8 @@ async function runSearch({ config, key, json, csv, address, ...given }: SearchAr
     },
   });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
-  await print(withoutProgress(formatted(found, format), progress));
+  await print(formatted(found, format), progress);
+  progress.hide();
   if (query.id === undefined) return;
   if (parameters.length === 0) {
     process.stderr.write('audit.parameters is empty: no identifier is recorded, so none can be found\n');
@@ -90,18 +92,6 @@ async function runSearch({ config, key, json, csv, address, ...given }: SearchAr
       `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
     );
   }
-}
-
-/** Removes the progress from the terminal before each piece is printed, and at the end. */
-async function* withoutProgress(
-  pieces: AsyncIterable<string>,
-  progress: ReadProgress,
-): AsyncGenerator<string, void> {
-  for await (const piece of pieces) {
-    progress.hide();
-    yield piece;
-  }
-  progress.hide();
 }
 
 function clientAddress(value: string): string {

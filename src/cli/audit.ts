@@ -53,11 +53,11 @@ async function runVerify({ config: file, key, head, replica, json }: VerifyArgum
   const config = await openAuditConfig(file, key);
   const { directory, keys, stream } = config;
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, config, replica) : [])];
-  using progress = new ReadProgress();
+  using progress = await ReadProgress.of(directory, { replica });
   const gc = bufferGc();
-  const onBytes = (count: number): void => {
+  const onBytes = (count: number, stored: number): void => {
     gc.add(count);
-    progress.add(count);
+    progress.add(count, stored);
   };
   const result = await verify({ directory, replica, keys, heads, onBytes });
   progress.hide();

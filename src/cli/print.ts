@@ -1,9 +1,14 @@
+import { once } from 'node:events';
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import type { ReadProgress } from './progress.ts';
 
-/** Writes lines to stdout with back-pressure. */
-export function print(lines: AsyncIterable<string>): Promise<void> {
-  return pipeline(Readable.from(inPieces(lines)), process.stdout, { end: false });
+/** Writes lines to stdout with back-pressure. `progress` is hidden meanwhile. */
+export async function print(lines: AsyncIterable<string>, progress?: ReadProgress): Promise<void> {
+  for await (const piece of inPieces(lines)) {
+    progress?.hide();
+    if (!process.stdout.write(piece)) await once(process.stdout, 'drain');
+  }
 }
 
 /** Writes lines to a stream and ends it. */

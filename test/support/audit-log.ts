@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
-import { afterEach } from '@jest/globals';
+import { afterAll, afterEach } from '@jest/globals';
 import { pino } from 'pino';
 import type { Audit, AuditOptions, AuditSink } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
@@ -15,8 +15,17 @@ export const REPLICA = 'r1';
 
 /** Folders for one test each, which go at its end. */
 export function useFolders(): () => Promise<string> {
+  return foldersUntil(afterEach);
+}
+
+/** Folders for all tests of a file, which go at their end. */
+export function useFoldersOfAll(): () => Promise<string> {
+  return foldersUntil(afterAll);
+}
+
+function foldersUntil(end: typeof afterEach): () => Promise<string> {
   const folders: string[] = [];
-  afterEach(async () => {
+  end(async () => {
     for (const folder of folders.splice(0)) await rm(folder, { recursive: true, force: true });
   });
   return async () => {

@@ -11,14 +11,11 @@ export interface TerminalEnd {
 /**
  * Runs a shell command on a pseudo terminal of 120 columns to its end. Redirections are the shell's: `… 2>file`.
  */
-export async function onTerminal(
-  command: string,
-  environment: Readonly<Record<string, string>> = {},
-): Promise<TerminalEnd> {
+export async function onTerminal(command: string): Promise<TerminalEnd> {
   const run = `stty cols 120; exec ${command}`;
   const args = ['--quiet', '--return', '--command', run, '/dev/null'];
   const child = spawn('script', args, {
-    env: { ...process.env, TERM: 'xterm', ...environment },
+    env: { ...process.env, TERM: 'xterm' },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const [screen, [status]] = await Promise.all([

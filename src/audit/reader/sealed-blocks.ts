@@ -22,6 +22,8 @@ export interface BlocksOptions {
 /** Whole batches of a segment, each with its seal; valid until the next block is requested. */
 export interface SealedBlock {
   readonly bytes: Buffer;
+  /** Bytes of the file, compressed or not, that were read since the last block. */
+  readonly stored: number;
   /** True if a seal of the key covers the line at that index as it is. The batch is checked only if this is called. */
   readonly covers: (at: number) => boolean;
 }
@@ -34,7 +36,9 @@ export interface SealedBlock {
 export async function* readSealed(options: BlocksOptions): AsyncGenerator<SealedBlock, void> {
   const check = new SealCheck(options);
   const held = new LineBuffer();
-  for await (const { bytes, whole } of readBlocks(options.file)) {
+  let read = 0;
+  for await (const { bytes, whole, stored } of readBlocks(options.file)) {
+    read += stored;
     if (!whole || held.size + bytes.length > MOST_HELD) {
       options.onUnsealed(held.size + bytes.length);
       return;
@@ -43,7 +47,8 @@ export async function* readSealed(options: BlocksOptions): AsyncGenerator<Sealed
     const end = seal === -1 ? 0 : held.size + bytes.indexOf(NEWLINE, seal) + 1;
     held.copy(bytes);
     if (end === 0) continue;
-    yield check.next(held.bytes.subarray(0, end));
+    yield { ...check.next(held.bytes.subarray(0, end)), stored: read };
+    read = 0;
     held.drop(end);
   }
   if (held.size > 0) options.onUnsealed(held.size);
@@ -69,7 +74,7 @@ class SealCheck {
     this.#options = options;
   }
 
-  next(bytes: Buffer): SealedBlock {
+  next(bytes: Buffer): Omit<SealedBlock, 'stored'> {
     if (!this.#begun) this.#begin(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
     const previous = this.#previous;
     const last = lastSeal(bytes, bytes.length);

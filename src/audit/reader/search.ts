@@ -15,8 +15,10 @@ export interface SearchOptions {
   /** The current key first, then those that sealed earlier segments. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   readonly query: Query;
-  /** Called with the number of bytes of each block that was read, uncompressed. */
-  readonly onBytes: (count: number) => void;
+  /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
+  readonly onBytes: (count: number, stored: number) => void;
+  /** Called for a file of the log that is not read, since it has no records in the time range. */
+  readonly onSkipped?: (file: string) => void;
   /** Called for a part of the log that cannot be read or trusted; the search goes on with the rest. */
   readonly onUnreadable: (message: string) => void;
   /** Called for lines that are left out without being an error: the end of a log that is being written. */
@@ -54,7 +56,7 @@ export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncG
 }
 
 async function* searchLog(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
-  const { query, onBytes, onUnreadable, onCut } = options;
+  const { query, onBytes, onSkipped, onUnreadable, onCut } = options;
   const folder = join(options.directory, replica);
   const joined = new SearchJoin({
     query,
@@ -64,10 +66,13 @@ async function* searchLog(options: SearchOptions, replica: string): AsyncGenerat
   for await (const each of segmentsFor(folder, options)) {
     const { overlapping } = each;
     // The outcome of a request may be in a segment outside of the time range.
-    if (!overlapping && joined.complete) continue;
+    if (!overlapping && joined.complete) {
+      onSkipped?.(join(folder, each.segment.name));
+      continue;
+    }
     for await (const block of sealedBlocks(options, replica, each)) {
       if (!overlapping && joined.complete) break;
-      onBytes(block.bytes.length);
+      onBytes(block.bytes.length, block.stored);
       yield* joined.take(block);
     }
     reportUnsealed(options, folder, each, joined.takeUnsealed());
@@ -79,13 +84,16 @@ async function* recordsOf(
   options: Omit<SearchOptions, 'onCut'>,
   replica: string,
 ): AsyncGenerator<RawRecord, void> {
-  const { query, onBytes } = options;
+  const { query, onBytes, onSkipped } = options;
   const folder = join(options.directory, replica);
   for await (const each of segmentsFor(folder, options)) {
-    if (!each.overlapping) continue;
+    if (!each.overlapping) {
+      onSkipped?.(join(folder, each.segment.name));
+      continue;
+    }
     const counts = { unsealed: 0 };
     for await (const block of sealedBlocks(options, replica, each)) {
-      onBytes(block.bytes.length);
+      onBytes(block.bytes.length, block.stored);
       yield* recordsWithin(query, block, counts);
     }
     reportUnsealed(options, folder, each, counts.unsealed);

@@ -50,8 +50,8 @@ export interface VerifyOptions {
   readonly keys: readonly AuditKeys[];
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
-  /** Called with the number of bytes of each block that was read, uncompressed. */
-  readonly onBytes: (count: number) => void;
+  /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
+  readonly onBytes: (count: number, stored: number) => void;
 }
 
 /**

@@ -279,18 +279,18 @@ export class ChainWalk {
 }
 
 /**
- * Walks through a segment file; `onBytes` is told of the bytes of each block.
+ * Walks through a segment file; `onBytes` is called for each block, with its bytes and how many bytes of the file it took.
  * @returns how many bytes at the end are no whole line
  * @throws Error if the file cannot be read or decompressed
  */
 export async function walkFile(
   walk: ChainWalk,
   path: string,
-  onBytes?: (count: number) => void,
+  onBytes?: (count: number, stored: number) => void,
 ): Promise<number> {
   let torn = 0;
-  for await (const { bytes, whole } of readBlocks(path)) {
-    onBytes?.(bytes.length);
+  for await (const { bytes, whole, stored } of readBlocks(path)) {
+    onBytes?.(bytes.length, stored);
     if (!whole) torn = bytes.length;
     else if (!walk.walk(bytes)) break;
   }

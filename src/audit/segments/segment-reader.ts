@@ -17,6 +17,16 @@ const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 export interface Block {
   readonly bytes: Buffer;
   readonly whole: boolean;
+  /** Bytes of the file, compressed or not, that were read since the last block. */
+  readonly stored: number;
+}
+
+/** An open segment. */
+interface Source {
+  /** Its content, uncompressed. */
+  readonly chunks: AsyncIterable<Buffer>;
+  /** Returns how many bytes of the file have been read. */
+  readonly position: () => number;
 }
 
 /**
@@ -28,19 +38,26 @@ export interface Block {
 export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
   const held = Buffer.allocUnsafeSlow(LONGEST_LINE + CHUNK_BYTES);
   let size = 0;
-  for await (const chunk of await openSegment(file, from)) {
+  let told = 0;
+  const { chunks, position } = await openSegment(file, from);
+  const stored = (): number => {
+    const before = told;
+    told = position();
+    return told - before;
+  };
+  for await (const chunk of chunks) {
     const end = chunk.lastIndexOf(NEWLINE) + 1;
     const whole = end === 0 ? 0 : size + end;
     chunk.copy(held, size);
     size += chunk.length;
     if (whole > 0) {
-      yield { bytes: held.subarray(0, whole), whole: true };
+      yield { bytes: held.subarray(0, whole), whole: true, stored: stored() };
       held.copyWithin(0, whole, size);
       size -= whole;
     }
     if (size > LONGEST_LINE) break;
   }
-  if (size > 0) yield { bytes: held.subarray(0, size), whole: false };
+  if (size > 0) yield { bytes: held.subarray(0, size), whole: false, stored: stored() };
 }
 
 /**
@@ -68,11 +85,11 @@ export class NotRegularError extends Error {
   }
 }
 
-async function openSegment(file: string, start: number): Promise<AsyncIterable<Buffer>> {
+async function openSegment(file: string, start: number): Promise<Source> {
   const compressed = file.endsWith(COMPRESSED);
   try {
     const handle = await openRegular(file);
-    return compressed ? decompressed(handle) : chunksOf(handle, start);
+    return compressed ? compressedSource(handle) : plainSource(handle, start);
   } catch (error) {
     // A running gateway may have compressed it since the folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
@@ -80,26 +97,30 @@ async function openSegment(file: string, start: number): Promise<AsyncIterable<B
   }
 }
 
-async function* chunksOf(handle: FileHandle, start: number): AsyncGenerator<Buffer, void> {
-  const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
-  try {
-    for (let position = start; ; ) {
-      const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
-      if (bytesRead === 0) return;
-      position += bytesRead;
-      yield chunk.subarray(0, bytesRead);
+function plainSource(handle: FileHandle, start: number): Source {
+  let position = start;
+  const chunks = async function* (): AsyncGenerator<Buffer, void> {
+    const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+    try {
+      for (;;) {
+        const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
+        if (bytesRead === 0) return;
+        position += bytesRead;
+        yield chunk.subarray(0, bytesRead);
+      }
+    } finally {
+      await handle.close();
     }
-  } finally {
-    await handle.close();
-  }
+  };
+  return { chunks: chunks(), position: () => position - start };
 }
 
-function decompressed(handle: FileHandle): AsyncIterable<Buffer> {
+function compressedSource(handle: FileHandle): Source {
   const plain = handle.createReadStream({ highWaterMark: CHUNK_BYTES });
   const stream = createZstdDecompress({
     chunkSize: CHUNK_BYTES,
     params: { [zlib.ZSTD_d_windowLogMax]: WINDOW_LOG },
   });
   // If one of them ends early, the pipeline ends the other; the consumer of `stream` gets the error.
-  return pipeline(plain, stream, () => undefined);
+  return { chunks: pipeline(plain, stream, () => undefined), position: () => plain.bytesRead };
 }

@@ -1,5 +1,6 @@
 import type { Dirent } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { lstat, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { z } from 'zod';
 import { errorCode } from '../../base/error-code.ts';
 import { byProcess, isSelected, LONGEST_NAME } from '../replica-name.ts';
@@ -88,6 +89,27 @@ export async function segmentsIn(folder: string): Promise<Segment[]> {
     if (!found.has(first)) found.set(first, { name, first, compressed: match[2] !== undefined });
   }
   return [...found.values()].sort((a, b) => a.first - b.first);
+}
+
+/**
+ * Returns the size in bytes of each segment of the selected processes, by the path of its file.
+ * @throws Error if a directory cannot be read
+ */
+export async function segmentSizes(directory: string, selected?: string): Promise<Map<string, number>> {
+  const sizes = new Map<string, number>();
+  for (const name of await foldersIn(directory, selected)) {
+    const folder = join(directory, name);
+    for (const segment of await segmentsIn(folder)) {
+      const file = join(folder, segment.name);
+      // A running gateway may have removed or compressed it.
+      const size = await lstat(file).then(
+        (found) => found.size,
+        () => 0,
+      );
+      sizes.set(file, size);
+    }
+  }
+  return sizes;
 }
 
 /** True for a file with lines that a start set aside. */
