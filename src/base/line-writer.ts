@@ -23,19 +23,26 @@ export class LineWriter {
   readonly #destination: string | 1;
   readonly #name: string;
   readonly #log: Log;
+  readonly #onLost: () => void;
   /** Undefined while the file cannot be opened. */
   #stream: Stream | undefined;
   #retryAt = 0;
+  /** Lines since the file was opened; they are lost if that fails. */
+  #early = 0;
   #lost = 0;
   #reason = 'it takes lines more slowly than they come';
   #tellTimer: NodeJS.Timeout | undefined;
   #toldAt = Number.NEGATIVE_INFINITY;
 
-  /** `destination`: a file, or 1 for stdout; `name`: the key of the configuration, for messages. */
-  constructor(destination: string | 1, name: string, log: Log) {
+  /**
+   * `destination`: a file, or 1 for stdout; `name`: the key of the configuration, for messages; `onLost` is called for
+   * each lost line.
+   */
+  constructor(destination: string | 1, name: string, log: Log, onLost: () => void) {
     this.#destination = destination;
     this.#name = name;
     this.#log = log;
+    this.#onLost = onLost;
     this.#open();
   }
 
@@ -43,7 +50,10 @@ export class LineWriter {
   write(line: string): void {
     if (this.#stream === undefined && performance.now() >= this.#retryAt) this.#open();
     if (this.#stream === undefined) this.#lose();
-    else this.#stream.write(line);
+    else {
+      this.#early += 1;
+      this.#stream.write(line);
+    }
   }
 
   /** Opens the file by its name again, after a rotation. Earlier lines go to the old file. */
@@ -81,6 +91,7 @@ export class LineWriter {
       mode: 0o640,
     });
     let isOpen = false;
+    this.#early = 0;
     stream.on('ready', () => {
       isOpen = true;
     });
@@ -91,6 +102,7 @@ export class LineWriter {
       if (!isOpen && this.#stream === stream) {
         this.#stream = undefined;
         this.#retryAt = performance.now() + RETRY_MS;
+        for (; this.#early > 0; this.#early -= 1) this.#lose();
       }
       this.#tellSoon();
     });
@@ -99,6 +111,7 @@ export class LineWriter {
 
   #lose(): void {
     this.#lost += 1;
+    this.#onLost();
     this.#tellSoon();
   }
 

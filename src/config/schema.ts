@@ -73,7 +73,7 @@ export const sectionsSchema = (folder: string) =>
             access: accessTarget(folder)
               .exactOptional()
               .describe(
-                'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out, and the log says how many. Without it there is none.',
+                'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out; the log says how many, and access_log_lost_lines_total counts them. Without it there is none.',
               ),
           },
           { error: SECTION },

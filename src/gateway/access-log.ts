@@ -38,6 +38,7 @@ export const UNREADABLE = {
 /** The access log of the data plane, in the Combined Log Format of Apache httpd. */
 export class AccessLog {
   readonly #log: Log;
+  readonly #onLost: () => void;
   readonly #wallTime: () => number;
   #target: AccessTarget | undefined;
   #writer: LineWriter | undefined;
@@ -45,9 +46,10 @@ export class AccessLog {
   #second = 0;
   #time = '';
 
-  /** `wallTime`: Unix milliseconds. */
-  constructor(log: Log, wallTime: () => number = Date.now) {
+  /** `onLost` is called for each line that could not be written; `wallTime`: Unix milliseconds. */
+  constructor(log: Log, onLost: () => void, wallTime: () => number = Date.now) {
     this.#log = log;
+    this.#onLost = onLost;
     this.#wallTime = wallTime;
   }
 
@@ -62,7 +64,7 @@ export class AccessLog {
     this.#target = target;
     this.#retire();
     const file = fileOf(target);
-    if (file !== undefined) this.#writer = new LineWriter(file, 'log.access', this.#log);
+    if (file !== undefined) this.#writer = new LineWriter(file, 'log.access', this.#log, this.#onLost);
   }
 
   /** Adds a request whose response has left. Never waits. */

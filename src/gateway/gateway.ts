@@ -81,7 +81,7 @@ export class Gateway {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#tracing = tracing;
-    this.#accessLog = new AccessLog(log);
+    this.#accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
     this.#accessLog.configure(options.accessLog);
     this.#errors = new ErrorLog(log, clock);
     this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };

@@ -208,6 +208,11 @@ export class Metrics {
     'Audit records not written or late, and failures of the sink',
     ['sink'],
   );
+  readonly accessLogLost = this.#counter(
+    'access_log_lost_lines_total',
+    'Lines of the access log that could not be written to its file or stdout in time',
+    [],
+  );
   readonly internalErrors = this.#counter(
     'internal_errors_total',
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',

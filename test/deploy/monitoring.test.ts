@@ -17,6 +17,7 @@ interface Rule {
 }
 
 interface Panel {
+  readonly id: number;
   readonly title: string;
   readonly description?: string;
   readonly targets?: readonly { readonly expr: string }[];
@@ -141,6 +142,7 @@ describe('the dashboard', () => {
     );
     expect(new Set(cells).size).toBe(cells.length);
     expect(panels.filter(({ title }) => title === '')).toEqual([]);
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
     const { datasources } = parse(await read('grafana/provisioning/datasources/prometheus.yml'));
     const [source] = dashboard.templating.list;
     expect(source).toMatchObject({ type: 'datasource', current: { value: datasources[0].uid } });

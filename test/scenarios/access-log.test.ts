@@ -90,6 +90,8 @@ describe('log.access', () => {
     expect(told()).toEqual([
       expect.objectContaining({ level: 'error', reason: expect.stringContaining('ENOENT') }),
     ]);
+    const lost = () => pair.gateway.metric('digest_gateway_access_log_lost_lines_total');
+    await until(async () => (await lost()) === 1);
     await mkdir(missing);
     await until(async () => {
       await (await pair.get('/again')).text();

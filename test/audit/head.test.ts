@@ -1,0 +1,48 @@
+import { expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { formatHead } from '../../src/audit/seal.ts';
+import { Secret } from '../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  type OpenedAudit,
+  openTestAudit,
+  recordAccess,
+  useFolders,
+} from '../support/audit-log.ts';
+
+const folder = useFolders();
+
+function headsIn({ logged }: OpenedAudit): unknown[] {
+  return logged.filter(({ msg }) => msg === 'audit log').map(({ head }) => head);
+}
+
+/** The end of the log in the folder, as `audit verify` prints it. */
+async function endOf(directory: string): Promise<string | undefined> {
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const { heads } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  return heads.map(formatHead).at(0);
+}
+
+test('a gateway logs the head of its audit log with the first seal, and at its end', async () => {
+  const directory = await folder();
+  const opened = await openTestAudit(directory);
+  expect(headsIn(opened)).toEqual([]);
+  await recordAccess(opened.audit);
+  const first = await endOf(directory);
+  expect(headsIn(opened)).toEqual([first]);
+  for (let count = 0; count < 10; count += 1) await recordAccess(opened.audit);
+  expect(headsIn(opened)).toEqual([first]);
+  await opened.audit.close();
+  expect(headsIn(opened)).toEqual([first, await endOf(directory)]);
+});
+
+test('a head that has not moved since is not logged again', async () => {
+  const directory = await folder();
+  const busy = await openTestAudit(directory);
+  await recordAccess(busy.audit);
+  await busy.audit.close();
+  const idle = await openTestAudit(directory);
+  await idle.audit.close();
+  expect([headsIn(busy).length, headsIn(idle)]).toEqual([1, []]);
+});
