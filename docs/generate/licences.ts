@@ -10,7 +10,7 @@ const INTRODUCTION = [
 ];
 
 /** Packages for development whose code the build copies into `dist/console`. */
-const BUNDLED = ['uplot'];
+const BUNDLED = ['@preact/signals', '@preact/signals-core', 'preact', 'uplot'];
 
 interface LockedPackage {
   readonly version: string;

@@ -90,41 +90,48 @@ function countRequests(metrics: Metrics): void {
 describe.each([
   ['light', 1400],
   ['dark', 1400],
-  ['light', 400],
-  ['dark', 400],
+  ['light', 360],
+  ['dark', 360],
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
-  test('every panel tells what it is given, fits, is accessible, and nothing is refused', async () => {
+  test('every page tells what it is given, fits, is accessible, and nothing is refused', async () => {
     const { source, metrics } = troubled();
     const origin = await start({ console: source });
     countRequests(metrics);
     const { page, pageErrors } = await openPage(browser, { width, scheme });
-    await page.goto(origin);
-    await page.getByText('live', { exact: true }).waitFor();
+    const textOf = async (path: string): Promise<string> => {
+      await page.goto(`${origin}/#${path}`);
+      await page.getByText('live', { exact: true }).waitFor();
+      const text = await page.getByRole('main').innerText();
+      expect(await accessibilityFaults(page)).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+      return text;
+    };
 
-    const card = (name: string) => page.getByRole('article', { name }).innerText();
-    expect(await card('submissions')).toMatch(/● ok\s[\s\S]*42 s old[\s\S]*version 3, in use, 12 d old/);
-    expect(await card('submissions')).toMatch(/Outcomes\n+throttled 3, maintenance 0 in the last minute/);
-    expect(await card('reviews')).toMatch(/Outcomes\n+none configured/);
-    expect(await card('reviews')).toMatch(/▲ degraded\s+The upstream's certificate expires in 3 days/);
-    expect(await card('abstracts')).toMatch(/■ broken\s+The upstream refuses the credential abstracts/);
-    expect(await card('abstracts')).toMatch(/Circuit\n+open: abstracts is tried twice a minute only/);
-    const header = await page.getByRole('banner').innerText();
-    expect(header).toMatch(/▲ degraded/);
-    expect(header).toMatch(
-      /Redis is not there: nonces are not shared\. reviews is degraded\. abstracts is broken\./,
+    const overview = await textOf('/');
+    expect(overview).toMatch(/abstracts\s+■ broken[\s\S]+reviews\s+▲ degraded[\s\S]+submissions\s+● ok/);
+    expect(overview).toMatch(/The upstream's certificate expires in 3 days/);
+    expect(overview).toContain(recentError.advice);
+    expect(await page.getByRole('alert').innerText()).toMatch(
+      /Redis is not there: nonces are not shared\.\s+reviews is degraded\.\s+abstracts is broken\./,
     );
-    expect(await page.getByRole('row', { name: /^archive/ }).innerText()).toMatch(
+    expect(await page.getByRole('banner').innerText()).toMatch(/▲ degraded/);
+
+    const submissions = await textOf('/deployments/submissions');
+    expect(submissions).toMatch(/● ok\s[\s\S]*42 s old[\s\S]*version 3, in use, 12 d old/);
+    expect(submissions).toMatch(/Outcomes\s+throttled 3, maintenance 0 in the last minute/);
+    expect(await textOf('/deployments/reviews')).toMatch(/Outcomes\s+none configured/);
+    expect(await textOf('/deployments/abstracts')).toMatch(
+      /Circuit\s+open: abstracts is tried twice a minute only/,
+    );
+
+    await textOf('/clients');
+    expect(await page.getByRole('row', { name: /archive/ }).innerText()).toMatch(
       /7\s+7\s+client-forbidden 7/,
     );
-    expect(await page.getByRole('region', { name: 'Recent errors' }).innerText()).toContain(
-      recentError.advice,
-    );
-    const audit = await page.getByRole('region', { name: 'Audit', exact: true }).innerText();
+
+    const audit = await textOf('/audit');
     expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
     expect(audit).toContain('Records cannot be written: the disk is full.');
-
-    expect(await accessibilityFaults(page)).toEqual([]);
-    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
     expect(pageErrors).toEqual([]);
   });
 });
@@ -133,15 +140,15 @@ test('audit lines come as they are written, and filters choose among them', asyn
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
   const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
-  await page.goto(origin);
-  const rows = page.getByRole('region', { name: 'Audit lines' }).locator('tbody tr');
+  await page.goto(`${origin}/#/audit`);
+  const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   const shown = () =>
     rows.evaluateAll((found) => found.map(({ lastElementChild }) => lastElementChild?.textContent));
   await rows.nth(1).waitFor();
   audit.write({ client: 'archive' });
   await rows.nth(2).waitFor();
   expect(await shown()).toEqual(['request-3', 'request-2', 'request-1']);
-  await page.getByLabel('with').fill('ARCHIVE');
+  await page.getByLabel('Filter').fill('ARCHIVE');
   expect(await shown()).toEqual(['request-3', 'request-2']);
   await page.getByLabel('Show').selectOption('refused or failed');
   expect(await shown()).toEqual(['request-2']);
@@ -151,8 +158,8 @@ test('very many audit lines cost the page no more than the newest ones', async (
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
   const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
-  await page.goto(origin);
-  const rows = page.getByRole('region', { name: 'Audit lines' }).locator('tbody tr');
+  await page.goto(`${origin}/#/audit`);
+  const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   await rows.nth(1).waitFor();
   audit.write(...Array.from({ length: 10_000 }, () => ({})));
   await page.getByText('request-10002').waitFor();
@@ -166,9 +173,13 @@ test('the theme can be chosen by keyboard, and stays', async () => {
   await page.goto(origin);
   const colour = () => page.evaluate('getComputedStyle(document.body).backgroundColor');
   const light = await colour();
-  await page.keyboard.press('Tab');
+  const theme = page.getByLabel('Theme');
+  for (let presses = 0; presses < 20; presses += 1) {
+    await page.keyboard.press('Tab');
+    if (await theme.evaluate((select) => select.matches(':focus'))) break;
+  }
   await page.keyboard.press('d');
-  await expect(page.getByLabel('Theme').inputValue()).resolves.toBe('dark');
+  await expect(theme.inputValue()).resolves.toBe('dark');
   const dark = await colour();
   expect(dark).not.toBe(light);
   await page.reload();
@@ -182,6 +193,23 @@ test('a gateway that is gone is told', async () => {
   await page.getByText('live', { exact: true }).waitFor();
   await first.close();
   await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
+});
+
+test('a page that does not exist is told, and links lead from page to page', async () => {
+  const { source } = troubled();
+  const origin = await start({ console: source });
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/deployments/%zz`);
+  await page.getByText('There is no such page.').waitFor();
+  await page.goto(`${origin}/#/deployments/none`);
+  await page.getByText('The gateway has no deployment of this name.').waitFor();
+  await page.getByRole('navigation').getByRole('link', { name: 'Overview' }).click();
+  await page.getByRole('link', { name: 'reviews', exact: true }).first().click();
+  await page.getByRole('heading', { level: 1, name: 'reviews' }).waitFor();
+  expect(await page.getByRole('main').evaluate((main) => main.matches(':focus'))).toBe(true);
+  await page.goBack();
+  await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
+  expect(pageErrors).toEqual([]);
 });
 
 test('everything that the page loads comes to less than 150 KB', () => {

@@ -42,7 +42,7 @@ const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = {
 };
 
 const root = fileURLToPath(new URL('../../src', import.meta.url));
-const files = globSync('**/*.{ts,js}', { cwd: root });
+const files = globSync('**/*.{ts,tsx,js}', { cwd: root });
 
 interface Import {
   readonly file: string;

@@ -1,19 +1,22 @@
-import type { AuditLine, History, Tick } from '../view.ts';
+import { signal } from '@preact/signals';
+import type { AuditLine, Snapshot, Tick } from '../view.ts';
 
 /** Pause before a refused stream is requested again, in milliseconds. */
 const AGAIN_MS = 5_000;
+/** Maximum number of audit lines that are kept. */
+const LINES = 1000;
 
-export interface LiveHandlers {
-  onHistory(history: History): void;
-  /** Lines from before the first tick, oldest first. */
-  onAudit(lines: readonly AuditLine[]): void;
-  onTick(tick: Tick): void;
-  /** Called when the gateway becomes reachable or unreachable. */
-  onConnection(connected: boolean): void;
-}
+/** The state of the gateway, every second; undefined before the first one. */
+export const snapshot = signal<Snapshot | undefined>(undefined);
+/** The newest lines of the audit log, oldest first. */
+export const auditLines = signal<readonly AuditLine[]>([]);
+/** `lostAt` is in Unix milliseconds. */
+export const connection = signal<{ readonly connected: boolean; readonly lostAt?: number }>({
+  connected: false,
+});
 
 /** Receives the stream of the gateway while the page is visible. */
-export function follow(handlers: LiveHandlers): void {
+export function follow(): void {
   let source: EventSource | undefined;
   let again: number | undefined;
 
@@ -24,21 +27,19 @@ export function follow(handlers: LiveHandlers): void {
     const on = (name: string, handle: (data: unknown) => void): void => {
       source?.addEventListener(name, ({ data }: MessageEvent<string>) => handle(JSON.parse(data)));
     };
-    on('history', (data) => handlers.onHistory(data as History));
-    on('audit', (data) => handlers.onAudit(data as AuditLine[]));
-    on('tick', (data) => {
-      handlers.onConnection(true);
-      handlers.onTick(data as Tick);
+    on('audit', (data) => {
+      auditLines.value = data as AuditLine[];
     });
+    on('tick', (data) => onTick(data as Tick));
     source.addEventListener('error', () => {
-      handlers.onConnection(false);
+      connection.value = { connected: false, lostAt: connection.value.lostAt ?? Date.now() };
       // The browser reopens a connection that broke, but not one that was refused.
       if (source?.readyState === EventSource.CLOSED) void whyRefused();
     });
   };
 
   const whyRefused = async (): Promise<void> => {
-    const status = await fetch('/api/history').then(
+    const status = await fetch('/api/snapshot').then(
       (response) => response.status,
       () => 0,
     );
@@ -53,4 +54,10 @@ export function follow(handlers: LiveHandlers): void {
     } else open();
   });
   if (!document.hidden) open();
+}
+
+function onTick(tick: Tick): void {
+  if (!connection.value.connected) connection.value = { connected: true };
+  snapshot.value = tick.snapshot;
+  if (tick.audit.length > 0) auditLines.value = [...auditLines.value, ...tick.audit].slice(-LINES);
 }

@@ -8,6 +8,7 @@ export default defineConfig({
   root: here('.'),
   base: '/',
   logLevel: 'warn',
+  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
     outDir: here('../../../dist/console'),
     emptyOutDir: true,
