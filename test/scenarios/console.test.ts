@@ -19,7 +19,7 @@ afterAll(async () => {
   await built.remove();
 });
 
-/** A gateway before the simulator, and its console in a browser, which has nothing to complain of. */
+/** A gateway before the simulator, and the page of its deployment in a browser, which has nothing to complain of. */
 async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Promise<void>): Promise<void> {
   // A rate is shown for as long as a sample takes, in which a busy browser has to show it once.
   const consolePace = { sampleMs: 1_000, tickMs: 100 };
@@ -28,7 +28,7 @@ async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Prom
     run: { consoleFolder: built.folder, consolePace },
   });
   const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
-  await page.goto(pair.gateway.control);
+  await page.goto(`${pair.gateway.control}/#/deployments/submissions`);
   await page.getByText('live', { exact: true }).waitFor();
   await act(pair, page);
   await page.close();
@@ -50,7 +50,12 @@ function fact(page: Page, term: string, text: RegExp) {
 }
 
 function card(page: Page) {
-  return page.getByRole('article', { name: 'submissions' });
+  return page.getByRole('main', { name: 'submissions' });
+}
+
+/** Goes to another page by the navigation bar. */
+async function open(page: Page, name: string): Promise<void> {
+  await page.getByRole('navigation').getByRole('link', { name }).click();
 }
 
 /** The age of the nonce in seconds, as the page shows it. */
@@ -70,6 +75,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
     await card(page)
       .getByText(/^5 requests in the last .*: none failed\.$/)
       .waitFor();
+    await open(page, 'Clients');
     await page
       .getByRole('row', { name: /^anonymous/ })
       .getByText('5', { exact: true })
@@ -84,8 +90,9 @@ test('an upstream that is gone: broken, why, and what to do', () =>
     await card(page)
       .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
       .waitFor();
-    await page.getByRole('banner').getByText('submissions is broken.').waitFor();
+    await page.getByRole('alert').getByText('submissions is broken.').waitFor();
     await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
+    await open(page, 'Overview');
     const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
     await fault.getByText('submissions: Upstream unreachable').waitFor();
     await fault.getByText(/^3 times, /).waitFor();
@@ -116,7 +123,7 @@ test('outcomes: how often in the last minute, and a pause', () => {
         /^Paused until .*Z, by outcome throttled\. 1 of 2 requests .* failed: Upstream paused \(1\)\.$/,
       )
       .waitFor();
-    await page.getByRole('banner').getByText('submissions is degraded.').waitFor();
+    await page.getByRole('alert').getByText('submissions is degraded.').waitFor();
   });
 });
 
@@ -142,7 +149,7 @@ test('a refused credential: broken, and the circuit is open', () =>
       .waitFor();
     await fact(page, 'Credential', /^submissions version 1, refused/).waitFor();
     await fact(page, 'Circuit', /^open: submissions is tried twice a minute only$/).waitFor();
-    await page.getByRole('banner').getByText('submissions is broken.').waitFor();
+    await page.getByRole('alert').getByText('submissions is broken.').waitFor();
   }));
 
 test('a refused client: what was refused, and how often', () =>
@@ -150,6 +157,8 @@ test('a refused client: what was refused, and how often', () =>
     const ask = (key: string) => pair.get(authors, { headers: { 'x-api-key': key } });
     for (let count = 0; count < 3; count += 1) expect((await ask('archive-key')).status).toBe(403);
     expect((await ask('nobody-key')).status).toBe(401);
+    await card(page).getByText('● ok').waitFor();
+    await open(page, 'Clients');
     await page
       .getByRole('row', { name: /^archive/ })
       .getByText('client-forbidden 3')
@@ -162,14 +171,14 @@ test('a refused client: what was refused, and how often', () =>
       .getByRole('row', { name: /^reporting/ })
       .getByText('none')
       .waitFor();
-    await card(page).getByText('● ok').waitFor();
   }));
 
 test('the audit log: each answer as it leaves, and that its chain holds', async () => {
   const audit = auditOptions(await folder());
   await watch({ audit }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(200);
-    const log = page.getByRole('region', { name: 'Audit', exact: true });
+    await open(page, 'Audit');
+    const log = page.getByRole('main', { name: 'Audit' });
     await log.getByText(/^Chain intact: the newest segment was verified at the start/).waitFor();
     await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
     await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200 / }).waitFor();
@@ -184,8 +193,10 @@ test('a reload: deployments come and go', () =>
     if (submissions === undefined) throw new Error('the pair has no such deployment');
     const renamed = { ...submissions, match: { pathPrefix: '/renamed/' } };
     await app.reload(async () => ({ ...setup, config: { ...setup.config, deployments: { renamed } } }));
-    await page.getByRole('article', { name: 'renamed' }).waitFor();
-    expect(await card(page).count()).toBe(0);
+    await page.getByText('The gateway has no deployment of this name.').waitFor();
+    await open(page, 'Overview');
+    await page.getByRole('row', { name: /^renamed/ }).waitFor();
+    expect(await page.getByRole('table', { name: 'Deployments' }).getByText('submissions').count()).toBe(0);
   }));
 
 test('an upstream that cannot be reached: failing, with the circuit open', () =>
