@@ -156,9 +156,9 @@ export class App {
     const { tokenSha256 } = this.#setup.config.control;
     return new ControlPlane({
       tokenSha256,
-      scrape: async () => {
+      scrape: async (format) => {
         await serving.observe();
-        return merged.text();
+        return merged.text(format);
       },
       live: () => serving.live,
       readiness: async () => (await this.#report()).readiness,

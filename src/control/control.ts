@@ -4,7 +4,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import { openPort } from '../base/open-port.ts';
-import type { MetricsText } from '../metrics/merged-metrics.ts';
+import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { admission } from './admission.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
@@ -17,7 +17,7 @@ export interface ControlOptions {
   /** SHA-256, in hex, of the token that everything but health requires; undefined: none. */
   readonly tokenSha256: string | undefined;
   /** Returns the current metrics of every process of the gateway. */
-  readonly scrape: () => Promise<MetricsText>;
+  readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
   readonly readiness: () => Promise<Readiness>;
   /** Reads the configuration again for a client at this address. Never rejects. */
@@ -115,9 +115,9 @@ export class ControlPlane {
     app.get('/openapi.json', guarded.reads, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
-    app.get('/metrics', guarded.reads, scrapeBound(), async (_req, res) => {
-      const { contentType, text } = await options.scrape();
-      res.type(contentType).send(text);
+    app.get('/metrics', guarded.reads, scrapeBound(), async (req, res) => {
+      const { contentType, text } = await options.scrape(metricsFormat(req));
+      res.vary('accept').type(contentType).send(text);
     });
     app.post('/api/reload', guarded.changes, reloadHandler(options.reload));
     app.all('/api/reload', (_req, res) => {
@@ -182,6 +182,11 @@ function pipelineBound(): RequestHandler {
     res.once('close', () => unanswered.set(socket, (unanswered.get(socket) ?? 1) - 1));
     next();
   };
+}
+
+/** Returns OpenMetrics for a client that names it, as Prometheus does, with any version and further parameters. */
+function metricsFormat({ headers: { accept = '' } }: Request): MetricsFormat {
+  return /\bapplication\/openmetrics-text\b/i.test(accept) ? 'openmetrics' : 'prometheus';
 }
 
 /** Refuses a scrape while many are unfinished: each holds the text of all metrics in memory. */

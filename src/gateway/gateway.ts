@@ -254,7 +254,7 @@ export class Gateway {
     const metrics = this.#metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
-    operation.duration.observe(durationMs / 1000, record.trace?.traceId);
+    operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, bytes, durationMs);

@@ -2,9 +2,13 @@ import { Histogram, type HistogramConfiguration } from 'prom-client';
 
 type Labels<T extends string> = Readonly<Record<T, string>>;
 
-/** A value with the trace that it comes from. */
+/** Characters that the labels of an exemplar may have together, names included (OpenMetrics 1.0, Exemplars). */
+const LONGEST_LABELS = 128;
+
+/** A value with the trace and the request that it comes from. */
 export interface Exemplar {
-  readonly labelSet: { readonly trace_id: string };
+  /** Without `request_id` if the client chose one that is too long. */
+  readonly labelSet: { readonly trace_id: string; readonly request_id?: string };
   readonly value: number;
   /** Unix seconds. */
   readonly timestamp: number;
@@ -25,8 +29,8 @@ export class HistogramSeries {
     this.#counts = new Array(bounds.length + 1).fill(0);
   }
 
-  /** `traceId`: the trace that becomes the exemplar of the value's bucket. */
-  observe(value: number, traceId?: string): void {
+  /** With `traceId`, the trace and its request become the exemplar of the value's bucket. */
+  observe(value: number, traceId?: string, requestId = ''): void {
     const bounds = this.#bounds;
     let bucket = 0;
     while (bucket < bounds.length && value > (bounds[bucket] ?? 0)) bucket += 1;
@@ -35,7 +39,8 @@ export class HistogramSeries {
     this.#count += 1;
     if (traceId === undefined) return;
     this.#exemplars ??= [];
-    this.#exemplars[bucket] = { labelSet: { trace_id: traceId }, value, timestamp: Date.now() / 1000 };
+    const labelSet = exemplarLabels(traceId, requestId);
+    this.#exemplars[bucket] = { labelSet, value, timestamp: Date.now() / 1000 };
   }
 
   /** Returns the values of the series as prom-client represents them; none before the first observation. */
@@ -60,6 +65,11 @@ export class HistogramSeries {
       { metricName: `${name}_count`, labels: {}, sharedLabels: labels, value: this.#count },
     ];
   }
+}
+
+function exemplarLabels(trace_id: string, request_id: string): Exemplar['labelSet'] {
+  const length = 'trace_id'.length + trace_id.length + 'request_id'.length + request_id.length;
+  return request_id === '' || length > LONGEST_LABELS ? { trace_id } : { trace_id, request_id };
 }
 
 /**

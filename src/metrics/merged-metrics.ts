@@ -13,6 +13,9 @@ export interface MetricsText {
   readonly text: string;
 }
 
+/** The text format of Prometheus, or OpenMetrics, which has exemplars, too. */
+export type MetricsFormat = 'prometheus' | 'openmetrics';
+
 /** Values by the name of their metric. */
 export type MetricValues = ReadonlyMap<string, readonly MetricSample[]>;
 
@@ -56,10 +59,10 @@ export class MergedMetrics {
     return new Map(merged.map(({ name, values }) => [name, values]));
   }
 
-  /** Returns all metrics in the format of this process's registry. */
-  async text(): Promise<MetricsText> {
-    const { contentType } = this.#own;
-    const isOpenMetrics = contentType === Registry.OPENMETRICS_CONTENT_TYPE;
+  /** Returns all metrics as text. */
+  async text(format: MetricsFormat): Promise<MetricsText> {
+    const isOpenMetrics = format === 'openmetrics';
+    const contentType = isOpenMetrics ? Registry.OPENMETRICS_CONTENT_TYPE : Registry.PROMETHEUS_CONTENT_TYPE;
     const registry = new Registry<RegistryContentType>();
     registry.setContentType(contentType);
     for (const metric of this.#merge(await takeSnapshot(this.#own))) {

@@ -238,9 +238,7 @@ export class Metrics {
     'first',
   );
 
-  /** @param exemplars true to expose the trace ids of durations, which requires OpenMetrics */
-  constructor(build: BuildInfo, exemplars = false) {
-    if (exemplars) this.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
+  constructor(build: BuildInfo) {
     collectDefaultMetrics({ register: this.registry });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
     for (const metric of this.registry.getMetricsAsArray()) {

@@ -3,7 +3,9 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
+import { Tracing } from '../../src/tracing/tracing.ts';
 import { runCommand } from '../support/command.ts';
+import { recordTraces } from '../support/recorded-traces.ts';
 import { repository } from '../support/repository.ts';
 import { startServer } from '../support/server-process.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
@@ -23,6 +25,8 @@ interface Prometheus {
   query(expression: string): Promise<Sample[]>;
   /** Resolves with the samples once there are some and they pass. */
   sees(expression: string, passes?: (samples: readonly Sample[]) => boolean): Promise<Sample[]>;
+  /** The exemplars of a series, once there are some. */
+  exemplars(expression: string): Promise<Readonly<Record<string, string>>[]>;
   /** The rules that are loaded, once each has been evaluated: `ok`, or what was wrong. */
   rules(): Promise<{ name: string; health: string }[]>;
   close(): Promise<void>;
@@ -43,6 +47,7 @@ async function startPrometheus(control: string, token: string): Promise<Promethe
         `--config.file=${folder}/prometheus.yml`,
         `--storage.tsdb.path=${folder}/data`,
         `--web.listen-address=127.0.0.1:${port}`,
+        '--enable-feature=exemplar-storage',
         '--log.level=error',
       ];
     },
@@ -69,6 +74,17 @@ async function startPrometheus(control: string, token: string): Promise<Promethe
       });
       return samples;
     },
+    async exemplars(expression) {
+      let labels: Readonly<Record<string, string>>[] = [];
+      const times = `start=${Date.now() / 1000 - 3600}&end=${Date.now() / 1000 + 3600}`;
+      await until(async () => {
+        const url = `${api}/query_exemplars?query=${encodeURIComponent(expression)}&${times}`;
+        const { data } = (await (await fetch(url)).json()) as ExemplarsAnswer;
+        labels = data.flatMap(({ exemplars }) => exemplars.map((exemplar) => exemplar.labels));
+        return labels.length > 0;
+      });
+      return labels;
+    },
     async rules() {
       let rules: { name: string; health: string }[] = [];
       await until(async () => {
@@ -82,6 +98,10 @@ async function startPrometheus(control: string, token: string): Promise<Promethe
   };
 }
 
+interface ExemplarsAnswer {
+  readonly data: { readonly exemplars: { readonly labels: Readonly<Record<string, string>> }[] }[];
+}
+
 interface RulesAnswer {
   readonly data: { readonly groups: { readonly rules: { name: string; health: string }[] }[] };
 }
@@ -91,15 +111,16 @@ type Answer =
   | { status: 'success'; data: { result: { metric: Record<string, string>; value: [number, string] }[] } };
 
 const TOKEN = 'a-token-of-the-tests';
+const { tracer, spans } = recordTraces();
 
 let pair: Pair;
 let prometheus: Prometheus;
 
 beforeAll(async () => {
   const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
-  pair = await openPair({ top: { control: { port: 0, tokenSha256 } } });
+  pair = await openPair({ top: { control: { port: 0, tokenSha256 } }, tracing: new Tracing(tracer) });
   for (let request = 0; request < 5; request += 1) {
-    await (await pair.get(authors)).arrayBuffer();
+    await (await pair.get(authors, { headers: { 'x-request-id': `request-${request}` } })).arrayBuffer();
   }
   await (await pair.get('/api/manuscripts/v2/nowhere')).arrayBuffer();
   prometheus = await startPrometheus(pair.gateway.control, TOKEN);
@@ -128,6 +149,17 @@ test('Prometheus scrapes with the token and knows what clients saw', async () =>
   expect(count?.value).toBe(6);
   const challenges = await prometheus.query('digest_gateway_challenges_total');
   expect(challenges.map(({ value }) => value)).toEqual([1]);
+});
+
+test('Prometheus keeps exemplars with the trace and the request of a duration', async () => {
+  const exemplars = await prometheus.exemplars('digest_gateway_request_duration_seconds_bucket');
+  const requests = new Map(
+    spans
+      .filter(({ name }) => name === 'request')
+      .map(({ attributes, traceId }) => [attributes['digest_gateway.request_id'], traceId]),
+  );
+  expect(exemplars.filter(({ request_id = '' }) => request_id.startsWith('request-'))).not.toEqual([]);
+  for (const { request_id, trace_id } of exemplars) expect(requests.get(request_id)).toBe(trace_id);
 });
 
 test('every query of the dashboard runs, and every alert is loaded and quiet', async () => {

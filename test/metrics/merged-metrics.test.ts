@@ -1,11 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { Registry } from 'prom-client';
 import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { type RegistrySnapshot, takeSnapshot } from '../../src/metrics/registry-snapshot.ts';
 
 const BUILD = { version: 'test', node: 'v0' };
-const newMetrics = (exemplars = false) => new Metrics(BUILD, exemplars);
+const newMetrics = () => new Metrics(BUILD);
 /** A snapshot as another process receives it, over a channel of JSON too. */
 const sent = async ({ registry }: Metrics): Promise<RegistrySnapshot> => {
   const snapshot = await takeSnapshot(registry);
@@ -78,23 +79,28 @@ test('each gauge has a rule for the values of several processes', async () => {
 });
 
 describe('without workers', () => {
-  test.each([[false], [true]])('the text is that of the registry; with OpenMetrics %s', async (exemplars) => {
-    const metrics = newMetrics(exemplars);
-    const { responseBytes } = metrics.deployment('a');
-    const { duration } = metrics.deployment('a').operation('read "all"');
-    responseBytes.inc(7);
-    duration.observe(0.003, exemplars ? 'trace-1' : undefined);
-    duration.observe(70);
-    metrics.storeUp.set(1);
-    metrics.nonceLifetime.set({ deployment: 'a' }, Number.POSITIVE_INFINITY);
-    const { contentType, text } = await new MergedMetrics(metrics.registry).text();
-    expect(contentType).toBe(metrics.registry.contentType);
-    expect(text.endsWith('# EOF\n')).toBe(exemplars);
-    expect(text).toContain('process_start_time_seconds ');
-    // Last, because prom-client renames the counters of a registry when it makes OpenMetrics.
-    expect(ownLines(text)).toEqual(ownLines(await metrics.registry.metrics()));
-    expect(text.includes('# {trace_id="trace-1"}')).toBe(exemplars);
-  });
+  test.each(['prometheus', 'openmetrics'] as const)(
+    'the text in the format %s is that of the registry',
+    async (format) => {
+      const metrics = newMetrics();
+      const isOpen = format === 'openmetrics';
+      if (isOpen) metrics.registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE);
+      const { responseBytes } = metrics.deployment('a');
+      const { duration } = metrics.deployment('a').operation('read "all"');
+      responseBytes.inc(7);
+      duration.observe(0.003, 'trace-1', 'request-1');
+      duration.observe(70);
+      metrics.storeUp.set(1);
+      metrics.nonceLifetime.set({ deployment: 'a' }, Number.POSITIVE_INFINITY);
+      const { contentType, text } = await new MergedMetrics(metrics.registry).text(format);
+      expect(contentType).toBe(metrics.registry.contentType);
+      expect(text.endsWith('# EOF\n')).toBe(isOpen);
+      expect(text).toContain('process_start_time_seconds ');
+      // Last, because prom-client renames the counters of a registry when it makes OpenMetrics.
+      expect(ownLines(text)).toEqual(ownLines(await metrics.registry.metrics()));
+      expect(text.includes('# {trace_id="trace-1",request_id="request-1"}')).toBe(isOpen);
+    },
+  );
 });
 
 describe('with workers', () => {
@@ -190,7 +196,7 @@ describe('with workers', () => {
   });
 
   test('a bucket has the latest exemplar of all processes', async () => {
-    const [primary, a, b] = [newMetrics(true), newMetrics(true), newMetrics(true)];
+    const [primary, a, b] = [newMetrics(), newMetrics(), newMetrics()];
     const merged = new MergedMetrics(primary.registry);
     const observe = async (metrics: Metrics, worker: number, trace: string): Promise<void> => {
       const before = Date.now();
@@ -202,7 +208,9 @@ describe('with workers', () => {
     await observe(a, 1, 'newer');
     b.deployment('d').operation('read').duration.observe(70);
     merged.set(2, await sent(b));
-    const lines = ownLines((await merged.text()).text).filter((line) => line.includes('_bucket'));
+    const lines = ownLines((await merged.text('openmetrics')).text).filter((line) =>
+      line.includes('_bucket'),
+    );
     expect(lines.filter((line) => line.includes('trace_id'))).toEqual([
       expect.stringMatching(
         /le="0.005",deployment="d",operation="read"} 2 # {trace_id="newer"} 0.003 [\d.]+$/,
@@ -210,8 +218,10 @@ describe('with workers', () => {
     ]);
     expect(lines.at(-1)).toMatch(/le="\+Inf",.*} 3$/);
     merged.ended(1);
-    expect((await merged.text()).text).toContain('# {trace_id="newer"}');
-    expect((await merged.text()).text).toContain('digest_gateway_config_reloads_total{result="success"} 0');
+    expect((await merged.text('openmetrics')).text).toContain('# {trace_id="newer"}');
+    expect((await merged.text('openmetrics')).text).toContain(
+      'digest_gateway_config_reloads_total{result="success"} 0',
+    );
   });
 });
 

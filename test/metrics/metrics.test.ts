@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Histogram, Registry, type RegistryContentType } from 'prom-client';
-import { SeriesHistogram } from '../../src/metrics/histogram.ts';
+import { type Exemplar, SeriesHistogram } from '../../src/metrics/histogram.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const newMetrics = () => new Metrics({ version: 'test', node: 'v0' });
@@ -121,5 +121,17 @@ describe('a histogram', () => {
       (await registry.metrics()).replace(/ [\d.]+$/gm, (end) => (Number(end) > 1e9 ? ' TIME' : end));
     expect(await withoutTimes(ours)).toBe(await withoutTimes(theirs));
     expect(await withoutTimes(ours)).toContain('# {trace_id="7"} 70 TIME');
+  });
+
+  test('leaves out a request id with which an exemplar would be too long', () => {
+    const series = new SeriesHistogram(options).series(labels);
+    const exemplars = [78, 79].map((length) => {
+      series.observe(0.1, 't'.repeat(32), 'r'.repeat(length));
+      const found = series.values('x', labels).find((sample) => 'exemplar' in sample && sample.exemplar);
+      return Object.entries((found as { exemplar: Exemplar }).exemplar.labelSet)
+        .flat()
+        .join('').length;
+    });
+    expect(exemplars).toEqual([128, 40]);
   });
 });

@@ -99,6 +99,16 @@ describe('a trace', () => {
   const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
   const TRACEPARENT = `00-${TRACE_ID}-b7ad6b7169203331-01`;
 
+  /** What Prometheus 3 sends. */
+  const OPEN_METRICS =
+    'application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1';
+
+  /** The content type and text of `/metrics`. */
+  async function scraped(control: string, accept: string): Promise<[type: string, text: string]> {
+    const response = await fetch(`${control}/metrics`, { headers: { accept } });
+    return [response.headers.get('content-type') ?? '', await response.text()];
+  }
+
   async function askEcho(port: number): Promise<string | undefined> {
     const client = await RawClient.open(port);
     await client.send(`GET /echo HTTP/1.1\r\nHost: a\r\ntraceparent: ${TRACEPARENT}\r\nbaggage: a=1\r\n\r\n`);
@@ -148,24 +158,28 @@ describe('a trace', () => {
     expect(second.map(({ name }) => name)).toEqual(['exchange', 'request']);
   });
 
-  test('is named by exemplars of the durations', async () => {
+  test('is named by exemplars of the durations, with the request, in OpenMetrics', async () => {
     const { tracer, spans } = recordTraces();
     const { get, gateway } = await startPair({}, { tracing: new Tracing(tracer) });
-    await (await get(authors)).text();
-    const answer = await fetch(`${gateway.control}/metrics`);
-    expect(answer.headers.get('content-type')).toContain('application/openmetrics-text');
+    await (await get(authors, { headers: { 'x-request-id': 'a-request' } })).text();
+    const [type, metrics] = await scraped(gateway.control, OPEN_METRICS);
+    expect(type).toContain('application/openmetrics-text');
     const id = spans.find(({ name }) => name === 'request')?.traceId;
-    const metrics = await answer.text();
     expect(metrics).toMatch(
-      new RegExp(`request_duration_seconds_bucket{.*} 1 # {trace_id="${id}"} 0\\.\\d+`),
+      new RegExp(
+        `request_duration_seconds_bucket{.*} 1 # {trace_id="${id}",request_id="a-request"} 0\\.\\d+`,
+      ),
     );
     expect(metrics).toMatch(/^digest_gateway_requests_total{.*} 1$/m);
+    const [plainType, plain] = await scraped(gateway.control, 'text/plain, */*;q=0.1');
+    expect(plainType).toContain('text/plain');
+    expect(plain).not.toContain('trace_id');
+  });
 
-    const untraced = await startPair();
-    await (await untraced.get(authors)).text();
-    const plain = await fetch(`${untraced.gateway.control}/metrics`);
-    expect(plain.headers.get('content-type')).toContain('text/plain');
-    expect(await plain.text()).not.toContain('trace_id');
+  test('is not named by exemplars where nothing is traced', async () => {
+    const { get, gateway } = await startPair();
+    await (await get(authors, { headers: { 'x-request-id': 'a-request' } })).text();
+    expect((await scraped(gateway.control, OPEN_METRICS))[1]).not.toMatch(/ # {|a-request/);
   });
 
   test('has the error code of a failure', async () => {

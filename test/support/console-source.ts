@@ -8,7 +8,7 @@ import type {
 } from '../../src/control/snapshot.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
 import type { AuditLine, AuditView, ErrorView } from '../../src/control/view.ts';
-import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
+import { MergedMetrics, type MetricsFormat } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const DAY_MS = 86_400_000;
@@ -36,7 +36,7 @@ export function countedMetrics() {
   const metrics = new Metrics({ version: 'test', node: 'v0' });
   const merged = new MergedMetrics(metrics.registry);
   const values: ReadMetrics = (names) => merged.values(names);
-  return { metrics, values, scrape: () => merged.text() };
+  return { metrics, values, scrape: (format: MetricsFormat) => merged.text(format) };
 }
 
 /** Changes of a test to the source of a console. */

@@ -78,7 +78,7 @@ export async function startGateway(
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const build = { version: 'test', node: process.version };
-  const metrics = new Metrics(build, tracing !== undefined);
+  const metrics = new Metrics(build);
   const parts = { log, metrics, audit: audit === undefined ? noAudit : await openAudit(audit, { log }) };
   const uncaught = uncaughtErrors(log, clock, metrics);
   const plane = new DataPlane(setup, {
