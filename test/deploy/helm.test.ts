@@ -351,9 +351,17 @@ test('the rules and the dashboard are those of deploy/', async () => {
   expect(chart('production').the('PrometheusRule').spec).toEqual(parse(alerts));
   const [, dashboard] = chart('production').all('ConfigMap');
   expect(dashboard?.metadata.labels).toMatchObject({ grafana_dashboard: '1' });
-  expect(JSON.parse(dashboard?.data['digest-gateway.json'] ?? '')).toEqual(
-    JSON.parse(await read('deploy/grafana/digest-gateway.json')),
-  );
+  const shown = (await read('deploy/grafana/digest-gateway.json'))
+    .replaceAll('"docs/"', '"https://docs.example.org/digest-gateway/"')
+    .replaceAll('"http://127.0.0.1:8081/"', '"https://gateway-console.example.org/"');
+  expect(JSON.parse(dashboard?.data['digest-gateway.json'] ?? '')).toEqual(JSON.parse(shown));
+  const { list } = JSON.parse(shown).templating;
+  const current = (name: string): unknown =>
+    list.find((variable: { name: string }) => variable.name === name)?.current.value;
+  expect([current('docs'), current('console')]).toEqual([
+    'https://docs.example.org/digest-gateway/',
+    'https://gateway-console.example.org/',
+  ]);
 });
 
 test('the image is the one of this version, unless the values name another', async () => {

@@ -20,6 +20,7 @@ interface Panel {
   readonly id: number;
   readonly title: string;
   readonly description?: string;
+  readonly links?: readonly { readonly url: string }[];
   readonly targets?: readonly { readonly expr: string }[];
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
 }
@@ -131,6 +132,24 @@ function labelsByMetric(): Map<string, Set<string>> {
 }
 
 describe('the dashboard', () => {
+  test('has links to the console and to sections of the runbook that exist', async () => {
+    const variables = new Map<string, string>(
+      dashboard.templating.list.map(({ name, query }: { name: string; query: string }) => [name, query]),
+    );
+    const links: { url: string }[] = [...dashboard.links, ...panels.flatMap(({ links = [] }) => links)];
+    const urls = links.map(({ url }) => url.replace(/\$\{(\w+)\}/g, (_, name) => variables.get(name) ?? ''));
+    expect(urls).toContain('http://127.0.0.1:8081/');
+    const [runbooks] = [urls.filter((url) => !url.startsWith('http'))];
+    expect(runbooks).toContain('docs/runbook.md');
+    expect(runbooks.length).toBeGreaterThan(15);
+    for (const url of runbooks) {
+      const [file = '', anchor] = url.split('#');
+      const text = await readFile(join(repository, file), 'utf8');
+      const anchors = (text.match(/(?<=^## ).*$/gm) ?? []).map((heading) => heading.toLowerCase());
+      if (anchor !== undefined) expect(anchors).toContain(anchor);
+    }
+  });
+
   test('shows every metric of the gateway', () => {
     const own = instruments.map(({ name }) => name).filter((name) => name.startsWith('digest_gateway_'));
     expect(own.filter((name) => !dashboardQueries.some((expr) => expr.includes(name)))).toEqual([]);
