@@ -1,11 +1,13 @@
 import { open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
+import { instantAfter, instantAt } from '../audit/reader/instant.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
 import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
+import { argument } from './argument.ts';
 import {
   collectFiles,
   openAuditConfig,
@@ -15,7 +17,6 @@ import {
 } from './audit-config.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
-import { instantAfter, instantAt } from './instant.ts';
 import { print, printTo } from './print.ts';
 import { ReadProgress } from './progress.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
@@ -53,9 +54,9 @@ export function registerExport(audit: Command): void {
     .option(
       '--since <time>',
       'records from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
-      instantAt,
+      argument(instantAt),
     )
-    .option('--until <time>', 'records up to this time; a month or a day is included', instantAfter)
+    .option('--until <time>', 'records up to this time; a month or a day is included', argument(instantAfter))
     .action(runExport);
 }
 

@@ -1,41 +1,27 @@
-import type { Found } from '../audit/reader/search.ts';
+import { COLUMNS, csvHeader, foundCsv, foundJson } from '../audit/reader/found-text.ts';
+import type { AccessLine, Found } from '../audit/reader/query.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';
 
-interface Column {
-  readonly name: string;
-  readonly of: (found: Found) => string | number | undefined;
-  /** Least width in the table; columns without one are not in the table. */
-  readonly width?: number;
-}
+/** The columns of the table with their least widths. */
+const WIDTHS: Readonly<Record<string, number>> = {
+  time: 24,
+  requestId: 36,
+  client: 16,
+  address: 15,
+  deployment: 12,
+  site: 12,
+  operation: 12,
+  method: 6,
+  status: 6,
+  code: 8,
+  bytesOut: 9,
+  durationMs: 10,
+  outcome: 9,
+};
 
-const COLUMNS: readonly Column[] = [
-  { name: 'time', of: ({ access }) => access.time, width: 24 },
-  { name: 'replica', of: ({ access }) => access.replica },
-  { name: 'seq', of: ({ access }) => access.seq },
-  { name: 'requestId', of: ({ access }) => access.requestId, width: 36 },
-  { name: 'client', of: ({ access }) => access.client, width: 16 },
-  { name: 'address', of: ({ access }) => access.address, width: 15 },
-  { name: 'deployment', of: ({ access }) => access.deployment, width: 12 },
-  { name: 'site', of: ({ access }) => access.site, width: 12 },
-  { name: 'operation', of: ({ access }) => access.operation, width: 12 },
-  { name: 'method', of: ({ access }) => access.method, width: 6 },
-  { name: 'status', of: ({ access, outcome }) => (outcome ?? access).status, width: 6 },
-  { name: 'code', of: ({ access, outcome }) => (outcome ?? access).code, width: 8 },
-  { name: 'bytesOut', of: ({ outcome }) => outcome?.bytes.out, width: 9 },
-  { name: 'bytesIn', of: ({ outcome }) => outcome?.bytes.in },
-  { name: 'durationMs', of: ({ outcome }) => outcome?.durationMs, width: 10 },
-  { name: 'upstreamStatus', of: ({ access }) => access.upstream?.status },
-  { name: 'attempts', of: ({ access }) => access.upstream?.attempts },
-  { name: 'credential', of: ({ access }) => access.credential?.name },
-  { name: 'credentialVersion', of: ({ access }) => access.credential?.version },
-  { name: 'path', of: ({ access }) => access.path },
-  { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
-  { name: 'outcome', of: ({ outcome }) => outcome?.outcome, width: 9 },
-];
-
-const SHOWN = COLUMNS.filter(({ width }) => width !== undefined);
+const SHOWN = COLUMNS.filter(({ name }) => name in WIDTHS);
 /** Number of requests in one part of the table; columns are aligned within a part. */
 const PART = 200;
 
@@ -48,15 +34,16 @@ export async function* formatted(found: AsyncIterable<Found>, format: Format): A
     yield* tableParts(found);
     return;
   }
-  if (format === 'csv') yield csvLine(COLUMNS.map(({ name }) => name));
+  if (format === 'csv') yield csvHeader();
   for await (const each of found) {
-    yield format === 'csv' ? csvLine(COLUMNS.map(({ of }) => of(each))) : jsonLine(each);
+    yield format === 'csv' ? foundCsv(each) : foundJson(each);
   }
 }
 
 async function* tableParts(found: AsyncIterable<Found>): AsyncGenerator<string, void> {
   let rows = [[...SHOWN.map(({ name }) => name.toUpperCase()), 'REQUEST']];
   for await (const each of found) {
+    if ('event' in each) continue;
     const cells = SHOWN.map(({ of }) => String(of(each) ?? '') || '-');
     rows.push([...cells, targetOf(each.access)].map(printable));
     if (rows.length < PART) continue;
@@ -69,32 +56,17 @@ async function* tableParts(found: AsyncIterable<Found>): AsyncGenerator<string, 
 function tableText(rows: readonly (readonly string[])[]): string {
   const lines = alignColumns(
     rows,
-    SHOWN.map(({ width = 0 }) => width),
+    SHOWN.map(({ name }) => WIDTHS[name] ?? 0),
   );
   return lines.map((line) => `${line}\n`).join('');
 }
 
-function jsonLine({ access, outcome }: Found): string {
-  return `${JSON.stringify({ ...access, outcome })}\n`;
-}
-
 /** Formats path and parameters for display. */
-export function targetOf({ path, parameters }: Pick<Found['access'], 'path' | 'parameters'>): string {
+export function targetOf({ path, parameters }: Pick<AccessLine, 'path' | 'parameters'>): string {
   const query = Object.entries(parameters).map(([name, value]) =>
     value === null ? name : `${name}=${String(value)}`,
   );
   return query.length === 0 ? path : `${path}?${query.join('&')}`;
-}
-
-/** Formats a line of CSV (RFC 4180). */
-function csvLine(cells: readonly (string | number | undefined)[]): string {
-  return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
-}
-
-/** Marks formulas as text for spreadsheets, since clients choose the content of records. */
-function csvCell(text: string): string {
-  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 
 /** Escapes control characters, and characters that change the direction of text. */

@@ -1,11 +1,12 @@
-import { type Command, InvalidArgumentError, Option } from 'commander';
-import { type Query, recordedForms, type StatusRange } from '../audit/reader/query.ts';
+import { type Command, Option } from 'commander';
+import { addressCriterion, statusCriterion } from '../audit/reader/criteria.ts';
+import { instantAfter, instantAt } from '../audit/reader/instant.ts';
+import { type Query, recordedForms } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { parseAddress } from '../base/network.ts';
+import { argument } from './argument.ts';
 import { collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { bufferGc } from './buffer-gc.ts';
-import { instantAfter, instantAt } from './instant.ts';
 import { print } from './print.ts';
 import { ReadProgress } from './progress.ts';
 
@@ -29,22 +30,31 @@ export function registerSearch(audit: Command): void {
     .option(
       '--address <address>',
       'requests of the client at this IP address, also if it was recorded as a hash',
-      clientAddress,
+      argument(addressCriterion),
     )
     .option('--client <id>', 'requests of this client')
     .option('--deployment <name>', 'requests to this deployment')
     .option('--site <name>', 'requests for this site')
     .option('--operation <name>', 'requests of this operation')
     .option('--id <identifier>', 'requests with this value of a parameter, or with it in a quoted list')
-    .option('--status <status>', 'requests with this response status: 404, 4xx or 400-499', statusRange)
+    .option(
+      '--status <status>',
+      'requests with this response status: 404, 4xx or 400-499',
+      argument(statusCriterion),
+    )
     .option('--code <code>', 'requests that ended with this error of the gateway: rate-limited')
     .option('--outcome <name>', 'requests whose response belongs to this outcome')
+    .option('--text <text>', 'requests with this text in any value, in any case')
     .option(
       '--since <time>',
       'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
-      instantAt,
+      argument(instantAt),
     )
-    .option('--until <time>', 'requests up to this time; a month or a day is included', instantAfter)
+    .option(
+      '--until <time>',
+      'requests up to this time; a month or a day is included',
+      argument(instantAfter),
+    )
     .addOption(new Option('--json', 'print one JSON object per request').conflicts(['csv', 'table']))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
     .addOption(new Option('--table', 'print columns (default)').conflicts(['json', 'csv']))
@@ -92,20 +102,4 @@ async function runSearch({ config, key, json, csv, address, ...given }: SearchAr
       `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
     );
   }
-}
-
-function clientAddress(value: string): string {
-  if (parseAddress(value) !== undefined || /^hmac:[\w-]{22}$/.test(value)) return value;
-  throw new InvalidArgumentError('an address is 192.0.2.7, 2001:db8::7, or hmac:… as the log has it');
-}
-
-function statusRange(value: string): StatusRange {
-  const [, exact, hundred, from, to] =
-    /^(?:([1-5]\d\d)|([1-5])xx|([1-5]\d\d)-([1-5]\d\d))$/.exec(value) ?? [];
-  if (exact !== undefined) return { from: Number(exact), to: Number(exact) };
-  if (hundred !== undefined) return { from: Number(hundred) * 100, to: Number(hundred) * 100 + 99 };
-  if (from === undefined || to === undefined) {
-    throw new InvalidArgumentError('a status is 404, 4xx or 400-499');
-  }
-  return { from: Number(from), to: Number(to) };
 }

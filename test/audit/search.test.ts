@@ -14,8 +14,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type Query, recordedForms } from '../../src/audit/reader/query.ts';
-import { allRecords, type Found, search } from '../../src/audit/reader/search.ts';
+import { type FoundRequest, type Query, recordedForms } from '../../src/audit/reader/query.ts';
+import { allRecords, search } from '../../src/audit/reader/search.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { indexClosed } from '../../src/audit/segments/time-index.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -30,7 +30,7 @@ const keys = [key] as const;
 async function found(directory: string, query: Query) {
   const said: string[] = [];
   const seen = { cut: 0, bytes: 0 };
-  const results: Found[] = [];
+  const results: FoundRequest[] = [];
   for await (const each of search({
     directory,
     keys,
@@ -44,7 +44,7 @@ async function found(directory: string, query: Query) {
       seen.cut += 1;
     },
   })) {
-    results.push(each);
+    if ('access' in each) results.push(each);
   }
   return { ids: results.map(({ access }) => access.requestId), results, said, ...seen };
 }
@@ -306,7 +306,7 @@ describe('a search over many segments', () => {
     const directory = await folder();
     for (const replica of ['r1', 'r2']) await manySegments(directory, replica);
     const ignore = () => undefined;
-    for await (const { access } of search({
+    for await (const each of search({
       directory,
       keys,
       query: {},
@@ -315,7 +315,7 @@ describe('a search over many segments', () => {
       onNote: ignore,
       onCut: ignore,
     })) {
-      expect(access.requestId).toBe('r1-a');
+      expect(each).toMatchObject({ access: { requestId: 'r1-a' } });
       break;
     }
     await until(async () => {

@@ -57,8 +57,8 @@ async function found(directory: string, query: Query): Promise<string[]> {
     throw new Error(message);
   };
   const events = { onBytes: () => undefined, onUnreadable: refuse, onNote: refuse, onCut: () => undefined };
-  for await (const { access, outcome } of search({ directory, keys, query, ...events })) {
-    results.push(`${access.requestId} ${outcome?.status}`);
+  for await (const each of search({ directory, keys, query, ...events })) {
+    if ('access' in each) results.push(`${each.access.requestId} ${each.outcome?.status}`);
   }
   return results;
 }

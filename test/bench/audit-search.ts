@@ -116,8 +116,9 @@ async function writeReplica(directory: string, replica: string): Promise<number>
 async function anIdIn(directory: string, query: Query): Promise<string> {
   const ignore = (): void => undefined;
   const events = { onBytes: ignore, onUnreadable: ignore, onNote: ignore, onCut: ignore };
-  for await (const { access } of search({ directory, keys: [keys], query, ...events })) {
-    const [, id] = /'(MS-[\d-]+)'/.exec(String(access.parameters['ids'])) ?? [];
+  for await (const found of search({ directory, keys: [keys], query, ...events })) {
+    if ('event' in found) continue;
+    const [, id] = /'(MS-[\d-]+)'/.exec(String(found.access.parameters['ids'])) ?? [];
     if (id !== undefined) return id;
   }
   throw new Error('there is none');

@@ -3,8 +3,13 @@ import { parseAddress } from '../../base/network.ts';
 import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
 
+/** What a search finds: requests, events of the gateway itself (admin records), or both. */
+export const KINDS = ['requests', 'events', 'all'] as const;
+
 /** The criteria of a search; an absent one matches every request. */
 export interface Query {
+  /** Absent: requests. */
+  readonly kind?: (typeof KINDS)[number];
   /** A replica with its workers (`gateway-1`), or one worker (`gateway-1@2`). */
   readonly replica?: string;
   readonly requestId?: string;
@@ -22,6 +27,8 @@ export interface Query {
   readonly code?: string;
   /** Outcome of the upstream's response. */
   readonly outcome?: string;
+  /** Part of any value, in any case. */
+  readonly text?: string;
   /** RFC 3339 in UTC with milliseconds: inclusive, and exclusive. */
   readonly since?: string;
   readonly until?: string;
@@ -50,7 +57,13 @@ export interface AccessLine {
   readonly cut?: boolean;
   readonly status: number;
   readonly code: string;
-  readonly upstream?: { readonly status: number; readonly attempts: number };
+  readonly upstream?: {
+    readonly status: number;
+    readonly attempts: number;
+    readonly challenged: boolean;
+    readonly durationMs: number;
+    readonly address: string;
+  };
   readonly credential?: { readonly name: string; readonly version: string };
 }
 
@@ -65,11 +78,41 @@ export interface OutcomeLine {
   readonly durationMs: number;
 }
 
+/** An admin record: an event of the gateway itself, with its details. */
+export interface EventLine {
+  readonly seq: number;
+  readonly time: string;
+  readonly replica: string;
+  readonly event: string;
+  readonly [detail: string]: unknown;
+}
+
+/** A request that matches, with its outcome; undefined: the log does not have it. */
+export interface FoundRequest {
+  readonly access: AccessLine;
+  readonly outcome: OutcomeLine | undefined;
+}
+
+export interface FoundEvent {
+  readonly event: EventLine;
+}
+
+export type Found = FoundRequest | FoundEvent;
+
+/** The time of the request's response, or of the event. */
+export function timeOf(found: Found): string {
+  return 'event' in found ? found.event.time : found.access.time;
+}
+
 /** Fields that are in a record as one JSON string, the most selective one first. */
 const FIELDS = ['requestId', 'client', 'site', 'operation', 'deployment'] as const;
 
+/** Criteria that no event meets. */
+export const REQUEST_CRITERIA = [...FIELDS, 'address', 'id', 'status', 'code', 'outcome'] as const;
+
 /** Groups of byte strings: the line of every record that matches has at least one of each group. */
 export function patternsOf({ id, address, ...query }: Query): Buffer[][] {
+  if (query.kind === 'events') return [[Buffer.from('"kind":"admin"')]];
   const fields = FIELDS.flatMap((field) => {
     const value = query[field];
     return value === undefined ? [] : [[`"${field}":${JSON.stringify(value)}`]];
@@ -103,13 +146,32 @@ export function matches(query: Query, access: AccessLine): boolean {
   return matchesButId(query, access) && (query.id === undefined || holdsId(access, query.id));
 }
 
-/** True if the response ended as the query asks. `outcome`: undefined if the log does not have it. */
+/** True if the query asks for requests. */
+export function asksRequests({ kind = 'requests' }: Query): boolean {
+  return kind !== 'events';
+}
+
+/** True if the query asks for events, and for nothing that only requests have. */
+export function asksEvents({ kind = 'requests', ...query }: Query): boolean {
+  return kind !== 'requests' && REQUEST_CRITERIA.every((each) => query[each] === undefined);
+}
+
+/** True if the event matches, apart from its time. */
+export function matchesEvent({ text }: Query, event: EventLine): boolean {
+  return text === undefined || holdsText(event, text.toLowerCase());
+}
+
+/**
+ * True if the response ended as the query asks, and the text is in the request or its outcome. `outcome`: undefined if
+ * the log does not have it.
+ */
 export function hasEnded(query: Query, access: AccessLine, outcome: OutcomeLine | undefined): boolean {
   const { status: wanted } = query;
   const { status, code } = outcome ?? access;
   if (wanted !== undefined && (status < wanted.from || status > wanted.to)) return false;
   if (query.code !== undefined && query.code !== code) return false;
-  return query.outcome === undefined || query.outcome === outcome?.outcome;
+  if (query.outcome !== undefined && query.outcome !== outcome?.outcome) return false;
+  return query.text === undefined || holdsText([access, outcome], query.text.toLowerCase());
 }
 
 /** True if the identifier may have been in the part that was too long to be recorded. */
@@ -132,4 +194,10 @@ function holdsId({ parameters }: AccessLine, id: string): boolean {
 function itemsIn(value: string): string[] {
   const quoted = Array.from(value.matchAll(/'([^']*)'?/g), ([, item = '']) => item);
   return [...quoted, ...value.split(',').map((item) => item.trim())];
+}
+
+function holdsText(value: unknown, text: string): boolean {
+  if (typeof value === 'string') return value.toLowerCase().includes(text);
+  if (typeof value === 'number') return String(value).includes(text);
+  return value instanceof Object && Object.values(value).some((each) => holdsText(each, text));
 }

@@ -24,6 +24,8 @@ export interface SealedBlock {
   readonly bytes: Buffer;
   /** Bytes of the file, compressed or not, that were read since the last block. */
   readonly stored: number;
+  /** Number of its last record. */
+  readonly last: number;
   /** True if a seal of the key covers the line at that index as it is. The batch is checked only if this is called. */
   readonly covers: (at: number) => boolean;
 }
@@ -77,15 +79,15 @@ class SealCheck {
   next(bytes: Buffer): Omit<SealedBlock, 'stored'> {
     if (!this.#begun) this.#begin(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
     const previous = this.#previous;
-    const last = lastSeal(bytes, bytes.length);
-    this.#previous = parseSeal(bytes.toString('latin1', last, bytes.length - 1))?.hmac ?? '';
+    const seal = parseSeal(bytes.toString('latin1', lastSeal(bytes, bytes.length), bytes.length - 1));
+    this.#previous = seal?.hmac ?? '';
     let [from, to, good] = [0, 0, false];
     const covers = (at: number): boolean => {
       if (at >= from && at < to) return good;
       [from, to, good] = this.#checkAt(bytes, at, previous);
       return good;
     };
-    return { bytes, covers };
+    return { bytes, last: seal?.last ?? 0, covers };
   }
 
   #begin(line: string): void {

@@ -1,9 +1,14 @@
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import {
   type AccessLine,
+  asksEvents,
+  asksRequests,
+  type EventLine,
+  type Found,
   hasEnded,
   isWithin,
   matches,
+  matchesEvent,
   mayHold,
   type OutcomeLine,
   patternsOf,
@@ -18,13 +23,6 @@ const MOST_OPEN = 10_000;
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
 
-/** A request that matches. */
-export interface Found {
-  readonly access: AccessLine;
-  /** Undefined: the log does not have it. */
-  readonly outcome: OutcomeLine | undefined;
-}
-
 export interface SearchJoinOptions {
   readonly query: Query;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
@@ -33,30 +31,33 @@ export interface SearchJoinOptions {
 }
 
 interface Open {
-  readonly access: AccessLine;
+  found: Found;
   readonly giveUpAt: string;
-  outcome: OutcomeLine | undefined;
-  /** The outcome was read. */
+  /** The outcome was read, or there is none to come. */
   settled: boolean;
 }
 
-/** Finds the requests that match in one replica's log, block by block, and joins each with its outcome. */
+/** Finds what matches in one replica's log, block by block, and joins each request with its outcome. */
 export class SearchJoin {
   readonly #options: SearchJoinOptions;
   readonly #query: Query;
+  readonly #events: boolean;
+  readonly #requests: boolean;
   readonly #matcher: ByteMatcher;
   /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
   readonly #all: readonly Buffer[][];
   readonly #allButId: readonly Buffer[][];
   /** Matching records that no seal covers. */
   #unsealed = 0;
-  /** Requests that wait for their outcome, by record number in ascending order. */
+  /** Requests that wait for their outcome, and what follows them, by record number in ascending order. */
   readonly #open = new Map<number, Open>();
 
   constructor(options: SearchJoinOptions) {
     const { query } = options;
     this.#options = options;
     this.#query = query;
+    this.#events = asksEvents(query);
+    this.#requests = asksRequests(query);
     this.#all = patternsOf(query);
     const { id, ...rest } = query;
     this.#allButId = patternsOf(rest);
@@ -75,33 +76,52 @@ export class SearchJoin {
     return count;
   }
 
-  /** Reads the next block; yields the requests that are complete with it. */
-  *take({ bytes: block, covers }: SealedBlock): Generator<Found, void> {
+  /**
+   * Reads the next block; yields what is complete with it. `outcomesOnly`: nothing new is taken from this block.
+   */
+  *take({ bytes: block, covers }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
-      if (this.complete) start = this.#matcher.lineFrom(block, start);
+      if (this.complete) start = outcomesOnly ? -1 : this.#matcher.lineFrom(block, start);
       if (start === -1) return;
       const end = block.indexOf(NEWLINE, start);
       const head = headOf(block, start);
       const at = start;
-      const sealed = (): boolean => covers(at);
-      if (head?.kind === 'access') this.#readAccess(head, block.subarray(start, end), sealed);
-      else if (head?.kind === 'outcome' && !this.complete)
-        this.#readOutcome(block.subarray(start, end), sealed);
-      if (head !== undefined && !this.complete && covers(start)) yield* this.#settled(head.time);
+      if (head !== undefined) {
+        const sealed = (): boolean => covers(at);
+        this.#readRecord(head, { line: block.subarray(start, end), sealed, outcomesOnly });
+        if (!this.complete && covers(start)) yield* this.#settled(head.time);
+      }
       start = end + 1;
     }
   }
 
   /** The requests that are left at the end of the log. */
   *rest(): Generator<Found, void> {
-    for (const { access, outcome } of this.#open.values()) {
-      if (hasEnded(this.#query, access, outcome)) yield { access, outcome };
-    }
+    for (const { found } of this.#open.values()) if (this.#isWanted(found)) yield found;
     this.#open.clear();
   }
 
+  #readRecord(
+    head: LineHead,
+    { line, sealed, outcomesOnly }: { line: Buffer; sealed: () => boolean; outcomesOnly: boolean },
+  ): void {
+    if (head.kind === 'outcome') {
+      if (!this.complete) this.#readOutcome(line, sealed);
+    } else if (outcomesOnly || !isWithin(this.#query, head)) return;
+    else if (head.kind === 'access') this.#readAccess(head, line, sealed);
+    else this.#readEvent(head, line, sealed);
+  }
+
+  #readEvent({ seq, time }: LineHead, line: Buffer, sealed: () => boolean): void {
+    if (!this.#events) return;
+    const event = this.#parse<EventLine>(seq, line);
+    if (event === undefined || !matchesEvent(this.#query, event)) return;
+    if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: time, settled: true });
+    else this.#unsealed += 1;
+  }
+
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
-    if (!isWithin(this.#query, head)) return;
+    if (!this.#requests) return;
     const whole = hasEach(line, this.#all);
     if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
     const access = this.#parse<AccessLine>(head.seq, line);
@@ -123,25 +143,29 @@ export class SearchJoin {
 
   #add(seq: number, begun: number, access: AccessLine): void {
     const giveUpAt = new Date(begun + OUTCOME_WITHIN_MS).toISOString();
-    this.#open.set(seq, { access, giveUpAt, outcome: undefined, settled: false });
+    this.#open.set(seq, { found: { access, outcome: undefined }, giveUpAt, settled: false });
   }
 
   #readOutcome(line: Buffer, sealed: () => boolean): void {
     const at = line.indexOf(ACCESS_START) + ACCESS_START.length;
     const seq = Number.parseInt(line.toString('latin1', at, at + 16), 10);
     const open = this.#open.get(seq);
-    if (open === undefined || !sealed()) return;
-    open.outcome = this.#parse<OutcomeLine>(seq, line);
+    if (open === undefined || 'event' in open.found || !sealed()) return;
+    open.found = { ...open.found, outcome: this.#parse<OutcomeLine>(seq, line) };
     open.settled = true;
-    if (!hasEnded(this.#query, open.access, open.outcome)) this.#open.delete(seq);
+    if (!this.#isWanted(open.found)) this.#open.delete(seq);
+  }
+
+  #isWanted(found: Found): boolean {
+    return 'event' in found || hasEnded(this.#query, found.access, found.outcome);
   }
 
   /** The requests at the front that have their outcome, or will not get one. */
   *#settled(time: string): Generator<Found, void> {
-    for (const [seq, { access, outcome, settled, giveUpAt }] of this.#open) {
+    for (const [seq, { found, settled, giveUpAt }] of this.#open) {
       if (!settled && time < giveUpAt && this.#open.size <= MOST_OPEN) return;
       this.#open.delete(seq);
-      if (hasEnded(this.#query, access, outcome)) yield { access, outcome };
+      if (this.#isWanted(found)) yield found;
     }
   }
 

@@ -1,41 +1,37 @@
 import { join } from 'node:path';
-import { messageOf } from '../../base/error-code.ts';
-import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { foldersIn, type Segment, segmentsIn } from '../segments/segment.ts';
-import { type TimeRange, timeRangeOf } from '../segments/time-index.ts';
-import { isWithin, type Query } from './query.ts';
-import { readSealed, type SealedBlock } from './sealed-blocks.ts';
-import { type Found, SearchJoin } from './search-join.ts';
+import { foldersIn, segmentsIn } from '../segments/segment.ts';
+import { timeRangeOf } from '../segments/time-index.ts';
+import { type Found, isWithin, type Query, timeOf } from './query.ts';
+import type { SealedBlock } from './sealed-blocks.ts';
+import { SearchJoin } from './search-join.ts';
+import {
+  overlaps,
+  type ReadOptions,
+  reportUnsealed,
+  type SearchedSegment,
+  sealedBlocks,
+} from './searched-segments.ts';
 
-export type { Found } from './search-join.ts';
-
-export interface SearchOptions {
-  readonly directory: string;
-  /** The current key first, then those that sealed earlier segments. */
-  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+export interface SearchOptions extends ReadOptions {
   readonly query: Query;
   /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
   readonly onBytes: (count: number, stored: number) => void;
   /** Called for a file of the log that is not read, since it has no records in the time range. */
   readonly onSkipped?: (file: string) => void;
-  /** Called for a part of the log that cannot be read or trusted; the search goes on with the rest. */
-  readonly onUnreadable: (message: string) => void;
-  /** Called for lines that are left out without being an error: the end of a log that is being written. */
-  readonly onNote: (message: string) => void;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
 }
 
 /**
- * The requests of all processes that match and are under a seal, in order of time. Memory use does not depend on the size
+ * What matches in the logs of all processes and is under a seal, in order of time. Memory use does not depend on the size
  * of the log.
  * @throws Error if a directory cannot be read
  */
 export async function* search(options: SearchOptions): AsyncGenerator<Found, void> {
   const folders = await foldersIn(options.directory, options.query.replica);
   const found = folders.map((name) => searchLog(options, name));
-  yield* inOrderOfTime(found, ({ access }) => access.time);
+  yield* inOrderOfTime(found, timeOf);
 }
 
 /** A line of the log as it is there, without its line end. */
@@ -113,52 +109,16 @@ function* recordsWithin(
   }
 }
 
-function reportUnsealed(
-  { onUnreadable }: Pick<SearchOptions, 'onUnreadable'>,
-  folder: string,
-  { segment }: SearchedSegment,
-  count: number,
-): void {
-  if (count === 0) return;
-  const place = join(folder, segment.name);
-  onUnreadable(`${place}: ${count} records are not as a seal covers them, and left out: run audit verify`);
-}
-
-async function* sealedBlocks(
-  { directory, keys, onUnreadable, onNote }: Omit<SearchOptions, 'onCut'>,
-  replica: string,
-  { segment, growing }: SearchedSegment,
-): AsyncGenerator<SealedBlock, void> {
-  const path = join(directory, replica, segment.name);
-  try {
-    yield* readSealed({
-      file: path,
-      replica,
-      keys,
-      onUnknownKey: (id) =>
-        onUnreadable(`${path}: is sealed with key ${id}, and not checked: give it as --key`),
-      onUnsealed: (bytes) => {
-        const tell = growing ? onNote : onUnreadable;
-        tell(`${path}: ${bytes} bytes at its end are under no seal, and left out`);
-      },
-    });
-  } catch (error) {
-    onUnreadable(`${path}: cannot be read to its end (${messageOf(error)}): run audit verify`);
-  }
-}
-
-interface SearchedSegment {
-  readonly segment: Segment;
+/** A segment in the order of its folder. */
+interface OrderedSegment extends SearchedSegment {
   /** True if it may have records in the time range of the query. */
   readonly overlapping: boolean;
-  /** True if a gateway may be writing to it. */
-  readonly growing: boolean;
 }
 
 async function* segmentsFor(
   folder: string,
   { query, keys }: Pick<SearchOptions, 'query' | 'keys'>,
-): AsyncGenerator<SearchedSegment, void> {
+): AsyncGenerator<OrderedSegment, void> {
   const segments = await segmentsIn(folder);
   const anyTime = query.since === undefined && query.until === undefined;
   for (const segment of segments) {
@@ -168,10 +128,6 @@ async function* segmentsFor(
       anyTime || growing ? undefined : await timeRangeOf(folder, segment, keys[0]).catch(() => undefined);
     yield { segment, overlapping: range === undefined || overlaps(query, range), growing };
   }
-}
-
-function overlaps({ since, until }: Query, { from, to }: TimeRange): boolean {
-  return to !== '' && (since === undefined || to >= since) && (until === undefined || from < until);
 }
 
 /** Merges sources that are each in order of time. Reads one item of each source ahead. */

@@ -1,0 +1,169 @@
+import { join } from 'node:path';
+import { foldersIn, segmentsIn } from '../segments/segment.ts';
+import { timeRangeOf } from '../segments/time-index.ts';
+import { compareNewestFirst, type Position } from './position.ts';
+import { type Found, type Query, timeOf } from './query.ts';
+import type { SearchOptions } from './search.ts';
+import { SearchJoin } from './search-join.ts';
+import { overlaps, reportUnsealed, type SearchedSegment, sealedBlocks } from './searched-segments.ts';
+
+export interface PageOptions extends SearchOptions {
+  /** Results of one page at most. */
+  readonly limit: number;
+  /** The results behind this position; undefined: from the newest on. */
+  readonly after: Position | undefined;
+  /** Time after which no further segment is begun, in milliseconds, once the search has come further back. */
+  readonly budgetMs: number;
+  /** A clock, in milliseconds. */
+  readonly now: () => number;
+}
+
+/** What was found, the newest first. */
+export interface Page {
+  readonly found: readonly Found[];
+  /** Where the next page begins; undefined: the whole time range was searched. */
+  readonly next: Position | undefined;
+  /** Number of records that were read. */
+  readonly records: number;
+}
+
+/** Later than the time of every record. */
+const LATEST = '9999-12-31T23:59:59.999Z';
+
+/**
+ * The next page of what matches in the logs of all processes and is under a seal, the newest first. Segments are read
+ * from the newest to the oldest, each from its beginning, since a compressed one has no other. Memory use does not
+ * depend on the size of the log.
+ * @throws Error if a directory cannot be read
+ */
+export async function searchPage(options: PageOptions): Promise<Page> {
+  const { limit, after, budgetMs, now } = options;
+  const begun = now();
+  const query = upTo(options.query, after);
+  const from = after?.time ?? query.until ?? LATEST;
+  const newest = new Newest(limit, after);
+  let records = 0;
+  for (const segment of await segmentsToRead(options, query)) {
+    if (newest.isDecided(segment.to)) break;
+    const to = segment.to < from ? segment.to : from;
+    if (now() - begun > budgetMs && to < from) {
+      return newest.page({ time: to, folder: '', seq: 0 }, records);
+    }
+    records += await readSegment({ ...options, query }, segment, newest);
+  }
+  return newest.page(undefined, records);
+}
+
+/** The query without what is newer than the position. */
+function upTo(query: Query, after: Position | undefined): Query {
+  if (after === undefined) return query;
+  const until = new Date(Date.parse(after.time) + 1).toISOString();
+  return query.until !== undefined && query.until < until ? query : { ...query, until };
+}
+
+interface DatedSegment extends SearchedSegment {
+  readonly folder: string;
+  /** The segment that continues it. */
+  readonly later: SearchedSegment | undefined;
+  /** No record in it is newer. */
+  readonly to: string;
+}
+
+/** The segments that may have matching records, those with the newest records first. */
+async function segmentsToRead({ directory, keys }: PageOptions, query: Query): Promise<DatedSegment[]> {
+  const dated: DatedSegment[] = [];
+  for (const folder of await foldersIn(directory, query.replica)) {
+    const segments = await segmentsIn(join(directory, folder));
+    const searched = segments.map((segment) => ({ segment, growing: segment === segments.at(-1) }));
+    for (const [index, each] of searched.entries()) {
+      const later = searched[index + 1];
+      // If the segment cannot be read, reading it reports that.
+      const range = each.growing
+        ? undefined
+        : await timeRangeOf(join(directory, folder), each.segment, keys[0]).catch(() => undefined);
+      if (range !== undefined && !overlaps(query, range)) continue;
+      dated.push({ ...each, folder, later, to: range?.to ?? LATEST });
+    }
+  }
+  return dated.sort((a, b) => compareNewestFirst(startOf(a), startOf(b)));
+}
+
+function startOf({ to, folder, segment }: DatedSegment): Position {
+  return { time: to, folder, seq: segment.first };
+}
+
+/** Reads a segment, and of the one that continues it as much as has missing outcomes; returns how many records it has. */
+async function readSegment(options: PageOptions, dated: DatedSegment, newest: Newest): Promise<number> {
+  const { query, onBytes, onUnreadable, onCut, directory } = options;
+  const { folder, segment, later } = dated;
+  const path = join(directory, folder);
+  const joined = new SearchJoin({
+    query,
+    onCut,
+    onUnreadable: (message) => onUnreadable(`${path}: ${message}`),
+  });
+  let last = segment.first - 1;
+  for await (const block of sealedBlocks(options, folder, dated)) {
+    onBytes(block.bytes.length, block.stored);
+    last = Math.max(last, block.last);
+    for (const found of joined.take(block)) newest.add(folder, found);
+  }
+  reportUnsealed(options, path, dated, joined.takeUnsealed());
+  if (later !== undefined && !joined.complete) {
+    for await (const block of sealedBlocks(options, folder, later)) {
+      onBytes(block.bytes.length, block.stored);
+      for (const found of joined.take(block, true)) newest.add(folder, found);
+      if (joined.complete) break;
+    }
+  }
+  for (const found of joined.rest()) newest.add(folder, found);
+  return last - segment.first + 1;
+}
+
+interface Placed extends Position {
+  readonly found: Found;
+}
+
+/** Keeps the newest results behind a position: one more than a page has, which tells that there are more. */
+class Newest {
+  readonly #limit: number;
+  readonly #after: Position | undefined;
+  #kept: Placed[] = [];
+
+  constructor(limit: number, after: Position | undefined) {
+    this.#limit = limit;
+    this.#after = after;
+  }
+
+  add(folder: string, found: Found): void {
+    const { seq } = 'event' in found ? found.event : found.access;
+    const placed = { time: timeOf(found), folder, seq, found };
+    if (this.#after !== undefined && compareNewestFirst(placed, this.#after) <= 0) return;
+    this.#kept.push(placed);
+    if (this.#kept.length > 2 * this.#limit + 2) this.#order();
+  }
+
+  /** True if the page is full, and records up to `to` are older than all of it. */
+  isDecided(to: string): boolean {
+    this.#order();
+    const last = this.#kept[this.#limit];
+    return last !== undefined && to < last.time;
+  }
+
+  /** `until`: only what comes before this position is decided; undefined: everything is. */
+  page(until: Position | undefined, records: number): Page {
+    this.#order();
+    const kept = this.#kept.filter((each) => until === undefined || compareNewestFirst(each, until) < 0);
+    const page = kept.slice(0, this.#limit);
+    const next = kept.length > page.length ? page.at(-1) : until;
+    return {
+      found: page.map(({ found }) => found),
+      next: next && { time: next.time, folder: next.folder, seq: next.seq },
+      records,
+    };
+  }
+
+  #order(): void {
+    this.#kept.sort(compareNewestFirst).splice(this.#limit + 1);
+  }
+}
