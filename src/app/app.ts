@@ -1,7 +1,9 @@
 import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
+import { auditKeys, Pseudonyms } from '../audit/keys.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
+import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
 import type { PlaneReport } from '../control/merge.ts';
@@ -174,12 +176,34 @@ export class App {
         configuredAt: () => this.#since,
         report: () => this.#report(),
       }),
+      audit: {
+        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),
+        traceUrl: () => this.#active.config.control.traceUrl,
+      },
       consoleFolder,
       pace: consolePace,
       onError: (error) => log.error({ cause: String(error) }, 'control plane request failed'),
       offer: () => ({ version: build.version, listen: this.#listening, deployments: offerOf(this.#active) }),
     });
   }
+}
+
+/** The audit log of a setup for searches; undefined: there is none. */
+function auditLogAccess(
+  { audit: options }: AppSetup,
+  audit: Audit,
+  active: () => AppSetup,
+): AuditLogAccess | undefined {
+  if (options === undefined) return undefined;
+  const keys = auditKeys(options.key);
+  const pseudonyms = new Pseudonyms(keys);
+  return {
+    directory: options.directory,
+    keys: [keys],
+    recordedAddress: (address) =>
+      active().config.audit?.pseudonymise.includes('address') ? pseudonyms.of(address) : address,
+    record: (event, details) => audit.admin(event, details),
+  };
 }
 
 function offerOf({ config: { deployments } }: AppSetup): OfferedDeployment[] {

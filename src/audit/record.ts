@@ -14,6 +14,8 @@ export interface AccessFacts {
   readonly status: number;
   /** Code of an error of the gateway; empty: the response is the upstream's. */
   readonly code: string;
+  /** Undefined: the request is not traced, or its trace is not sampled. */
+  readonly traceId?: string | undefined;
   /** Undefined: the request did not reach the upstream. */
   readonly upstream: UpstreamFacts | undefined;
   /** Undefined: none was used. */
@@ -83,13 +85,13 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, upstream, credential } = facts;
+    const { status, traceId, upstream, credential } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
       `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
-      `,"code":${this.#name(facts.code)}${upstream === undefined ? '' : this.#upstream(upstream)}` +
+      `,"code":${this.#name(facts.code)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
       `${credential === undefined ? '}' : this.#credential(credential)}`
     );
   }

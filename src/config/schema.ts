@@ -26,6 +26,19 @@ const accessTarget = (folder: string) =>
     error: 'stdout, or { file: NAME }',
   });
 
+const TRACE_URL =
+  'an http:// or https:// URL with {traceId} behind its host; {requestId} and {time} are replaced, too, and any other brace is written %7B or %7D';
+
+/** True if the template gives a URL whose scheme, host and port no value can change. */
+function isTraceUrl(template: string): boolean {
+  const names = Array.from(template.matchAll(/\{([^{}]*)\}/g), ([, name = '']) => name);
+  if (!names.includes('traceId') || !names.every((name) => TRACE_VALUES.has(name))) return false;
+  const [, authority = ''] = /^https?:\/\/([^/?#\\]+)/.exec(template) ?? [];
+  return authority !== '' && !/[{}@]/.test(authority) && URL.canParse(template);
+}
+
+const TRACE_VALUES: ReadonlySet<string> = new Set(['traceId', 'requestId', 'time']);
+
 /** More processes than this would not be started by intent. */
 const MOST_WORKERS = 256;
 
@@ -55,6 +68,11 @@ export const sectionsSchema = (folder: string) =>
               .exactOptional()
               .describe(
                 'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it. Without a token, only localhost and loopback addresses are accepted as `Host`.',
+              ),
+            traceUrl: text(TRACE_URL, isTraceUrl)
+              .exactOptional()
+              .describe(
+                'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too.',
               ),
           },
           { error: SECTION },

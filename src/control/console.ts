@@ -1,5 +1,6 @@
 import { Router } from 'express';
 import type { Admission } from './admission.ts';
+import { AuditApi, type AuditApiOptions } from './audit-api.ts';
 import { LiveStream } from './live-stream.ts';
 import type { Pages } from './pages.ts';
 import { Sampler } from './sampler.ts';
@@ -18,6 +19,7 @@ export interface ConsoleOptions extends ConsolePace {
   readonly source: ConsoleSource;
   readonly pages: Pages;
   readonly admission: Admission;
+  readonly audit: Omit<AuditApiOptions, 'onError'>;
   readonly onError: (error: unknown) => void;
 }
 
@@ -26,12 +28,14 @@ export class Console {
   readonly router = Router();
   readonly #sampler: Sampler;
   readonly #stream: LiveStream;
+  readonly #audit: AuditApi;
 
-  constructor({ source, pages, admission, sampleMs, tickMs, onError }: ConsoleOptions) {
+  constructor({ source, pages, admission, audit, sampleMs, tickMs, onError }: ConsoleOptions) {
     const sampler = new Sampler(() => readTotals(source.values, Date.now()), sampleMs, onError);
     const stream = new LiveStream({ source, sampler, tickMs, onError });
     this.#sampler = sampler;
     this.#stream = stream;
+    this.#audit = new AuditApi({ ...audit, onError });
     const { router } = this;
     router.use('/assets', pages.assets);
     router.use(admission.router);
@@ -47,9 +51,11 @@ export class Console {
       res.json(sampler.history());
     });
     router.get('/api/events', (_req, res) => stream.add(res));
+    router.use('/api', this.#audit.router);
   }
 
   close(): void {
+    this.#audit.close();
     this.#stream.close();
     this.#sampler.close();
   }

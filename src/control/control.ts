@@ -6,6 +6,7 @@ import helmet from 'helmet';
 import { openPort } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { admission } from './admission.ts';
+import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
@@ -25,6 +26,8 @@ export interface ControlOptions {
   /** Returns the current offer of the data plane. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
+  /** The audit log that can be searched. */
+  readonly audit: Omit<AuditApiOptions, 'onError' | 'bounds'> & Partial<Pick<AuditApiOptions, 'bounds'>>;
   /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly pace: ConsolePace;
@@ -39,7 +42,7 @@ export interface ControlTimeouts {
   readonly headers: number;
   /** Time without a byte in either direction during a request. */
   readonly idle: number;
-  /** Maximum time of one response, except the event stream of the console. */
+  /** Maximum time of one response, except the event stream of the console and searches in the audit log. */
   readonly response: number;
 }
 
@@ -86,6 +89,7 @@ export class ControlPlane {
       source: options.console,
       pages,
       admission: guarded,
+      audit: { bounds: AUDIT_BOUNDS, ...options.audit },
       ...options.pace,
       onError,
     });
@@ -94,7 +98,7 @@ export class ControlPlane {
     app.use(SECURITY);
     app.use(pipelineBound());
     app.use((req, res, next) => {
-      if (req.path !== '/api/events') {
+      if (req.path !== '/api/events' && !LONG_PATHS.test(req.path)) {
         const timer = setTimeout(() => res.destroy(), timeouts.response).unref();
         res.once('close', () => clearTimeout(timer));
       }

@@ -155,6 +155,7 @@ export class RequestRecord {
       target: this.#target,
       status,
       code,
+      traceId: this.trace?.traceId,
       upstream: reached
         ? {
             status: this.#upstreamStatus,

@@ -57,6 +57,7 @@ export interface AccessLine {
   readonly cut?: boolean;
   readonly status: number;
   readonly code: string;
+  readonly traceId?: string;
   readonly upstream?: {
     readonly status: number;
     readonly attempts: number;

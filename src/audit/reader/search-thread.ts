@@ -1,0 +1,117 @@
+import { on } from 'node:events';
+import { extname } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import type { AuditKeys } from '../keys.ts';
+import type { Page } from './newest-first.ts';
+import type { Position } from './position.ts';
+import type { Query } from './query.ts';
+
+/** The worker has the extension of this file: .ts in a checkout, .js in the package. */
+const WORKER = new URL(`./search-worker${extname(import.meta.filename)}`, import.meta.url);
+/** Memory of a thread for objects. Its buffers are outside, 35 MiB at most for each segment that is read. */
+const LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16, stackSizeMb: 4 };
+
+/** The log that is searched, and the criteria. */
+export interface ThreadScope {
+  readonly directory: string;
+  /** The current key first, then those that sealed earlier segments. */
+  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+  readonly query: Query;
+}
+
+/** One page, the newest first; see `PageOptions`. */
+export interface PageTask {
+  readonly kind: 'page';
+  readonly limit: number;
+  readonly after: Position | undefined;
+  readonly budgetMs: number;
+}
+
+/** Everything in order of time as text, up to `most` results and `timeMs` milliseconds. */
+export interface ExportTask {
+  readonly kind: 'export';
+  readonly format: 'csv' | 'jsonl';
+  readonly most: number;
+  readonly timeMs: number;
+}
+
+export type SearchTask = PageTask | ExportTask;
+
+export interface ThreadPage {
+  readonly page: Page;
+  /** Parts of the log that could not be read or trusted. */
+  readonly notes: readonly string[];
+  /** Requests with parameters too long to be recorded whole, which may have had the identifier. */
+  readonly cut: number;
+}
+
+export interface ExportEnd {
+  readonly rows: number;
+  /** True if results are missing, which the last line of the text says. */
+  readonly cut: boolean;
+}
+
+/** A message of the thread. */
+export type ThreadMessage =
+  | ({ readonly kind: 'page' } & ThreadPage)
+  | { readonly kind: 'piece'; readonly text: string }
+  | ({ readonly kind: 'end' } & ExportEnd);
+
+/**
+ * Searches in a thread of its own, so that the process goes on serving. The thread has ended when this settles.
+ * @throws the reason of `signal`, which ends the thread; Error if the log cannot be read
+ */
+export async function searchInThread(
+  scope: ThreadScope,
+  task: PageTask,
+  signal: AbortSignal,
+): Promise<ThreadPage> {
+  for await (const message of messagesOf(scope, task, signal)) {
+    if (message.kind === 'page') return message;
+  }
+  throw endedEarly();
+}
+
+/**
+ * Exports from a thread of its own, piece by piece; the thread waits until the next piece is asked for. It has ended when
+ * this settles, or `return` has.
+ * @throws the reason of `signal`, which ends the thread; Error if the log cannot be read
+ */
+export async function* exportInThread(
+  scope: ThreadScope,
+  task: ExportTask,
+  signal: AbortSignal,
+): AsyncGenerator<string, ExportEnd> {
+  for await (const message of messagesOf(scope, task, signal)) {
+    if (message.kind === 'end') return message;
+    if (message.kind === 'piece') yield message.text;
+  }
+  throw endedEarly();
+}
+
+/** The messages of a thread that it starts and ends. The thread continues when the next one is asked for. */
+async function* messagesOf(
+  scope: ThreadScope,
+  task: SearchTask,
+  signal: AbortSignal,
+): AsyncGenerator<ThreadMessage, void> {
+  signal.throwIfAborted();
+  const workerData = { scope, task };
+  const worker = new Worker(WORKER, { workerData, resourceLimits: LIMITS, name: 'audit-search' });
+  // Without a listener, an error after the last message would be uncaught.
+  worker.on('error', () => undefined);
+  try {
+    for await (const [message] of on(worker, 'message', { signal, close: ['exit'] })) {
+      yield message as ThreadMessage;
+      worker.postMessage('next');
+    }
+  } catch (error) {
+    throw signal.aborted ? signal.reason : error;
+  } finally {
+    await worker.terminate();
+  }
+}
+
+function endedEarly(): Error {
+  return new Error('the search thread ended early');
+}

@@ -1,0 +1,112 @@
+import { once } from 'node:events';
+import { setPriority } from 'node:os';
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
+import { BufferGc } from '../../base/buffer-gc.ts';
+import { csvHeader, csvLine, foundCsv, foundJson } from './found-text.ts';
+import { searchPage } from './newest-first.ts';
+import { timeOf } from './query.ts';
+import { type SearchOptions, search } from './search.ts';
+import type { ExportTask, PageTask, SearchTask, ThreadMessage, ThreadScope } from './search-thread.ts';
+
+/** Messages about parts of the log that are kept at most. */
+const MOST_NOTES = 20;
+/** Characters of an export that are sent at once, about. */
+const PIECE = 64 * 1024;
+/** Priority of this thread on Linux ("nice"), so that requests go first. */
+const NICENESS = 10;
+
+class ExportTimeout extends Error {}
+
+// This module runs in the thread of search-thread.ts.
+if (parentPort !== null) {
+  // Elsewhere this would set the priority of the whole process.
+  if (process.platform === 'linux') setPriority(NICENESS);
+  const { scope, task } = workerData as { scope: ThreadScope; task: SearchTask };
+  if (task.kind === 'page') await sendPage(parentPort, scope, task);
+  else await sendExport(parentPort, scope, task);
+}
+
+async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): Promise<void> {
+  const notes = new Set<string>();
+  let cut = 0;
+  const page = await searchPage({
+    ...optionsOf(scope, notes),
+    ...task,
+    now: () => performance.now(),
+    onCut: () => {
+      cut += 1;
+    },
+  });
+  post(port, { kind: 'page', page, notes: [...notes], cut });
+}
+
+async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTask): Promise<void> {
+  const { format, most, timeMs } = task;
+  const notes = new Set<string>();
+  const options = optionsOf(scope, notes);
+  const begun = performance.now();
+  const onBytes = (count: number): void => {
+    options.onBytes(count);
+    if (performance.now() - begun > timeMs) throw new ExportTimeout();
+  };
+  let text = format === 'csv' ? csvHeader() : '';
+  let rows = 0;
+  let last = 'the beginning';
+  let cut: string | undefined;
+  try {
+    for await (const found of search({ ...options, onBytes, onCut: () => undefined })) {
+      if (rows === most) {
+        cut = `the limit of ${most} results`;
+        break;
+      }
+      text += format === 'csv' ? foundCsv(found) : foundJson(found);
+      rows += 1;
+      last = timeOf(found);
+      if (text.length < PIECE) continue;
+      await sendPiece(port, text);
+      text = '';
+    }
+  } catch (error) {
+    if (!(error instanceof ExportTimeout)) throw error;
+    cut = `the limit of ${timeMs / 60_000} minutes`;
+  }
+  if (cut !== undefined)
+    text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
+  await sendPiece(port, text);
+  post(port, { kind: 'end', rows, cut: cut !== undefined });
+}
+
+/** The last line of an export that is not complete. */
+function trailer(format: ExportTask['format'], sentence: string): string {
+  return format === 'csv' ? csvLine([sentence]) : `${JSON.stringify({ cut: true, detail: sentence })}\n`;
+}
+
+/** Sends a piece and waits until the receiver asks for the next one. */
+async function sendPiece(port: MessagePort, text: string): Promise<void> {
+  const asked = once(port, 'message');
+  post(port, { kind: 'piece', text });
+  await asked;
+}
+
+function optionsOf(
+  { directory, keys, query }: ThreadScope,
+  notes: Set<string>,
+): Omit<SearchOptions, 'onCut'> {
+  const gc = new BufferGc(() => void globalThis.gc?.({ type: 'minor' }));
+  const note = (message: string): void => {
+    if (notes.size < MOST_NOTES) notes.add(message);
+  };
+  return {
+    directory,
+    keys,
+    query,
+    onBytes: (count) => gc.add(count),
+    onUnreadable: note,
+    // The end of a log that is being written is nothing to tell.
+    onNote: () => undefined,
+  };
+}
+
+function post(port: MessagePort, message: ThreadMessage): void {
+  port.postMessage(message);
+}

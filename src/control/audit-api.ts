@@ -1,0 +1,237 @@
+import { once } from 'node:events';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
+import type { AuditKeys } from '../audit/keys.ts';
+import { cursorOf } from '../audit/reader/position.ts';
+import type { Found } from '../audit/reader/query.ts';
+import { exportInThread, searchInThread, type ThreadPage } from '../audit/reader/search-thread.ts';
+import type { AdminDetails } from '../audit/record.ts';
+import { type PageRequest, ParameterError, readExport, readRequest, readSearch } from './audit-query.ts';
+import type { RequestRow, SearchView } from './audit-view.ts';
+import { sendProblem } from './problem.ts';
+import { RecentQueries } from './recent-queries.ts';
+import { Slots } from './slots.ts';
+import { traceUrlOf } from './trace-url.ts';
+
+/** What the console needs to search the audit log. */
+export interface AuditLogAccess {
+  readonly directory: string;
+  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+  /** The form in which the log has the address of a client: as it is, or its pseudonym. */
+  readonly recordedAddress: (address: string) => string;
+  /** Records a search or an export in the audit log. */
+  readonly record: (event: 'audit-search' | 'audit-export', details: AdminDetails) => void;
+}
+
+export interface AuditBounds {
+  /** Searches and exports at the same time. */
+  readonly searches: number;
+  readonly exports: number;
+  /** Time after which a search that has not come to an end is given up, in milliseconds. */
+  readonly searchMs: number;
+  /** Results and time of an export, in milliseconds. */
+  readonly exportResults: number;
+  readonly exportMs: number;
+  /** Time in which the client of an export has to take a piece of it, in milliseconds. */
+  readonly stalledMs: number;
+}
+
+export const AUDIT_BOUNDS: AuditBounds = {
+  searches: 2,
+  exports: 1,
+  searchMs: 60_000,
+  exportResults: 1_000_000,
+  exportMs: 600_000,
+  stalledMs: 30_000,
+};
+
+export interface AuditApiOptions {
+  /** Undefined: no audit log is configured. */
+  readonly log: AuditLogAccess | undefined;
+  /** Template of the address of a trace; undefined: there is none. */
+  readonly traceUrl: () => string | undefined;
+  readonly bounds: AuditBounds;
+  readonly onError: (error: unknown) => void;
+}
+
+const NO_LOG = 'This gateway has no audit log. Add an audit section to its configuration.';
+const TOO_SLOW =
+  'The search found no place to stop in time, since the segments of the log are large. Name a replica, or use digest-gateway audit search.';
+const TYPES = { csv: 'text/csv; charset=utf-8', jsonl: 'application/jsonl; charset=utf-8' };
+/** Paths under `/api` whose responses take longer than others. They have time limits of their own. */
+export const LONG_PATHS = /^\/api\/(?:audit|requests)\//;
+
+/** Serves the search in the audit log: `/audit/search`, `/audit/export` and `/requests/ID`. */
+export class AuditApi {
+  readonly router = Router();
+  readonly #options: AuditApiOptions;
+  readonly #searches: Slots;
+  readonly #exports: Slots;
+  readonly #recent = new RecentQueries();
+  readonly #closing = new AbortController();
+
+  constructor(options: AuditApiOptions) {
+    const { searches, exports } = options.bounds;
+    this.#options = options;
+    this.#searches = new Slots(searches);
+    this.#exports = new Slots(exports);
+    this.router.get(
+      '/audit/search',
+      this.#handler((req, res, log) => this.#search(req, res, log)),
+    );
+    this.router.get(
+      '/audit/export',
+      this.#handler((req, res, log) => this.#export(req, res, log)),
+    );
+    this.router.get(
+      '/requests/:id',
+      this.#handler((req, res, log) => this.#request(req, res, log)),
+    );
+  }
+
+  /** Ends every search. */
+  close(): void {
+    this.#closing.abort();
+  }
+
+  #handler(handle: (req: Request, res: Response, log: AuditLogAccess) => Promise<void>): RequestHandler {
+    const { log, onError } = this.#options;
+    return async (req, res) => {
+      if (log === undefined) return sendProblem(res, 404, NO_LOG);
+      try {
+        await handle(req, res, log);
+      } catch (error) {
+        if (error instanceof ParameterError) sendProblem(res, 400, error.message);
+        else if (!res.destroyed) {
+          onError(error);
+          if (res.headersSent) res.destroy();
+          else
+            sendProblem(res, 500, 'The audit log cannot be searched. The log of the gateway has the reason.');
+        }
+      }
+    };
+  }
+
+  async #search(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
+    const request = readSearch(req.query, log.keys);
+    await this.#sendPage(req, res, log, request);
+  }
+
+  async #request(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
+    const request = readRequest(String(req.params['id']), req.query);
+    await this.#sendPage(req, res, log, request);
+  }
+
+  async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {
+    using slot = this.#searches.take();
+    if (slot === undefined) return tooMany(res, 1, 'Other searches are under way. Retry later.');
+    const { searchMs } = this.#options.bounds;
+    const { limit, after, budgetMs, query } = request;
+    if (after === undefined) this.#recordOnce(req, log);
+    const gone = this.#untilGone(req, res, searchMs + 5_000);
+    const timeout = AbortSignal.timeout(searchMs);
+    const scope = { directory: log.directory, keys: log.keys, query };
+    const task = { kind: 'page', limit, after, budgetMs } as const;
+    try {
+      res.json(this.#viewOf(await searchInThread(scope, task, AbortSignal.any([gone, timeout]))));
+    } catch (error) {
+      if (gone.aborted) return;
+      if (!timeout.aborted) throw error;
+      sendProblem(res, 504, TOO_SLOW);
+    }
+  }
+
+  async #export(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
+    const { query, format } = readExport(req.query, log.keys);
+    using slot = this.#exports.take();
+    if (slot === undefined) return tooMany(res, 30, 'Another export is under way. Retry later.');
+    const { exportResults, exportMs, stalledMs } = this.#options.bounds;
+    log.record('audit-export', detailsOf(req, log, { format }));
+    const gone = this.#untilGone(req, res, exportMs + stalledMs);
+    const scope = { directory: log.directory, keys: log.keys, query };
+    const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
+    const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
+    try {
+      for await (const piece of exportInThread(scope, task, gone)) {
+        if (!res.headersSent) {
+          res.set('content-type', TYPES[format]);
+          res.set('content-disposition', `attachment; filename="audit-${time}.${format}"`);
+        }
+        if (!res.write(piece)) await drained(res, gone, stalledMs);
+      }
+      res.end();
+    } catch (error) {
+      // A connection that breaks off tells the client that the export is not complete.
+      if (!gone.aborted) throw error;
+    }
+  }
+
+  /** A signal of the end of the connection or of the control plane. `idleMs`: time without a byte. */
+  #untilGone(req: Request, res: Response, idleMs: number): AbortSignal {
+    req.socket.setTimeout(idleMs);
+    const gone = new AbortController();
+    res.once('close', () => gone.abort());
+    return AbortSignal.any([gone.signal, this.#closing.signal]);
+  }
+
+  /** Records a search, unless the same address sent it a short time ago. */
+  #recordOnce(req: Request, log: AuditLogAccess): void {
+    const details = detailsOf(req, log, {});
+    if (this.#recent.isNew(JSON.stringify(details), Date.now())) log.record('audit-search', details);
+  }
+
+  #viewOf({ page, notes, cut }: ThreadPage): SearchView {
+    const { found, next, records } = page;
+    const template = this.#options.traceUrl();
+    const cutNote =
+      cut === 0
+        ? []
+        : [
+            `${cut} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`,
+          ];
+    return {
+      rows: found.map((each) => rowOf(each, template)),
+      cursor: next === undefined ? null : cursorOf(next),
+      searchedTo: next?.time ?? null,
+      recordsRead: records,
+      notes: [...notes, ...cutNote],
+    };
+  }
+}
+
+function rowOf(found: Found, template: string | undefined): SearchView['rows'][number] {
+  // The lines are as the gateway wrote them, with all members of the view.
+  if ('event' in found) return found.event as unknown as SearchView['rows'][number];
+  const row = { ...found.access, outcome: found.outcome } as unknown as RequestRow;
+  const traceUrl = template && traceUrlOf(template, row);
+  return traceUrl === undefined ? row : { ...row, traceUrl };
+}
+
+/** The address of the client, and the criteria as it sent them. */
+function detailsOf(req: Request, log: AuditLogAccess, more: AdminDetails): AdminDetails {
+  const { id } = req.params;
+  const query = Object.entries(req.query)
+    .filter(([name]) => !PAGING.has(name))
+    .map(([name, value]) => `${name}=${name === 'address' ? log.recordedAddress(String(value)) : value}`);
+  return {
+    by: 'api',
+    address: req.socket.remoteAddress ?? '',
+    query: id === undefined ? query : [`requestId=${id}`, ...query],
+    ...more,
+  };
+}
+
+const PAGING: ReadonlySet<string> = new Set(['cursor', 'limit', 'seconds', 'format']);
+
+async function drained(res: Response, gone: AbortSignal, withinMs: number): Promise<void> {
+  const stalled = setTimeout(() => res.destroy(), withinMs);
+  try {
+    await once(res, 'drain', { signal: gone });
+  } finally {
+    clearTimeout(stalled);
+  }
+}
+
+function tooMany(res: Response, seconds: number, detail: string): void {
+  res.set('retry-after', String(seconds));
+  sendProblem(res, 429, detail);
+}

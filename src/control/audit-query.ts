@@ -1,0 +1,160 @@
+import { z } from 'zod';
+import type { AuditKeys } from '../audit/keys.ts';
+import { addressCriterion, statusCriterion } from '../audit/reader/criteria.ts';
+import { instantAfter, instantAt } from '../audit/reader/instant.ts';
+import { type Position, parseCursor } from '../audit/reader/position.ts';
+import { KINDS, type Query, REQUEST_CRITERIA, recordedForms } from '../audit/reader/query.ts';
+import { parseProcessName } from '../audit/replica-name.ts';
+
+/** Results of one page. */
+const MOST_RESULTS = 200;
+const RESULTS = 50;
+/** Longest time of one page, in milliseconds. */
+export const MOST_BUDGET_MS = 20_000;
+const LONGEST = 512;
+
+/** A parameter of the URL, which `parse` reads or refuses with a RangeError. */
+const parsed = <T>(parse: (text: string) => T) =>
+  z.string().transform((value, context) => {
+    try {
+      return parse(value);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      context.addIssue({ code: 'custom', message: error.message });
+      return z.NEVER;
+    }
+  });
+
+const text = z
+  .string()
+  .min(1, { error: 'is empty: leave it out' })
+  .max(LONGEST, { error: `is longer than ${LONGEST} characters` });
+
+const whole = (most: number) => {
+  const error = `is a whole number from 1 to ${most}`;
+  return z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, { error })
+    .transform(Number)
+    .refine((number) => number <= most, { error });
+};
+
+const replica = parsed((name) => {
+  if (parseProcessName(name) !== undefined) return name;
+  throw new RangeError('a replica is gateway-1, or one worker of it gateway-1@2');
+});
+
+const cursor = parsed((given) => {
+  const position = parseCursor(given);
+  if (position !== undefined) return position;
+  throw new RangeError('is no cursor: give the one of the page before, or none');
+});
+
+const criteria = {
+  client: text.exactOptional(),
+  deployment: text.exactOptional(),
+  site: text.exactOptional(),
+  operation: text.exactOptional(),
+  identifier: text.exactOptional(),
+  requestId: text.exactOptional(),
+  address: parsed(addressCriterion).exactOptional(),
+  status: parsed(statusCriterion).exactOptional(),
+  code: text.exactOptional(),
+  outcome: text.exactOptional(),
+  kind: z.enum(KINDS, { error: `is one of ${KINDS.join(', ')}` }).exactOptional(),
+  text: text.exactOptional(),
+  replica: replica.exactOptional(),
+  from: parsed(instantAt).exactOptional(),
+  to: parsed(instantAfter).exactOptional(),
+};
+
+const FORMATS = ['csv', 'jsonl'] as const;
+const paging = {
+  cursor: cursor.optional(),
+  limit: whole(MOST_RESULTS).optional(),
+  seconds: whole(MOST_BUDGET_MS / 1000).optional(),
+};
+
+const searchParameters = z.strictObject({ ...criteria, ...paging });
+const exportParameters = z.strictObject({
+  ...criteria,
+  format: z.enum(FORMATS, { error: `is one of ${FORMATS.join(', ')}` }).default('csv'),
+});
+const requestParameters = z.strictObject({ from: criteria.from, to: criteria.to, ...paging });
+
+type Criteria = Omit<z.output<typeof exportParameters>, 'format'>;
+
+export interface PageRequest {
+  readonly query: Query;
+  readonly limit: number;
+  readonly after: Position | undefined;
+  readonly budgetMs: number;
+}
+
+export interface ExportRequest {
+  readonly query: Query;
+  readonly format: (typeof FORMATS)[number];
+}
+
+/** A sentence that says what is wrong with the parameters of a request. */
+export class ParameterError extends Error {}
+
+/** Reads the parameters of a search. @throws ParameterError */
+export function readSearch(parameters: unknown, keys: readonly AuditKeys[]): PageRequest {
+  const { cursor: after, limit, seconds, ...given } = read(searchParameters, parameters);
+  return { query: queryOf(given, keys), ...pageOf({ after, limit, seconds }) };
+}
+
+/** Reads the parameters of an export. @throws ParameterError */
+export function readExport(parameters: unknown, keys: readonly AuditKeys[]): ExportRequest {
+  const { format, ...given } = read(exportParameters, parameters);
+  return { query: queryOf(given, keys), format };
+}
+
+/** Reads the parameters of the records of one request. @throws ParameterError */
+export function readRequest(requestId: string, parameters: unknown): PageRequest {
+  const { cursor: after, limit, seconds, ...given } = read(requestParameters, parameters);
+  return { query: queryOf({ ...given, requestId }, []), ...pageOf({ after, limit, seconds }) };
+}
+
+interface Paging {
+  readonly after?: Position | undefined;
+  readonly limit?: number | undefined;
+  readonly seconds?: number | undefined;
+}
+
+function pageOf({ after, limit = RESULTS, seconds }: Paging): Omit<PageRequest, 'query'> {
+  return { after, limit, budgetMs: seconds === undefined ? MOST_BUDGET_MS : seconds * 1000 };
+}
+
+function queryOf({ from, to, identifier, address, ...given }: Criteria, keys: readonly AuditKeys[]): Query {
+  const query: Query = {
+    ...given,
+    ...(from !== undefined && { since: from }),
+    ...(to !== undefined && { until: to }),
+    ...(identifier !== undefined && { id: identifier }),
+    ...(address !== undefined && { address: recordedForms(address, keys) }),
+  };
+  if (query.kind !== 'events') return query;
+  const foreign = REQUEST_CRITERIA.find((each) => query[each] !== undefined);
+  if (foreign === undefined) return query;
+  throw new ParameterError(
+    'Events have no client, site or status: search them by from, to, replica and text.',
+  );
+}
+
+function read<T extends z.ZodType>(schema: T, parameters: unknown): z.output<T> {
+  const result = schema.safeParse({ ...(parameters as object) });
+  if (result.success) return result.data;
+  throw new ParameterError(result.error.issues.map((issue) => sentence(issue, schema)).join(' '));
+}
+
+function sentence(issue: z.core.$ZodIssue, schema: z.ZodType): string {
+  const name = issue.path.join('.');
+  if (issue.code === 'unrecognized_keys') {
+    const known = schema instanceof z.ZodObject ? Object.keys(schema.shape).join(', ') : '';
+    return `Unknown parameter: ${issue.keys.map((key) => key.slice(0, 64)).join(', ')}. Known are ${known}.`;
+  }
+  if (issue.code === 'invalid_type') return `The parameter ${name} is given more than once.`;
+  return `The parameter ${name} cannot be used: ${issue.message}.`;
+}

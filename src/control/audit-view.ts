@@ -1,0 +1,68 @@
+/*
+ * The JSON of `/api/audit` and `/api/requests` for the console. The page in `console/` shares these types, so this file
+ * imports nothing.
+ */
+
+/** Requests and events, the newest first. */
+export interface SearchView {
+  readonly rows: readonly (RequestRow | EventRow)[];
+  /** Gives the next page; null: the whole time range was searched. */
+  readonly cursor: string | null;
+  /** Everything newer than this was searched; null: the whole time range. */
+  readonly searchedTo: string | null;
+  readonly recordsRead: number;
+  /** Sentences about parts of the log that could not be read or trusted. */
+  readonly notes: readonly string[];
+}
+
+/** The access record of a request, with its outcome record. */
+export interface RequestRow {
+  readonly kind: 'access';
+  readonly seq: number;
+  readonly time: string;
+  readonly replica: string;
+  readonly requestId: string;
+  readonly client: string;
+  readonly address: string;
+  readonly deployment: string;
+  readonly site: string;
+  readonly operation: string;
+  readonly method: string;
+  readonly path: string;
+  readonly parameters: Readonly<Record<string, string | readonly string[] | null>>;
+  /** True: path or parameters were too long to be recorded whole. */
+  readonly cut?: boolean;
+  readonly status: number;
+  readonly code: string;
+  readonly traceId?: string;
+  /** Address of the trace in the tracing system; absent without `control.traceUrl` or without a trace. */
+  readonly traceUrl?: string;
+  readonly upstream?: {
+    readonly status: number;
+    readonly attempts: number;
+    readonly challenged: boolean;
+    readonly durationMs: number;
+    readonly address: string;
+  };
+  readonly credential?: { readonly name: string; readonly version: string };
+  /** Absent: the log does not have it. */
+  readonly outcome?: {
+    readonly seq: number;
+    readonly time: string;
+    readonly status: number;
+    readonly code: string;
+    readonly outcome?: string;
+    readonly bytes: { readonly in: number; readonly out: number };
+    readonly durationMs: number;
+  };
+}
+
+/** An admin record: an event of the gateway itself, with its details. */
+export interface EventRow {
+  readonly kind: 'admin';
+  readonly seq: number;
+  readonly time: string;
+  readonly replica: string;
+  readonly event: string;
+  readonly [detail: string]: unknown;
+}
