@@ -45,8 +45,8 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   const notes = new Set<string>();
   const options = optionsOf(scope, notes);
   const begun = performance.now();
-  const onBytes = (count: number): void => {
-    options.onBytes(count);
+  const onBytes = (count: number, stored: number): void => {
+    options.onBytes(count, stored);
     if (performance.now() - begun > timeMs) throw new ExportTimeout();
   };
   let text = format === 'csv' ? csvHeader() : '';

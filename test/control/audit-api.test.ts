@@ -1,0 +1,336 @@
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { auditKeys, Pseudonyms } from '../../src/audit/keys.ts';
+import type { AdminDetails } from '../../src/audit/record.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_BOUNDS, type AuditBounds } from '../../src/control/audit-api.ts';
+import type { RequestRow, SearchView } from '../../src/control/audit-view.ts';
+import { AUDIT_KEY, facts, openTestAudit } from '../support/audit-log.ts';
+import { type ControlChange, type RunningControl, startControl } from '../support/console-source.ts';
+import { writeLog } from '../support/many-records.ts';
+import { until } from '../support/until.ts';
+
+const keys = auditKeys(new Secret(AUDIT_KEY));
+const START = Date.parse('2026-01-01T00:00:00Z');
+const DAYS = 4;
+const REQUESTS_A_DAY = 2_000;
+const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+
+let directory: string;
+let controls: RunningControl[] = [];
+let recorded: { event: string; details: AdminDetails }[] = [];
+
+// One log for all tests, two replicas and 16,000 requests, since it is only read.
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'audit-api-'));
+  for (const replica of ['r1', 'r2@1']) {
+    await writeLog(directory, { replica, keys, start: START, days: DAYS, requestsADay: REQUESTS_A_DAY });
+  }
+  const { audit } = await openTestAudit(directory, { replica: 'r3' });
+  audit.admin('reload', { result: 'success', by: 'signal' });
+  for (const change of [
+    { requestId: 'traced', traceId: TRACE_ID },
+    { requestId: '+formula', client: '=cmd' },
+    { requestId: 'refused', status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
+  ]) {
+    await new Promise<void>((resolve, reject) => {
+      audit.access(facts(change), { recorded: resolve, unrecorded: reject });
+    });
+  }
+  await audit.close('stop');
+});
+afterAll(() => rm(directory, { recursive: true }));
+afterEach(async () => {
+  await Promise.all(controls.splice(0).map((control) => control.close()));
+  recorded = [];
+});
+
+interface Change {
+  readonly bounds?: Partial<AuditBounds>;
+  readonly traceUrl?: string;
+  readonly recordedAddress?: (address: string) => string;
+  readonly control?: ControlChange;
+}
+
+async function start({ bounds, traceUrl, recordedAddress = (address) => address, control }: Change = {}) {
+  const running = await startControl({
+    audit: {
+      log: {
+        directory,
+        keys: [keys],
+        recordedAddress,
+        record: (event, details) => recorded.push({ event, details }),
+      },
+      traceUrl: () => traceUrl,
+      bounds: { ...AUDIT_BOUNDS, ...bounds },
+    },
+    ...control,
+  });
+  controls = [...controls, running];
+  return running.origin;
+}
+
+async function search(origin: string, query: string): Promise<SearchView> {
+  const response = await fetch(`${origin}/api/audit/search?${query}`);
+  if (!response.ok) throw new Error(await response.text());
+  return (await response.json()) as SearchView;
+}
+
+function requestIds({ rows }: SearchView): string[] {
+  return rows.map((row) => (row.kind === 'admin' ? row.event : row.requestId));
+}
+
+/** Names of the threads of this process that search (Linux). */
+async function searchThreads(): Promise<string[]> {
+  const threads = await readdir('/proc/self/task');
+  const names = await Promise.all(
+    threads.map((thread) => readFile(`/proc/self/task/${thread}/comm`, 'utf8').catch(() => '')),
+  );
+  return names.filter((name) => name.startsWith('audit-search'));
+}
+
+describe('GET /api/audit/search', () => {
+  test('gives the newest first, and the next ones with the cursor', async () => {
+    const origin = await start();
+    const first = await search(origin, 'limit=2');
+    expect(requestIds(first)).toHaveLength(2);
+    expect(first.searchedTo).toBe(first.rows.at(-1)?.time);
+    const second = await search(origin, `limit=3&cursor=${first.cursor}`);
+    expect(new Set([...requestIds(first), ...requestIds(second)]).size).toBe(5);
+    const times = [...first.rows, ...second.rows].map(({ time }) => time);
+    expect(times).toEqual(times.toSorted().reverse());
+  });
+
+  test('finds one request in the whole log by an identifier, and says that it looked everywhere', async () => {
+    const origin = await start();
+    const { rows } = await search(origin, 'to=2026-01-02&limit=1&replica=r2');
+    const [row] = rows as RequestRow[];
+    const [, id = ''] = /'(MS-[\d-]+)'/.exec(String(row?.parameters['ids'])) ?? [];
+    const found = await search(origin, `identifier=${id}&client=${row?.client}`);
+    expect(requestIds(found)).toContain(row?.requestId);
+    expect(found).toMatchObject({ cursor: null, searchedTo: null, notes: [] });
+    expect(found.recordsRead).toBe(2 * DAYS * REQUESTS_A_DAY * 2 + 5);
+    expect((found.rows[0] as RequestRow).outcome?.status).toBe(row?.outcome?.status);
+  });
+
+  test.each([
+    ['requestId=refused', ['refused']],
+    ['code=rate-limited', ['refused']],
+    ['status=4xx&replica=r3', ['refused']],
+    ['client=%3Dcmd', ['+formula']],
+    ['address=192.0.2.7&text=FORMULA', ['+formula']],
+    ['kind=events', ['stop', 'reload']],
+    ['kind=all&replica=r3&text=success', ['reload']],
+    ['from=2026-01-01&to=2026-01-01T00:00:00Z', []],
+    ['site=nowhere', []],
+  ])('%s finds %j', async (query, names) => {
+    expect(requestIds(await search(await start(), query))).toEqual(names);
+  });
+
+  test.each([
+    ['clients=x', /^Unknown parameter: clients\. Known are client, deployment, .*limit/],
+    ['client=', /^The parameter client cannot be used: is empty: leave it out\./],
+    ['client=a&client=b', /^The parameter client is given more than once\./],
+    [`text=${'x'.repeat(513)}`, /is longer than 512 characters/],
+    ['address=nowhere', /an address is 192\.0\.2\.7/],
+    ['status=9xx', /a status is 404, 4xx or 400-499/],
+    ['from=yesterday', /a time is 2026-03, /],
+    ['kind=outcome', /is one of requests, events, all/],
+    ['kind=events&client=a', /^Events have no client/],
+    ['limit=0', /is a whole number from 1 to 200/],
+    ['limit=201', /is a whole number from 1 to 200/],
+    ['seconds=21', /is a whole number from 1 to 20/],
+    ['cursor=x', /is no cursor: give the one of the page before/],
+    ['replica=..%2Fetc', /a replica is gateway-1/],
+  ])('%s is refused with a sentence', async (query, detail) => {
+    const response = await fetch(`${await start()}/api/audit/search?${query}`);
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+    expect([response.status, await response.json()]).toEqual([
+      400,
+      { status: 400, title: 'Bad Request', detail: expect.stringMatching(detail) },
+    ]);
+    expect(recorded).toEqual([]);
+  });
+
+  test('has cursors that lead to every result once', async () => {
+    const origin = await start();
+    const ids: string[] = [];
+    let cursor: string | null = '';
+    let pages = 0;
+    while (cursor !== null) {
+      const page = await search(origin, `site=journal-7&limit=200&seconds=1${cursor && `&cursor=${cursor}`}`);
+      ids.push(...requestIds(page));
+      cursor = page.cursor;
+      pages += 1;
+    }
+    expect(pages).toBeGreaterThan(1);
+    expect(new Set(ids).size).toBe(ids.length);
+    const exported = await fetch(`${origin}/api/audit/export?site=journal-7&format=jsonl`);
+    expect((await exported.text()).trim().split('\n')).toHaveLength(ids.length);
+  });
+
+  test('tells when the log is too large to come to a place to stop', async () => {
+    const origin = await start({ bounds: { searchMs: 1 } });
+    const response = await fetch(`${origin}/api/audit/search`);
+    expect([response.status, await response.json()]).toMatchObject([504, { detail: /Name a replica/ }]);
+    await until(async () => (await searchThreads()).length === 0);
+  });
+
+  test('is recorded once, with its query, however often it is repeated', async () => {
+    const origin = await start();
+    const { cursor } = await search(origin, 'client=app-7&limit=1');
+    await search(origin, 'client=app-7&limit=5');
+    await search(origin, `client=app-7&limit=1&cursor=${cursor}`);
+    await search(origin, 'client=app-8&limit=1');
+    const common = { by: 'api', address: '127.0.0.1' };
+    expect(recorded).toEqual([
+      { event: 'audit-search', details: { ...common, query: ['client=app-7'] } },
+      { event: 'audit-search', details: { ...common, query: ['client=app-8'] } },
+    ]);
+  });
+
+  test('is recorded with the pseudonym of an address where the log has pseudonyms', async () => {
+    const pseudonyms = new Pseudonyms(keys);
+    const origin = await start({ recordedAddress: (address) => pseudonyms.of(address) });
+    await search(origin, 'address=192.0.2.7&limit=1');
+    expect(recorded[0]?.details['query']).toEqual([`address=${pseudonyms.of('192.0.2.7')}`]);
+  });
+
+  test('needs the token', async () => {
+    const origin = await start({ control: { tokenSha256: 'a'.repeat(64) } });
+    for (const path of ['audit/search', 'audit/export', 'requests/traced']) {
+      expect((await fetch(`${origin}/api/${path}`)).status).toBe(401);
+    }
+    expect(recorded).toEqual([]);
+  });
+
+  test('says what to do without an audit log', async () => {
+    const control = await startControl();
+    controls.push(control);
+    const response = await fetch(`${control.origin}/api/audit/search`);
+    expect([response.status, await response.json()]).toMatchObject([404, { detail: /Add an audit section/ }]);
+  });
+});
+
+describe('GET /api/requests/ID', () => {
+  test('has the records of the request and the address of its trace', async () => {
+    const origin = await start({ traceUrl: 'https://traces.example.org/{traceId}?r={requestId}' });
+    const { rows } = (await (await fetch(`${origin}/api/requests/traced`)).json()) as SearchView;
+    expect(rows).toMatchObject([
+      {
+        requestId: 'traced',
+        traceId: TRACE_ID,
+        traceUrl: `https://traces.example.org/${TRACE_ID}?r=traced`,
+      },
+    ]);
+    expect(recorded).toMatchObject([{ event: 'audit-search', details: { query: ['requestId=traced'] } }]);
+    const other = (await (await fetch(`${origin}/api/requests/refused`)).json()) as SearchView;
+    expect(other.rows[0]).not.toHaveProperty('traceUrl');
+  });
+
+  test('is empty for a request that the log does not have', async () => {
+    const response = await fetch(`${await start()}/api/requests/nobody`);
+    expect(await response.json()).toMatchObject({ rows: [], cursor: null });
+  });
+});
+
+describe('GET /api/audit/export', () => {
+  test('gives CSV that a spreadsheet does not run', async () => {
+    const response = await fetch(`${await start()}/api/audit/export?replica=r3&kind=all`);
+    expect(response.headers.get('content-type')).toBe('text/csv; charset=utf-8');
+    expect(response.headers.get('content-disposition')).toMatch(
+      /^attachment; filename="audit-\d{8}T\d{6}Z\.csv"$/,
+    );
+    const lines = (await response.text()).split('\r\n');
+    expect(lines).toHaveLength(7);
+    expect(lines[0]).toMatch(/^time,replica,seq,requestId,.*,event,details$/);
+    expect(lines[3]).toMatch(/,'\+formula,'=cmd,/);
+    expect(recorded).toEqual([
+      {
+        event: 'audit-export',
+        details: { by: 'api', address: '127.0.0.1', query: ['replica=r3', 'kind=all'], format: 'csv' },
+      },
+    ]);
+  });
+
+  test('gives one JSON object a line, in order of time, of the whole log', async () => {
+    const response = await fetch(`${await start()}/api/audit/export?format=jsonl`);
+    const lines = (await response.text()).trimEnd().split('\n');
+    expect(lines).toHaveLength(2 * DAYS * REQUESTS_A_DAY + 3);
+    const times = lines.map((line) => JSON.parse(line).time as string);
+    expect(times).toEqual(times.toSorted());
+  });
+
+  test.each([
+    ['csv', /^"?This export was cut at the limit of 3 results: results after 2026-01-01T.* are missing\."?$/],
+    ['jsonl', /^\{"cut":true,"detail":"This export was cut at the limit of 3 results: .*"\}$/],
+  ])('says in its last line that %s is cut', async (format, last) => {
+    const origin = await start({ bounds: { exportResults: 3 } });
+    const response = await fetch(`${origin}/api/audit/export?format=${format}`);
+    const lines = (await response.text()).trimEnd().split(/\r?\n/);
+    expect(lines.at(-1)).toMatch(last);
+    expect(lines.length).toBe(format === 'csv' ? 5 : 4);
+  });
+
+  test('is cut when its time is over', async () => {
+    const origin = await start({ bounds: { exportMs: 1 } });
+    const response = await fetch(`${origin}/api/audit/export?format=jsonl&client=nobody`);
+    expect(JSON.parse(await response.text())).toMatchObject({ cut: true });
+  });
+
+  test('one at a time; its thread waits for a client that does not read, and ends with the connection', async () => {
+    const origin = await start();
+    const { port } = new URL(origin);
+    const stalled = connect(Number(port), '127.0.0.1');
+    await once(stalled, 'connect');
+    stalled.pause();
+    stalled.write('GET /api/audit/export?format=jsonl HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await until(async () => (await searchThreads()).length === 1);
+    const refused = await fetch(`${origin}/api/audit/export`);
+    expect([refused.status, refused.headers.get('retry-after'), await refused.json()]).toMatchObject([
+      429,
+      '30',
+      { detail: 'Another export is under way. Retry later.' },
+    ]);
+    stalled.destroy();
+    await until(async () => (await searchThreads()).length === 0);
+    const response = await fetch(`${origin}/api/audit/export?replica=r3`);
+    expect((await response.text()).split('\r\n')).toHaveLength(5);
+  });
+
+  test('ends with the connection of a client that reads nothing for too long', async () => {
+    const origin = await start({ bounds: { stalledMs: 100 } });
+    const { port } = new URL(origin);
+    const stalled = connect(Number(port), '127.0.0.1');
+    stalled.on('error', () => undefined);
+    await once(stalled, 'connect');
+    stalled.pause();
+    stalled.write('GET /api/audit/export?format=jsonl HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await until(async () => recorded.length === 1);
+    await until(async () => (await fetch(`${origin}/api/audit/export?replica=r3`)).status === 200);
+    stalled.destroy();
+  });
+
+  test('ends with the control plane', async () => {
+    const origin = await start();
+    const response = await fetch(`${origin}/api/audit/export?format=jsonl`);
+    await controls.pop()?.close();
+    await expect(response.text()).rejects.toThrow();
+    await until(async () => (await searchThreads()).length === 0);
+  });
+});
+
+test('a third search at once is refused, and told when to retry', async () => {
+  const origin = await start();
+  const responses = await Promise.all(
+    Array.from({ length: 6 }, () => fetch(`${origin}/api/audit/search?client=nobody`)),
+  );
+  const refused = responses.filter(({ status }) => status === 429);
+  expect(refused.length).toBeGreaterThan(0);
+  expect(refused[0]?.headers.get('retry-after')).toBe('1');
+  expect(responses.filter(({ status }) => status === 200).length).toBeGreaterThan(0);
+});
