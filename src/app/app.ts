@@ -155,7 +155,7 @@ export class App {
 
   #openControl(): ControlPlane {
     const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { tokenSha256 } = this.#setup.config.control;
+    const { tokenSha256, traceUrl } = this.#setup.config.control;
     return new ControlPlane({
       tokenSha256,
       scrape: async (format) => {
@@ -178,7 +178,7 @@ export class App {
       }),
       audit: {
         log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),
-        traceUrl: () => this.#active.config.control.traceUrl,
+        traceUrl,
       },
       consoleFolder,
       pace: consolePace,

@@ -33,8 +33,7 @@ function fixedPartOf({ listen, control, redis, audit, workers }: Config) {
   const { address, port, tls, limits } = listen;
   // A reload changes which fields are recorded, but not the log's files and key.
   const files = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
-  const plane = { ...control, traceUrl: undefined };
-  return { workers, listen: { address, port, tls, limits }, control: plane, redis, audit: files };
+  return { workers, listen: { address, port, tls, limits }, control, redis, audit: files };
 }
 
 /** Yields the paths at which two values differ; a list is one value. */

@@ -72,7 +72,7 @@ export const sectionsSchema = (folder: string) =>
             traceUrl: text(TRACE_URL, isTraceUrl)
               .exactOptional()
               .describe(
-                'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too.',
+                'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too. Changing it needs a restart.',
               ),
           },
           { error: SECTION },

@@ -48,7 +48,7 @@ export interface AuditApiOptions {
   /** Undefined: no audit log is configured. */
   readonly log: AuditLogAccess | undefined;
   /** Template of the address of a trace; undefined: there is none. */
-  readonly traceUrl: () => string | undefined;
+  readonly traceUrl: string | undefined;
   readonly bounds: AuditBounds;
   readonly onError: (error: unknown) => void;
 }
@@ -181,7 +181,7 @@ export class AuditApi {
 
   #viewOf({ page, notes, cut }: ThreadPage): SearchView {
     const { found, next, records } = page;
-    const template = this.#options.traceUrl();
+    const template = this.#options.traceUrl;
     const cutNote =
       cut === 0
         ? []

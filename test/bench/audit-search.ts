@@ -1,15 +1,18 @@
 import { mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { search } from '../../src/audit/reader/search.ts';
+import { searchInThread } from '../../src/audit/reader/search-thread.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { writeLog } from '../support/many-records.ts';
 
 /**
  * How long a search takes in a year of records, in segments of a day, of two replicas: without the index of time
- * ranges, and with it. The peak of the process's memory is told, too.
+ * ranges, and with it; then pages of the console's search, which read in a thread of their own. The peak of the
+ * process's memory is told, too.
  *
  *     node test/bench/audit-search.ts [millions of records] [folder that has them already, or is to keep them]
  */
@@ -78,4 +81,29 @@ await measure(directory, 'status 404 of one site, whole year', {
   status: { from: 400, to: 599 },
 });
 await measure(directory, 'every request of March', march);
+
+/** One page of the console's search: its time, and the stall of this thread meanwhile. */
+async function measurePage(title: string, query: Query): Promise<void> {
+  const delays = monitorEventLoopDelay({ resolution: 1 });
+  const begun = performance.now();
+  delays.enable();
+  const scope = { directory, keys: [keys] as const, query };
+  const task = { kind: 'page', limit: 50, after: undefined, budgetMs: 20_000 } as const;
+  const { page } = await searchInThread(scope, task, new AbortController().signal);
+  delays.disable();
+  const seconds = ((performance.now() - begun) / 1000).toFixed(2);
+  const [p99, max] = [delays.percentile(99), delays.max].map((ns) => (ns / 1e6).toFixed(1));
+  const to = page.next === undefined ? 'whole log' : `back to ${page.next.time}`;
+  console.log(
+    `page, ${title}: ${seconds} s, ${page.found.length} found, ${page.records} records read, ${to}; timers late by ${p99} ms (p99), ${max} ms (most)`,
+  );
+}
+
+console.log(`resident before the pages: ${Math.round(process.memoryUsage.rss() / 2 ** 20)} MiB`);
+await measurePage('the newest', {});
+await measurePage('one id in the whole year', { id });
+await measurePage('a request id that is nowhere', { requestId: 'nowhere' });
+await measurePage('text that is nowhere', { text: 'nowhere' });
+const peak = Math.round(process.resourceUsage().maxRSS / 1024);
+console.log(`peak of the process: ${peak} MiB`);
 if (given === undefined) await rm(directory, { recursive: true });

@@ -81,6 +81,27 @@ const listeners: Case[] = [
     `${RIGHT}\ncontrol: { tokenSha256: hunter2 }`,
     ['3:25 control.tokenSha256: must be the SHA-256 of the token, 64 hex digits'],
   ],
+  ...[
+    'javascript:alert(1)//{traceId}',
+    'https://traces.example.org/',
+    'https://{traceId}.example.org/',
+    'https://user:secret@traces.example.org/{traceId}',
+    'https://traces.example.org/{traceId}/{password}',
+    'traces.example.org/{traceId}',
+  ].map(
+    (url): Case => [
+      `${url} as the address of a trace`,
+      `${RIGHT}\ncontrol: { traceUrl: "${url}" }`,
+      [
+        '3:22 control.traceUrl: must be an http:// or https:// URL with {traceId} behind its host; {requestId} and {time} are replaced, too, and any other brace is written %7B or %7D',
+      ],
+    ],
+  ),
+  [
+    'the address of a trace',
+    `${RIGHT}\ncontrol: { traceUrl: "https://traces.example.org/{traceId}?at={time}&r={requestId}" }`,
+    [],
+  ],
 ];
 
 const deployments: Case[] = [

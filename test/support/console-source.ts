@@ -144,7 +144,7 @@ export async function startControl(change: ControlChange = {}): Promise<RunningC
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
     consoleFolder: '',
-    audit: { log: undefined, traceUrl: () => undefined },
+    audit: { log: undefined, traceUrl: undefined },
     onError: (error) => {
       throw error;
     },
