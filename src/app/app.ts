@@ -201,7 +201,7 @@ function auditLogAccess(
     directory: options.directory,
     keys: [keys],
     recordedAddress: (address) =>
-      active().config.audit?.pseudonymise.includes('address') ? pseudonyms.of(address) : address,
+      active().audit?.pseudonymise.includes('address') ? pseudonyms.of(address) : address,
     record: (event, details) => audit.admin(event, details),
   };
 }

@@ -2,6 +2,7 @@ import { mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { setTimeout as delay } from 'node:timers/promises';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { search } from '../../src/audit/reader/search.ts';
@@ -99,6 +100,12 @@ async function measurePage(title: string, query: Query): Promise<void> {
   );
 }
 
+const idle = monitorEventLoopDelay({ resolution: 1 });
+idle.enable();
+await delay(5_000);
+idle.disable();
+const [idleP99, idleMax] = [idle.percentile(99), idle.max].map((ns) => (ns / 1e6).toFixed(1));
+console.log(`without a search: timers late by ${idleP99} ms (p99), ${idleMax} ms (most)`);
 console.log(`resident before the pages: ${Math.round(process.memoryUsage.rss() / 2 ** 20)} MiB`);
 await measurePage('the newest', {});
 await measurePage('one id in the whole year', { id });

@@ -74,7 +74,7 @@ export async function startGateway(
   { clock = monotonicClock, redis, audit, tracing, consoleFolder = '', consolePace }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
-  const setup = { ...(await setupFor(deployments, top, versions)), redis };
+  const setup = { ...(await setupFor(deployments, top, versions)), redis, audit };
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const build = { version: 'test', node: process.version };

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { setPriority } from 'node:os';
+import { platform, setPriority } from 'node:os';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
 import { csvHeader, csvLine, foundCsv, foundJson } from './found-text.ts';
@@ -20,7 +20,7 @@ class ExportTimeout extends Error {}
 // This module runs in the thread of search-thread.ts.
 if (parentPort !== null) {
   // Elsewhere this would set the priority of the whole process.
-  if (process.platform === 'linux') setPriority(NICENESS);
+  if (platform() === 'linux') setPriority(NICENESS);
   const { scope, task } = workerData as { scope: ThreadScope; task: SearchTask };
   if (task.kind === 'page') await sendPage(parentPort, scope, task);
   else await sendExport(parentPort, scope, task);
