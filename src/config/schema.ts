@@ -20,6 +20,10 @@ import {
   whole,
 } from './value-schemas.ts';
 
+/** The SHA-256 of a token. */
+const tokenHash = () =>
+  text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/).transform((hex) => hex.toLowerCase());
+
 /** Where the access log goes. */
 const accessTarget = (folder: string) =>
   z.union([z.literal('stdout'), z.strictObject({ file: fileName(folder) })], {
@@ -63,8 +67,7 @@ export const sectionsSchema = (folder: string) =>
         .strictObject(
           {
             ...listener(8081),
-            tokenSha256: text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/)
-              .transform((hex) => hex.toLowerCase())
+            tokenSha256: tokenHash()
               .exactOptional()
               .describe(
                 'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it. Without a token, only localhost and loopback addresses are accepted as `Host`.',
@@ -73,6 +76,16 @@ export const sectionsSchema = (folder: string) =>
               .exactOptional()
               .describe(
                 'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too. Changing it needs a restart.',
+              ),
+            readTokenSha256: tokenHash()
+              .exactOptional()
+              .describe(
+                'The SHA-256 of another token, which opens the same for reading and is refused for every action: for monitoring, and for people who only look. It needs `tokenSha256`.',
+              ),
+            actions: flag()
+              .default(false)
+              .describe(
+                'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token, a confirmation and a record in the audit log. It needs `tokenSha256` and `audit`.',
               ),
           },
           { error: SECTION },

@@ -8,6 +8,7 @@ import type { Config } from './schema.ts';
 export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> {
   const { listen, deployments } = config;
   yield* exposureIssues(config);
+  yield* controlIssues(config);
   yield* portIssues(config);
   yield* clientIssues(config, isExposed(listen?.address));
   if (config.audit?.stream?.redis === true && !('redis' in config)) {
@@ -38,6 +39,33 @@ function* exposureIssues({ listen, control, anonymous }: Accepted<Config>): Gene
       path: ['control', 'tokenSha256'],
       message:
         'is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1',
+    };
+  }
+}
+
+function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<CrossIssue> {
+  if (control === undefined) return;
+  const { readTokenSha256, tokenSha256, actions } = control;
+  if ('readTokenSha256' in control && !('tokenSha256' in control)) {
+    yield {
+      path: ['control', 'readTokenSha256'],
+      message: 'would be the only token, and anyone would read without it: give control.tokenSha256, too',
+    };
+  }
+  if (readTokenSha256 !== undefined && readTokenSha256 === tokenSha256) {
+    yield {
+      path: ['control', 'readTokenSha256'],
+      message: 'is the hash of control.tokenSha256, which may act: give each its own token',
+    };
+  }
+  if (actions !== true) return;
+  if (!('tokenSha256' in control)) {
+    yield { path: ['control', 'actions'], message: 'needs a token: give control.tokenSha256' };
+  }
+  if (!('audit' in sections)) {
+    yield {
+      path: ['control', 'actions'],
+      message: 'needs an audit log, which records each action: give audit',
     };
   }
 }

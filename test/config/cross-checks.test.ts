@@ -27,6 +27,33 @@ const exposure: Case[] = [
   ['a control port for all, without token', `${RIGHT}\ncontrol: { address: 0.0.0.0 }`, [`3:1 ${TOKEN}`]],
   ['a control port for all, with token', `${RIGHT}\ncontrol: { address: 0.0.0.0, tokenSha256: ${HASH} }`, []],
   [
+    'a token for reading alone',
+    `${RIGHT}\ncontrol: { readTokenSha256: ${HASH} }`,
+    [
+      '3:29 control.readTokenSha256: would be the only token, and anyone would read without it: give control.tokenSha256, too',
+    ],
+  ],
+  [
+    'one token for reading and acting',
+    `${RIGHT}\ncontrol: { tokenSha256: ${HASH}, readTokenSha256: ${HASH.toUpperCase()} }`,
+    [
+      `3:108 control.readTokenSha256: is the hash of control.tokenSha256, which may act: give each its own token`,
+    ],
+  ],
+  [
+    'actions without token and audit log',
+    `${RIGHT}\ncontrol: { actions: true }`,
+    [
+      '3:21 control.actions: needs a token: give control.tokenSha256',
+      '3:21 control.actions: needs an audit log, which records each action: give audit',
+    ],
+  ],
+  [
+    'actions with all that they need',
+    `${RIGHT}\ncontrol: { actions: true, tokenSha256: ${HASH} }\naudit: { directory: d, keyFile: k }`,
+    [],
+  ],
+  [
     'one port for both planes',
     `${RIGHT}\ncontrol: { port: 8080 }`,
     ['3:18 control.port: is the port of listen, too: give each its own'],

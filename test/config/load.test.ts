@@ -41,7 +41,7 @@ describe('a valid configuration', () => {
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '127.0.0.1', port: 8081 },
+      control: { address: '127.0.0.1', port: 8081, actions: false },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
       anonymous: false,
@@ -125,7 +125,7 @@ describe('a valid configuration', () => {
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32) },
+      control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32), actions: false },
       clients: [
         {
           id: 'reporting',
