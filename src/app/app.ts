@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
+import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
@@ -15,9 +16,11 @@ import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
+import { Actions } from './actions.ts';
 import { consoleSource } from './console.ts';
 import { withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
+import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
 import type { ServiceManager } from './service-manager.ts';
 import type { Activation, Serving } from './serving.ts';
@@ -57,6 +60,7 @@ export class App {
   #listening: { readonly address: string; readonly port: number };
   #tlsWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
+  readonly #drainRequested = Promise.withResolvers<void>();
 
   constructor(setup: AppSetup, deps: AppDeps) {
     const { log, metrics, audit, source, watchFile = false, serviceManager } = deps;
@@ -108,6 +112,11 @@ export class App {
     return this.#closing;
   }
 
+  /** Resolves when an operator asks for the shutdown over the control plane; the owner of the app then drains it. */
+  get drainRequested(): Promise<void> {
+    return this.#drainRequested.promise;
+  }
+
   /** Refuses new requests, finishes the current ones and closes everything. May be called more than once. */
   close(): Promise<void> {
     this.#deps.serving.hurry();
@@ -153,11 +162,31 @@ export class App {
     return { ...report, readiness, condition: conditionWith(readiness, report.condition.deployments) };
   }
 
+  /** Undefined: they are off. */
+  get #actions(): Actions | undefined {
+    const { serving, audit, log } = this.#deps;
+    if (!this.#setup.config.control.actions) return undefined;
+    return new Actions({
+      serving,
+      audit,
+      log,
+      setup: () => this.#active,
+      report: () => this.#report(),
+      reload: (address) => this.reload(undefined, { by: 'api', address }),
+      isDraining: () => this.#closing !== undefined,
+      drain: () => this.#drainRequested.resolve(),
+    });
+  }
+
   #openControl(): ControlPlane {
     const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { tokenSha256, traceUrl } = this.#setup.config.control;
+    const { tokenSha256, readTokenSha256, traceUrl } = this.#setup.config.control;
+    const setup = (): AppSetup => this.#active;
     return new ControlPlane({
-      tokenSha256,
+      tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
+      actions: this.#actions,
+      queries: queriesOf({ serving, setup }),
+      clock: monotonicClock,
       scrape: async (format) => {
         await serving.observe();
         return merged.text(format);
@@ -172,7 +201,7 @@ export class App {
         },
         serving,
         build,
-        setup: () => this.#active,
+        setup,
         configuredAt: () => this.#since,
         report: () => this.#report(),
       }),

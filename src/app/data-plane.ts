@@ -8,6 +8,7 @@ import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -21,9 +22,10 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
 import { CredentialSelectors } from '../upstream/credential-selectors.ts';
 import { CheckPace } from '../upstream/health-check.ts';
-import type { UpstreamDeps } from '../upstream/upstream.ts';
+import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import { deploymentFacts, errorView } from './console.ts';
 import { auditLines, auditView } from './console-audit.ts';
@@ -34,13 +36,14 @@ import {
   gatewayOptions,
   offerCredentials,
   restoreAll,
+  testTarget,
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
 import { observe, readiness } from './health.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
-import type { Activation, Serving } from './serving.ts';
+import type { Activation, DeploymentVersion, Serving } from './serving.ts';
 import { openStore, type SharedStores } from './store.ts';
 import { UpstreamEvents } from './upstream-events.ts';
 
@@ -220,6 +223,24 @@ export class DataPlane implements Serving {
     }
   }
 
+  async testVersion({ deployment, ...choice }: DeploymentVersion): Promise<VersionTest> {
+    const { setup } = this.#active;
+    const upstream = this.#upstreamOf(deployment);
+    const settings = setup.config.deployments[deployment];
+    if (upstream === undefined || settings === undefined) return 'unknown';
+    return upstream.testVersion(choice, testTarget(settings, choice.credential));
+  }
+
+  async promote({ deployment, ...choice }: DeploymentVersion): Promise<void> {
+    if (this.#upstreamOf(deployment)?.promote(choice) !== true) {
+      throw new Error(`${deployment} has no version ${choice.version} of ${choice.credential}`);
+    }
+  }
+
+  async clientUse(client: string): Promise<ClientUse> {
+    return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusalsOf(client) };
+  }
+
   /** Uses another certificate for new connections. */
   renewTls(tls: ListenTls | undefined): void {
     if (tls === undefined) return;
@@ -309,6 +330,10 @@ export class DataPlane implements Serving {
     const closed = closeAll(withOther(deployments, others)).catch(reportError);
     this.#retiring.add(closed);
     void closed.then(() => this.#retiring.delete(closed));
+  }
+
+  #upstreamOf(deployment: string): Upstream | undefined {
+    return this.#active.deployments.find(({ name }) => name === deployment)?.upstream;
   }
 
   get #identityDeps() {

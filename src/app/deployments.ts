@@ -4,6 +4,7 @@ import { type Steps, slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { probeOf } from '../doctor/probe.ts';
 import { canonicalHost } from '../gateway/browsers.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { Routes } from '../gateway/routes.ts';
@@ -97,6 +98,12 @@ export function credentialSets({ config, credentials }: AppSetup, name: string):
     if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
     return set;
   });
+}
+
+/** Returns the target of a request that tests a credential of a deployment, without side effects. */
+export function testTarget(settings: Config['deployments'][string], credential: string): string {
+  const site = Object.entries(settings.sites ?? {}).find(([, each]) => each.credential === credential);
+  return probeOf(settings, site?.[0]).target;
 }
 
 function connectionsOf({ connections }: Config['deployments'][string]): {

@@ -1,8 +1,11 @@
 import type { AddressInfo } from 'node:net';
+import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionChoice } from '../upstream/upstream-address.ts';
 
 /** A configuration that was activated. */
 export interface Activation {
@@ -10,6 +13,11 @@ export interface Activation {
   readonly changed: readonly string[];
   /** Resolves when credentials and limits are applied; rejects if some are not. */
   readonly settled: Promise<void>;
+}
+
+/** A version of a credential at a deployment, by their names. */
+export interface DeploymentVersion extends VersionChoice {
+  readonly deployment: string;
 }
 
 /** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
@@ -30,6 +38,15 @@ export interface Serving {
   /** Updates the metrics that are read, not counted. `names`: only these are wanted; undefined: all. */
   observe(names?: readonly string[]): Promise<void>;
   report(): Promise<PlaneReport>;
+  /** Tests a version at its upstream: `CredentialSelector.test`. */
+  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
+  /**
+   * Puts a version that is known to be accepted in use in every process.
+   * @throws Error if one of them has no such version
+   */
+  promote(choice: DeploymentVersion): Promise<void>;
+  /** Returns what the processes know of a client. */
+  clientUse(client: string): Promise<ClientUse>;
   /** Opens the file of the access log again, which may have been renamed. */
   reopenAccessLog(): void;
   /** Drains as `DataPlane.drain`. */

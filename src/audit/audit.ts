@@ -54,6 +54,8 @@ export interface Audit {
   missed(): void;
   outcome(facts: OutcomeFacts): void;
   admin(event: string, details: AdminDetails): void;
+  /** Resolves to true when the record is in the file; to false if it cannot be written now, or nothing is recorded. */
+  adminWritten(event: string, details: AdminDetails): Promise<boolean>;
   /** Replaces what later records hold: the parameters with values, and what is pseudonymised. Undefined: no change. */
   configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void;
   /** Writes the records that are left and closes the log. `event` is recorded last. */
@@ -108,6 +110,7 @@ export const noAudit: Audit = {
   missed() {},
   outcome() {},
   admin() {},
+  adminWritten: () => Promise.resolve(false),
   configure() {},
   close: () => Promise.resolve(),
 };

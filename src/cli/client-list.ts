@@ -1,3 +1,4 @@
+import { identifiedBy } from '../app/identified-by.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
@@ -35,7 +36,7 @@ function withoutSets(_key: string, value: unknown): unknown {
 function table(clients: readonly Client[], anonymous: boolean): string[] {
   const rows = clients.map(({ id, identify, allow }) => [
     id,
-    identifiedBy(identify).join('\n'),
+    identifiedBy(identify, keyText).join('\n'),
     allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
   ]);
   if (anonymous)
@@ -43,21 +44,8 @@ function table(clients: readonly Client[], anonymous: boolean): string[] {
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
 }
 
-/** Returns a line for each condition; all of them must hold. */
-function identifiedBy({ addresses, apiKeySha256, certificate, jwt }: Client['identify']): string[] {
-  return [
-    addresses && `address ${addresses.join(', ')}`,
-    apiKeySha256 && `API key ${apiKeySha256.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`,
-    certificate && `certificate ${pairs(certificate)}`,
-    jwt && `token ${pairs({ ...jwt, ...jwt.claims, claims: undefined })}`,
-  ].filter((line) => line !== undefined);
-}
-
-function pairs(conditions: object): string {
-  return Object.entries(conditions)
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name} ${String(value)}`)
-    .join(', ');
+function keyText(hashes: readonly string[]): string {
+  return `API key ${hashes.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`;
 }
 
 function ruleText({ deployment, sites, operations, methods, parameters }: Rule): string {

@@ -1,10 +1,9 @@
 import type { Command } from 'commander';
+import { clientIn, explain } from '../app/explanation.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
-import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { CommandError } from './command-error.ts';
-import { explain, explanationLines } from './explanation.ts';
+import { explanationLines } from './explanation-lines.ts';
 
 interface Options {
   readonly config: string;
@@ -44,9 +43,4 @@ export function registerPolicy(program: Command): void {
       process.stdout.write(`${text}\n`);
       process.exitCode = explanation.allowed ? 0 : 1;
     });
-}
-
-function clientIn({ clients, anonymous }: Config, id: string | undefined): Client | undefined {
-  if (anonymous && (id === undefined || id === ANONYMOUS.id)) return ANONYMOUS;
-  return clients.find((client) => client.id === id);
 }

@@ -44,9 +44,10 @@ async function serve({ config, watch }: ServeOptions): Promise<void> {
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
   log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
 
-  const signal = await stopping;
+  const signal = await Promise.race([stopping, app.drainRequested.then(() => undefined)]);
   log.info({ signal }, 'draining; another signal skips drain.delay');
-  void shutdownSignal().then(() => app.close());
+  // If an operator asked for it, the first signal is still to come.
+  void (signal === undefined ? stopping : shutdownSignal()).then(() => app.close());
   // Ctrl-C skips the delay, because no load balancer needs to notice.
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();

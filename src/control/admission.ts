@@ -1,7 +1,9 @@
+import { createHash } from 'node:crypto';
 import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
-import { Guard, type Verdict } from './guard.ts';
+import { sendActionError } from './action-errors.ts';
+import { type Access, Guard, type TokenHashes, type Verdict } from './guard.ts';
 import type { Pages } from './pages.ts';
 import { sendProblem } from './problem.ts';
 
@@ -20,13 +22,32 @@ export interface Admission {
    * cannot send that, while a browser adds the session's cookie to any request. Responds 401, 403 or 429.
    */
   readonly changes: RequestHandler;
+  /**
+   * Guards the actions: admits the token, and a session that was opened with it, of which the browser says that a page
+   * of the console's own origin sends the request. Responds 401, 403 or 429. `callerOf` tells who was admitted.
+   */
+  readonly acts: RequestHandler;
   /** Serves `/login` and `/logout`. */
   readonly router: Router;
 }
 
-/** Creates the admission. `tokenSha256` is in hex; undefined: no token is required. */
-export function admission(tokenSha256: string | undefined, pages: Pages): Admission {
-  return tokenSha256 === undefined ? forThisMachine() : forHolders(new Guard(tokenSha256), pages);
+/** The sender of a request that was admitted. */
+export interface Caller {
+  readonly access: Access;
+  readonly by: 'session' | 'token';
+  /** Names the session, or the token; it does not reveal them. */
+  readonly id: string;
+}
+
+/** Creates the admission. `tokens` undefined: no token is required. */
+export function admission(tokens: TokenHashes | undefined, pages: Pages): Admission {
+  return tokens === undefined ? forThisMachine() : forHolders(new Guard(tokens), pages);
+}
+
+/** Returns the sender of a request that passed `reads` or `acts`; undefined: no token is required. */
+export function callerOf(res: Response): Caller | undefined {
+  const { caller } = res.locals as { caller?: Caller };
+  return caller;
 }
 
 /** Any other host name may be DNS rebinding: a page elsewhere could read the responses. */
@@ -42,7 +63,7 @@ function forThisMachine(): Admission {
   };
   const changes: RequestHandler = (_req, res) =>
     sendProblem(res, 403, 'Without control.tokenSha256 the control plane changes nothing. Set it.');
-  return { reads: check, looks: check, changes, router: Router() };
+  return { reads: check, looks: check, changes, acts: changes, router: Router() };
 }
 
 function forHolders(guard: Guard, pages: Pages): Admission {
@@ -51,8 +72,8 @@ function forHolders(guard: Guard, pages: Pages): Admission {
   router.post('/login', express.urlencoded({ extended: false, limit: '4kb' }), async (req, res) => {
     const token: unknown = req.body?.token;
     const verdict = await guard.tryToken(typeof token === 'string' ? token : '', addressOf(req));
-    if (verdict === 'right') {
-      const { session, lifetimeMs } = guard.openSession(Date.now());
+    if (isAccess(verdict)) {
+      const { session, lifetimeMs } = guard.openSession(verdict, Date.now());
       res.cookie(COOKIE, session, { ...cookieFor(req), maxAge: lifetimeMs });
       res.redirect(303, '/');
     } else if (verdict === 'wrong') {
@@ -68,36 +89,59 @@ function forHolders(guard: Guard, pages: Pages): Admission {
   });
   return {
     reads: async (req, res, next) => {
-      const verdict = await verdictOn(req, guard);
-      if (verdict === 'right') next();
-      else refuse(res, verdict);
+      const found = await callerFrom(req, guard);
+      if (typeof found !== 'object') return refuse(res, found);
+      Object.assign(res.locals, { caller: found });
+      next();
     },
     looks: async (req, res, next) => {
-      if ((await verdictOn(req, guard)) === 'right') next();
+      if (typeof (await callerFrom(req, guard)) === 'object') next();
       else res.redirect(303, '/login');
     },
     changes: async (req, res, next) => {
-      if (isCrossSite(req)) {
-        sendProblem(res, 403, 'A page of another site made a browser send this request.');
-        return;
-      }
+      if (isCrossSite(req)) return sendActionError(res, 'cross-site');
       const verdict = await verdictOnToken(req, guard);
-      if (verdict === 'right') next();
+      if (verdict === 'read') return sendActionError(res, 'read-only');
+      if (verdict === 'full') next();
       else refuse(res, verdict);
+    },
+    acts: async (req, res, next) => {
+      if (isCrossSite(req)) return sendActionError(res, 'cross-site');
+      const found = await callerFrom(req, guard);
+      if (typeof found !== 'object') return refuse(res, found);
+      if (found.access !== 'full') return sendActionError(res, 'read-only');
+      // A browser adds the cookie to any request, so the request must say where it comes from.
+      if (found.by === 'session' && !isFromOwnPage(req)) return sendActionError(res, 'cross-site');
+      Object.assign(res.locals, { caller: found });
+      next();
     },
     router,
   };
 }
 
-async function verdictOn(req: Request, guard: Guard): Promise<Verdict> {
+/** Returns the sender; or the verdict on its token, if it has neither a session nor a right token. */
+async function callerFrom(req: Request, guard: Guard): Promise<Caller | 'wrong' | number> {
   const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
-  if (session !== undefined && guard.isSession(session, Date.now())) return 'right';
-  return verdictOnToken(req, guard);
+  const access = session === undefined ? undefined : guard.accessOf(session, Date.now());
+  if (session !== undefined && access !== undefined) {
+    return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
+  }
+  const verdict = await verdictOnToken(req, guard);
+  return isAccess(verdict) ? { access: verdict, by: 'token', id: `token ${verdict}` } : verdict;
 }
 
 async function verdictOnToken(req: Request, guard: Guard): Promise<Verdict> {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req));
+}
+
+function isAccess(verdict: Verdict): verdict is Access {
+  return verdict === 'full' || verdict === 'read';
+}
+
+/** True if a browser says that a page of this origin sends the request; unlike without such a header at all. */
+function isFromOwnPage({ headers }: Request): boolean {
+  return headers['sec-fetch-site'] === 'same-origin' || headers.origin !== undefined;
 }
 
 /** True if a browser says that a page elsewhere sends the request (Fetch Metadata; RFC 6454 §7). */

@@ -3,20 +3,28 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
+import type { Clock } from '../base/clock.ts';
 import { openPort } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
+import { actionsRouter, type GatewayActions } from './actions.ts';
 import { admission } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
+import type { TokenHashes } from './guard.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
+import { type Queries, queriesRouter } from './queries.ts';
 import { type Readiness, readinessText, readinessView } from './readiness.ts';
 import { type ReloadResult, reloadHandler } from './reload.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
 export interface ControlOptions {
-  /** SHA-256, in hex, of the token that everything but health requires; undefined: none. */
-  readonly tokenSha256: string | undefined;
+  /** The tokens that everything but health requires; undefined: none. */
+  readonly tokens: TokenHashes | undefined;
+  /** Undefined: actions are off. */
+  readonly actions: GatewayActions | undefined;
+  readonly queries: Queries;
+  readonly clock: Clock;
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
@@ -84,7 +92,7 @@ export class ControlPlane {
   constructor(options: ControlOptions) {
     const { onError, timeouts = TIMEOUTS } = options;
     const pages = new Pages(options.consoleFolder);
-    const guarded = admission(options.tokenSha256, pages);
+    const guarded = admission(options.tokens, pages);
     this.#console = new Console({
       source: options.console,
       pages,
@@ -127,6 +135,9 @@ export class ControlPlane {
     app.all('/api/reload', (_req, res) => {
       res.set('allow', 'POST').sendStatus(405);
     });
+    const { actions, queries, clock } = options;
+    app.use(actionsRouter({ admission: guarded, actions, clock, onError }));
+    app.use(queriesRouter({ admission: guarded, queries, onError }));
     app.use(this.#console.router);
     app.use((_req, res) => {
       res

@@ -8,27 +8,38 @@ const WAIT_SECONDS = 60;
 const COUNTS = 4096;
 const SESSION_MS = 12 * 3_600_000;
 
-/** Result of a token check; a number means too many wrong tokens, and is the time to wait in seconds. */
-export type Verdict = 'right' | 'wrong' | number;
+/** What a token or session allows: everything, or reading alone. */
+export type Access = 'full' | 'read';
 
-/** Checks the control plane's token against its hash, and issues sessions. */
+/** Result of a token check; a number means too many wrong tokens, and is the time to wait in seconds. */
+export type Verdict = Access | 'wrong' | number;
+
+/** SHA-256 of the tokens, in hex. */
+export interface TokenHashes {
+  readonly full: string;
+  /** Undefined: there is no token for reading alone. */
+  readonly read?: string | undefined;
+}
+
+/** Checks the control plane's tokens against their hashes, and issues sessions. */
 export class Guard {
-  readonly #tokenHash: Buffer;
+  readonly #hashes: readonly (readonly [Access, Buffer])[];
   /** Random for each process, so that a restart ends every session. */
   readonly #sessionKey = randomBytes(32);
   readonly #failures = new RateLimiterMemory({ points: FAILURES, duration: WAIT_SECONDS });
 
-  /** @param tokenSha256 in hex */
-  constructor(tokenSha256: string) {
-    this.#tokenHash = Buffer.from(tokenSha256, 'hex');
+  constructor({ full, read }: TokenHashes) {
+    const ofRead = read === undefined ? [] : [['read', Buffer.from(read, 'hex')] as const];
+    this.#hashes = [['full', Buffer.from(full, 'hex')], ...ofRead];
   }
 
   /**
-   * Checks a token. The right one passes in spite of earlier failures, because clients may share an
+   * Checks a token. A right one passes in spite of earlier failures, because clients may share an
    * address.
    */
   async tryToken(token: string, address: string): Promise<Verdict> {
-    if (timingSafeEqual(createHash('sha256').update(token).digest(), this.#tokenHash)) return 'right';
+    const hash = createHash('sha256').update(token).digest();
+    for (const [access, wanted] of this.#hashes) if (timingSafeEqual(hash, wanted)) return access;
     const count = this.#seal(address).readUInt32BE() % COUNTS;
     const failures = await this.#failures.get(count);
     if (failures !== null && failures.consumedPoints >= FAILURES) {
@@ -38,17 +49,23 @@ export class Guard {
     return 'wrong';
   }
 
-  /** Creates a session for a client with the right token: the cookie's value and its lifetime. */
-  openSession(now: number): { readonly session: string; readonly lifetimeMs: number } {
-    const until = String(now + SESSION_MS);
-    return { session: `${until}.${this.#seal(until).toString('base64url')}`, lifetimeMs: SESSION_MS };
+  /** Creates a session for a client with a right token: the cookie's value and its lifetime. */
+  openSession(access: Access, now: number): { readonly session: string; readonly lifetimeMs: number } {
+    // Random, so that no two sessions are the same.
+    const content = `${now + SESSION_MS}.${access}.${randomBytes(12).toString('base64url')}`;
+    return { session: `${content}.${this.#seal(content).toString('base64url')}`, lifetimeMs: SESSION_MS };
   }
 
-  isSession(session: string, now: number): boolean {
-    const [until = '', seal = ''] = session.split('.');
-    const given = Buffer.from(seal, 'base64url');
-    const wanted = this.#seal(until);
-    return given.length === wanted.length && timingSafeEqual(given, wanted) && now < Number(until);
+  /** Returns what a session allows; undefined: it is none, or has ended. */
+  accessOf(session: string, now: number): Access | undefined {
+    const end = session.lastIndexOf('.');
+    const content = session.slice(0, Math.max(0, end));
+    const given = Buffer.from(session.slice(end + 1), 'base64url');
+    const wanted = this.#seal(content);
+    if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) return undefined;
+    const [until, access] = content.split('.');
+    if (now >= Number(until)) return undefined;
+    return access === 'full' || access === 'read' ? access : undefined;
   }
 
   #seal(until: string): Buffer {

@@ -70,18 +70,19 @@ class Examination {
   readonly #deps: DoctorDeps;
   readonly #cancellations: Cancellation[] = [];
   readonly #timer: NodeJS.Timeout;
+  readonly #onAbort = (): void => this.#cancelAll(stopped());
 
   constructor(deployment: ExaminedDeployment, connections: ObservedConnections, deps: DoctorDeps) {
     this.#deployment = deployment;
     this.#connections = connections;
     this.#deps = deps;
-    this.#timer = setTimeout(() => {
-      for (const cancellation of this.#cancellations) cancellation.cancel(tooSlow());
-    }, DEADLINE_MS);
+    this.#timer = setTimeout(() => this.#cancelAll(tooSlow()), DEADLINE_MS);
+    deps.signal?.addEventListener('abort', this.#onAbort);
   }
 
   end(): void {
     clearTimeout(this.#timer);
+    this.#deps.signal?.removeEventListener('abort', this.#onAbort);
   }
 
   async run(probe: Probe): Promise<Finding[]> {
@@ -150,7 +151,12 @@ class Examination {
   #cancellation(): Cancellation {
     const cancellation = new Cancellation();
     this.#cancellations.push(cancellation);
+    if (this.#deps.signal?.aborted === true) cancellation.cancel(stopped());
     return cancellation;
+  }
+
+  #cancelAll(reason: GatewayError): void {
+    for (const cancellation of this.#cancellations) cancellation.cancel(reason);
   }
 }
 
@@ -193,4 +199,8 @@ async function addressSeen({ origin, egress }: ConnectionOptions): Promise<strin
 
 function tooSlow(): GatewayError {
   return new GatewayError('upstream-timeout', `The upstream took longer than ${DEADLINE_MS} ms in all.`);
+}
+
+function stopped(): GatewayError {
+  return new GatewayError('client-closed', 'The examination was stopped.');
 }

@@ -19,6 +19,8 @@ export interface DoctorDeps {
   readonly clock: Clock;
   /** Unix time in milliseconds. */
   readonly wallTime: () => number;
+  /** Ends the examination early. */
+  readonly signal?: AbortSignal;
 }
 
 /** Connections to one upstream, with observations of TLS and of its clock. */

@@ -3,13 +3,14 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { auditLines, auditView } from '../app/console-audit.ts';
 import { observeAudit, withCheck } from '../app/health.ts';
-import type { Activation, Serving } from '../app/serving.ts';
+import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import { mergeAudit, mergeReports, type PlaneReport } from '../control/merge.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -18,10 +19,13 @@ import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
 import { commitAll, prepareAll } from './activation.ts';
-import type { IdleLogs } from './idle-logs.ts';
+import { adoptVersions, clientUseOf, promoteInAll } from './all-workers.ts';
+import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import { RecentLines } from './recent-lines.ts';
 import { RemoteWorker } from './remote-worker.ts';
+import { type StartedWorker, startedOf } from './started-worker.ts';
 import { workersCheck } from './workers-check.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
@@ -150,6 +154,19 @@ export class Fleet implements Serving {
     return { ...merged, readiness, condition, audit: mergeAudit(views) };
   }
 
+  /** One worker tests it for all: the upstream may lock out an address that fails often. */
+  async testVersion(choice: DeploymentVersion): Promise<VersionTest> {
+    return (await this.#of('serving')[0]?.testVersion(choice)) ?? 'unclear';
+  }
+
+  promote(choice: DeploymentVersion): Promise<void> {
+    return promoteInAll([...this.#of('opening'), ...this.#of('serving')], choice);
+  }
+
+  clientUse(client: string): Promise<ClientUse> {
+    return clientUseOf(this.#of('serving'), client);
+  }
+
   /**
    * Starts a worker of the program's present version for each one, and drains the old ones when all of the new ones
    * serve. If one cannot be started, the old ones stay. Never rejects.
@@ -218,6 +235,7 @@ export class Fleet implements Serving {
         await worker.prepare(toTransfer(given));
         await worker.commit();
       }
+      await adoptVersions(worker, this.#of('serving')[0]);
       this.#setStage(worker, 'opening');
       const address = await worker.listen();
       this.#setStage(worker, 'serving');
@@ -232,7 +250,7 @@ export class Fleet implements Serving {
 
   #fork(): RemoteWorker {
     const { log, merged, metrics } = this.#deps;
-    const number = this.#freeNumber();
+    const number = freeNumber(this.#numbers);
     const worker = new RemoteWorker(this.#deps.fork(), {
       number,
       onReport: (report) => {
@@ -375,20 +393,4 @@ export class Fleet implements Serving {
   #of(stage: Stage): RemoteWorker[] {
     return [...this.#workers].flatMap(([worker, its]) => (its === stage ? [worker] : []));
   }
-
-  #freeNumber(): number {
-    const taken = this.#numbers;
-    let number = 1;
-    while (taken.has(number)) number += 1;
-    return number;
-  }
-}
-
-interface StartedWorker {
-  readonly worker: RemoteWorker;
-  readonly address: AddressInfo;
-}
-
-function startedOf(results: readonly PromiseSettledResult<StartedWorker>[]): StartedWorker[] {
-  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }

@@ -62,3 +62,10 @@ export class IdleLogs {
     return this.#last;
   }
 }
+
+/** The smallest number of a worker, from 1 on, that is not taken. */
+export function freeNumber(taken: ReadonlySet<number>): number {
+  let number = 1;
+  while (taken.has(number)) number += 1;
+  return number;
+}

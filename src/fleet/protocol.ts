@@ -1,13 +1,16 @@
 import type { AddressInfo } from 'node:net';
+import type { DeploymentVersion } from '../app/serving.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLine } from '../control/view.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of the functions below. In an upgrade, primary and worker can be of different versions of the program. */
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -31,6 +34,9 @@ export interface WorkerFunctions {
   renewTls(tls: ListenTls): void;
   reopenAccessLog(): void;
   report(options: ReportOptions): Promise<WorkerReport>;
+  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
+  promote(choice: DeploymentVersion): Promise<void>;
+  clientUse(client: string): Promise<ClientUse>;
   /** Drains and closes everything; resolves to the last report. */
   drain(options: DrainOptions): Promise<WorkerReport>;
   /** Skips the delay of the drain. */

@@ -1,12 +1,15 @@
 import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { DeploymentVersion } from '../app/serving.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { isolate } from '../base/report-error.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
 import { isServed, PROTOCOL, WorkerCalls, type WorkerReport } from './protocol.ts';
 import { WorkerError } from './worker-error.ts';
 
@@ -136,6 +139,21 @@ export class RemoteWorker {
   /** @throws Error if credentials or limits could not be applied, or the process ends */
   commit(): Promise<void> {
     return this.#calls.call('commit');
+  }
+
+  /** @throws Error if the process ends */
+  testVersion(choice: DeploymentVersion): Promise<VersionTest> {
+    return this.#calls.call('testVersion', choice);
+  }
+
+  /** @throws Error if it has no such version, or the process ends */
+  promote(choice: DeploymentVersion): Promise<void> {
+    return this.#calls.call('promote', choice);
+  }
+
+  /** @throws Error if the process ends, or does not answer in time */
+  clientUse(client: string): Promise<ClientUse> {
+    return this.#calls.call('clientUse', client, REPORT_MS);
   }
 
   abandon(): void {

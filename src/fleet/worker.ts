@@ -87,6 +87,9 @@ export class Worker {
       reopenAccessLog: () => this.#opened.plane.reopenAccessLog(),
       renewTls: (tls) => this.#opened.plane.renewTls(tls),
       report: (options) => this.#report(options),
+      testVersion: (choice) => this.#opened.plane.testVersion(choice),
+      promote: (choice) => this.#opened.plane.promote(choice),
+      clientUse: (client) => this.#opened.plane.clientUse(client),
       drain: async (options) => {
         try {
           return await this.#drain(options);

@@ -15,6 +15,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { checkHost, checkSite } from './browsers.ts';
 import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
+import { type ClientRefusal, ClientRefusals } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
 import { checkFraming, checkMethod, checkUpgrade } from './framing.ts';
 import { outboundHeaders } from './headers.ts';
@@ -67,6 +68,7 @@ export class Gateway {
   readonly #tracing: Tracing | undefined;
   readonly #accessLog: AccessLog;
   readonly #errors: ErrorLog;
+  readonly #refusals = new ClientRefusals();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #ending = false;
@@ -106,6 +108,11 @@ export class Gateway {
   /** Recent errors, the newest first. */
   get recentErrors(): readonly RecentError[] {
     return this.#errors.recent;
+  }
+
+  /** Refusals of a client since the start, the latest first. */
+  refusalsOf(client: string): ClientRefusal[] {
+    return this.#refusals.of(client);
   }
 
   /** Makes every later response the last one of its connection. */
@@ -159,6 +166,7 @@ export class Gateway {
       error = await this.#recordFailure(failure, record, response);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
       this.#errors.add(record.deployment, error, requestId);
+      this.#refusals.add(record.client, record.deployment, error, requestId);
       fail(exchange, error, requestId, close, response.permit);
     } finally {
       linger(req);

@@ -3,7 +3,7 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BEAT_MS, LimitSync } from './limit-sync.ts';
-import { type Clocks, type LimitScope, LocalLimit, type Shortage } from './local-limit.ts';
+import { type Clocks, type LimitScope, type LimitUse, LocalLimit, type Shortage } from './local-limit.ts';
 import { fieldsOf, type Limited, Permit } from './permit.ts';
 import type { LimitSettings } from './settings.ts';
 import type { LimitStore } from './store.ts';
@@ -99,6 +99,11 @@ export class Limits {
     takeOne(first);
     if (second !== undefined) takeOne(second);
     return new Permit(first, second);
+  }
+
+  /** The use of a client's limits; undefined: it has none. */
+  useOf(client: string): LimitUse | undefined {
+    return this.#clients.get(client)?.local.use;
   }
 
   /** Reports the last usage and closes the store. */

@@ -18,6 +18,14 @@ export interface Shortage {
 
 export type LimitScope = 'client' | 'deployment';
 
+/** The use of a limit at one moment, of all processes together as far as this one knows. null: not limited. */
+export interface LimitUse {
+  /** `left`: requests that may come at once. */
+  readonly rate: { readonly perSecond: number; readonly burst: number; readonly left: number } | null;
+  readonly concurrent: { readonly most: number; readonly inFlight: number } | null;
+  readonly daily: { readonly most: number; readonly used: number } | null;
+}
+
 /** The longest delay of a report, in milliseconds. */
 const LONGEST_PAUSE_MS = 50;
 const SHORTEST_PAUSE_MS = 2;
@@ -121,6 +129,20 @@ export class LocalLimit {
       text += `${separator(text)}"${this.scope}-concurrent";r=${this.#slots.free}`;
     }
     return text;
+  }
+
+  get use(): LimitUse {
+    this.#advance(false);
+    const { rate, concurrent, daily } = this.#settings;
+    return {
+      rate:
+        rate === undefined
+          ? null
+          : { ...rate, left: Math.max(0, Math.floor(this.#bucket?.pool ?? rate.burst)) },
+      concurrent:
+        concurrent === undefined ? null : { most: concurrent, inFlight: concurrent - this.#slots.free },
+      daily: daily === undefined ? null : { most: daily, used: this.#quota?.used ?? 0 },
+    };
   }
 
   /** True if the share here is used up but not those of other processes, so that a report at once helps. */

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
@@ -21,6 +22,12 @@ const RETRY: Turn = { ...AFTER_TRIAL, whileRefused: true };
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
+
+/**
+ * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
+ * refused attempts in this minute as it may.
+ */
+export type VersionTest = ProbeResult['kind'] | 'unknown' | 'in-use' | 'spent';
 
 /** A candidate was tried. */
 export interface RotationNews {
@@ -120,6 +127,33 @@ export class CredentialSelector implements VersionOwner {
   send(call: ClientCall): Promise<void> {
     const candidate = this.#rotation.hasCandidates ? this.#dueCandidate(call) : undefined;
     return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
+  }
+
+  /**
+   * Tests a version with a request of the gateway's own, which does not reach the clients. `target`: of that request,
+   * unless a better one is known.
+   */
+  async test(name: string, target: string): Promise<VersionTest> {
+    const version = this.#named(name);
+    if (version === undefined) return 'unknown';
+    if (version === this.current) return 'in-use';
+    if (!this.#circuit.hasRoom) return 'spent';
+    const result = await version.probe(target);
+    if (result.kind !== 'refused') return result.kind;
+    this.#circuit.attempted();
+    version.refuse(result.attempt);
+    this.#reject(version);
+    return 'refused';
+  }
+
+  /** Puts a version in use that is known to be accepted. False: there is no such version. */
+  promote(name: string): boolean {
+    const version = this.#named(name);
+    if (version === undefined) return false;
+    if (version === this.current) return true;
+    if (version.health.refused) version.health.reset();
+    this.#promote(version);
+    return true;
   }
 
   isInUse(version: CredentialVersion): boolean {
@@ -291,6 +325,10 @@ export class CredentialSelector implements VersionOwner {
     const left = this.#rotation.promote(version, !former.health.refused);
     this.#tell(former, version, 'promoted');
     if (left !== undefined) this.#close(left);
+  }
+
+  #named(name: string): CredentialVersion | undefined {
+    return this.versions.find(({ version }) => version === name);
   }
 
   #open(credential: Credential): CredentialVersion {

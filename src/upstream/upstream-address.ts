@@ -8,7 +8,7 @@ import { type ConnectionOptions, Connections } from '../transport/connections.ts
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressHealth, type HealthChange, type HealthOptions } from './address-health.ts';
 import { Circuit, type CircuitOptions, type CircuitState } from './circuit.ts';
-import type { VersionState } from './credential-selector.ts';
+import type { VersionState, VersionTest } from './credential-selector.ts';
 import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
 import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
 import { circuitOpen } from './errors.ts';
@@ -64,6 +64,12 @@ export interface CredentialState {
   readonly serves: boolean;
   /** True if it was to take the place of the one in use, and its trial failed. */
   readonly rejected: boolean;
+}
+
+/** A version of a credential, by their names. */
+export interface VersionChoice {
+  readonly credential: string;
+  readonly version: string;
 }
 
 /** One address of a deployment's upstream: its connections, its circuit, its health, and a selector for each credential. */
@@ -141,6 +147,23 @@ export class UpstreamAddress implements ExchangeObserver {
     const added = this.#selectorOf(set);
     this.#selectors.set(set.name, added);
     void added.selector.current.restore();
+  }
+
+  /** Tests a version of a credential: `CredentialSelector.test`. */
+  async testVersion({ credential, version }: VersionChoice, target: string): Promise<VersionTest> {
+    const use = this.#selectors.get(credential);
+    if (use === undefined) return 'unknown';
+    use.enter();
+    try {
+      return await use.selector.test(version, target);
+    } finally {
+      use.leave();
+    }
+  }
+
+  /** Puts a version of a credential in use that is known to be accepted. False: there is no such version. */
+  promote({ credential, version }: VersionChoice): boolean {
+    return this.#selectors.get(credential)?.selector.promote(version) ?? false;
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

@@ -19,6 +19,7 @@ import {
 } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { Admission } from './admission.ts';
+import type { VersionTest } from './credential-selector.ts';
 import { Deadlines } from './deadlines.ts';
 import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
@@ -29,6 +30,7 @@ import {
   type AddressOptions,
   type CredentialState,
   UpstreamAddress,
+  type VersionChoice,
 } from './upstream-address.ts';
 
 /** Options of an upstream; its credentials come apart, since they can change while it is in use. */
@@ -171,6 +173,16 @@ export class Upstream {
   /** Does the same if it is the credential of the proxy. */
   offerProxy(set: CredentialSet): void {
     for (const { connections } of this.addresses) connections.offer(set);
+  }
+
+  /** Tests a version at the preferred address: `CredentialSelector.test`. */
+  testVersion(choice: VersionChoice, target: string): Promise<VersionTest> {
+    return this.preferred.testVersion(choice, target);
+  }
+
+  /** Puts a version in use at all addresses. False: no address has it. */
+  promote(choice: VersionChoice): boolean {
+    return this.addresses.map((address) => address.promote(choice)).some(Boolean);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

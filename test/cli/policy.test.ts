@@ -22,6 +22,11 @@ describe('policy explain', () => {
         'site         journal-a (added)',
         'credential   journal-a',
         `sends        GET https://submissions.example.org${target}&site_name=journal-a`,
+        'limit        client reporting: 50 requests per second, 50 at once after a pause',
+        'limit        client reporting: 20 in flight at the same time',
+        'limit        deployment submissions: 50 requests per second, 100 at once after a pause',
+        'limit        deployment submissions: 20 in flight at the same time',
+        'limit        deployment submissions: 10000 a day, UTC',
         'site_name    = "journal-a"',
         'ids          = "\'A-1\'"',
         'external_id  = "123"',
@@ -37,6 +42,7 @@ describe('policy explain', () => {
       stdout: [
         'refused     403 client-forbidden',
         'because     The client reporting may use some operations of submissions only, and this is none of them. The operator of this gateway can allow it: see allow in the configuration.',
+        'decided by  clients[0].allow',
         'client      reporting',
         'deployment  submissions',
         '',
@@ -54,6 +60,7 @@ describe('policy explain', () => {
         allowed: false,
         client: 'batch',
         deployment: 'submissions',
+        rule: 'deployments.submissions.sites',
         status: 403,
         code: 'site-unknown',
         detail: 'The parameter site_name names a site that is not configured.',
@@ -73,6 +80,11 @@ describe('policy explain', () => {
         sends: 'GET https://submissions.example.org/status?site_name=journal-a',
         siteAdded: false,
         parameters: { site_name: 'journal-a' },
+        limits: [
+          'deployment submissions: 50 requests per second, 100 at once after a pause',
+          'deployment submissions: 20 in flight at the same time',
+          'deployment submissions: 10000 a day, UTC',
+        ],
       },
     ]);
   });

@@ -116,18 +116,18 @@ test('a form that is no token is refused', async () => {
 });
 
 test('a session ends after twelve hours, and is worth nothing in another process', () => {
-  const guard = new Guard(tokenSha256);
-  const { session } = guard.openSession(0);
+  const guard = new Guard({ full: tokenSha256 });
+  const { session } = guard.openSession('full', 0);
   const half = 12 * 3_600_000;
-  expect(guard.isSession(session, half - 1)).toBe(true);
-  expect(guard.isSession(session, half)).toBe(false);
+  expect(guard.accessOf(session, half - 1)).toBe('full');
+  expect(guard.accessOf(session, half)).toBeUndefined();
   expect(
-    guard.isSession(
+    guard.accessOf(
       session.replace(/^\d+/, (until) => `${until}0`),
       half,
     ),
-  ).toBe(false);
-  expect(new Guard(tokenSha256).isSession(session, 0)).toBe(false);
+  ).toBeUndefined();
+  expect(new Guard({ full: tokenSha256 }).accessOf(session, 0)).toBeUndefined();
 });
 
 describe('without a token', () => {

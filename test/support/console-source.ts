@@ -1,5 +1,8 @@
+import { monotonicClock } from '../../src/base/clock.ts';
+import { ActionError } from '../../src/control/action-errors.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
+import type { Queries } from '../../src/control/queries.ts';
 import type {
   AuditLines,
   ConsoleReport,
@@ -123,22 +126,39 @@ export const recentError: ErrorView = {
   requestId: 'request-of-the-error',
 };
 
+const NO_QUERIES: Queries = {
+  explain: () => {
+    throw new ActionError('client-unknown');
+  },
+  client: async () => undefined,
+};
+
 export interface RunningControl {
   readonly origin: string;
   close(): Promise<void>;
 }
 
-export interface ControlChange extends Partial<Omit<ControlOptions, 'pace' | 'console'>> {
+export interface ControlChange extends Partial<Omit<ControlOptions, 'pace' | 'console' | 'tokens'>> {
   readonly console?: SourceChange;
+  /** SHA-256 of the tokens, in hex; left out: none is required. */
+  readonly tokenSha256?: string | undefined;
+  readonly readTokenSha256?: string | undefined;
   readonly pace?: Partial<ConsolePace>;
 }
 
 /** A control plane by itself on a free port of loopback. */
-export async function startControl(change: ControlChange = {}): Promise<RunningControl> {
-  const console = sourceWith({ tokenAsked: change.tokenSha256 !== undefined, ...change.console });
+export async function startControl({
+  tokenSha256,
+  readTokenSha256,
+  ...change
+}: ControlChange = {}): Promise<RunningControl> {
+  const console = sourceWith({ tokenAsked: tokenSha256 !== undefined, ...change.console });
   const control = new ControlPlane({
     scrape: countedMetrics().scrape,
-    tokenSha256: undefined,
+    tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
+    actions: undefined,
+    queries: NO_QUERIES,
+    clock: monotonicClock,
     live: () => true,
     readiness: async () => ({ status: 'ready', checks: [] }),
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),

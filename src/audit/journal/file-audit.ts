@@ -148,11 +148,20 @@ class FileAudit implements Audit {
   }
 
   admin(event: string, details: AdminDetails): void {
-    const { address } = details;
-    const shown = typeof address === 'string' ? { address: this.#shown(address) } : {};
-    const record = this.#text.admin(event, { ...details, ...shown });
+    const record = this.#adminText(event, details);
     this.#append(() => record);
     this.#journal.writeSoon();
+  }
+
+  adminWritten(event: string, details: AdminDetails, onRecorded?: () => void): Promise<boolean> {
+    return new Promise((resolve) => {
+      const recorded = (): void => {
+        onRecorded?.();
+        resolve(true);
+      };
+      const record = this.#adminText(event, details);
+      this.#append(() => record, { recorded, unrecorded: () => resolve(false) });
+    });
   }
 
   async close(event?: 'stop'): Promise<void> {
@@ -244,35 +253,29 @@ class FileAudit implements Audit {
     if (damaged !== undefined) {
       const { segment, error } = damaged;
       const details = { segment, line: error.line, fault: error.message };
-      written.push(this.#adminWritten('segment-damaged', details));
+      written.push(this.adminWritten('segment-damaged', details));
       log.error({ segment, ...error }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
       log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');
     }
     for (const details of setAside) {
-      written.push(this.#adminWritten('recovered', { ...details }));
+      written.push(this.adminWritten('recovered', { ...details }));
       if (details.afterStop) log.error(details, 'audit log was appended to after its process had stopped');
       else log.warn(details, 'the end of the audit log had no seal and was set aside');
     }
     return Promise.all(written);
   }
 
-  /** Resolves to true when the record is in the file, to false when it cannot be written now. */
-  #adminWritten(event: string, details: AdminDetails, onRecorded?: () => void): Promise<boolean> {
-    return new Promise((resolve) => {
-      const recorded = (): void => {
-        onRecorded?.();
-        resolve(true);
-      };
-      const record = this.#text.admin(event, details);
-      this.#append(() => record, { recorded, unrecorded: () => resolve(false) });
-    });
+  #adminText(event: string, details: AdminDetails): string {
+    const { address } = details;
+    const shown = typeof address === 'string' ? { address: this.#shown(address) } : {};
+    return this.#text.admin(event, { ...details, ...shown });
   }
 
   #retire(retired: Retired): Promise<boolean> {
     const { last, hmac } = retired;
-    return this.#adminWritten('segment-retired', { ...retired }, () => {
+    return this.adminWritten('segment-retired', { ...retired }, () => {
       this.#deps.chain.retired = { last, hmac };
     });
   }

@@ -1,12 +1,14 @@
+import type { ErrorCode } from '../base/errors.ts';
 import { GatewayError } from '../base/errors.ts';
+import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { Routes } from '../gateway/routes.ts';
 import { parseTarget } from '../gateway/target.ts';
+import type { LimitSettings } from '../limits/settings.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
-import { alignColumns } from './table.ts';
 
 /** A request to explain. */
 export interface ExplainedRequest {
@@ -20,7 +22,7 @@ export interface ExplainedRequest {
 /** The outcome of a request with its reason. Absent parts are empty texts. */
 export type Explanation = Granted | Refused;
 
-interface Granted {
+export interface Granted {
   readonly allowed: true;
   readonly client: string;
   readonly deployment: string;
@@ -35,15 +37,25 @@ interface Granted {
   readonly siteAdded: boolean;
   /** The checked parameters, decoded. */
   readonly parameters: Readonly<Record<string, string>>;
+  /** A sentence for each limit that the request counts against. */
+  readonly limits: readonly string[];
 }
 
-interface Refused {
+export interface Refused {
   readonly allowed: false;
   readonly client: string;
   readonly deployment: string;
+  /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
+  readonly rule: string;
   readonly status: number;
   readonly code: string;
   readonly detail: string;
+}
+
+/** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
+export function clientIn({ clients, anonymous }: Config, id: string | undefined): Client | undefined {
+  if (anonymous && (id === undefined || id === ANONYMOUS.id)) return ANONYMOUS;
+  return clients.find((client) => client.id === id);
 }
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
@@ -76,45 +88,57 @@ export function explain(config: Config, { client, method, target, host }: Explai
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       parameters: Object.fromEntries(parameters),
+      limits: [
+        ...limitTexts(`client ${client.id}`, config.clients.find(({ id }) => id === client.id)?.limits),
+        ...limitTexts(`deployment ${name}`, settings.limits),
+      ],
     };
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
     const { code, detail, kind } = error;
-    return { allowed: false, client: client.id, deployment, status: kind.status, code, detail };
+    const rule = decidingPart(code, clientPath(config, client), deployment);
+    return { allowed: false, client: client.id, deployment, rule, status: kind.status, code, detail };
   }
 }
 
-function rulePath({ clients }: Config, { id }: Client, rule: number): string {
-  return `clients[${clients.findIndex((client) => client.id === id)}].allow[${rule}]`;
+function rulePath(config: Config, client: Client, rule: number): string {
+  return `${clientPath(config, client)}.allow[${rule}]`;
 }
 
-/** Formats the explanation as text lines. */
-export function explanationLines(explanation: Explanation): string[] {
-  const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
-  return alignColumns(rows.filter(([, value]) => value !== ''));
+function clientPath({ clients }: Config, { id }: Client): string {
+  return `clients[${clients.findIndex((client) => client.id === id)}]`;
 }
 
-type Row = readonly [name: string, value: string];
+function decidingPart(code: ErrorCode, client: string, deployment: string): string {
+  const ofDeployment = (key: string): string => formatPath(['deployments', deployment, key]);
+  switch (code) {
+    case 'client-forbidden':
+      return `${client}.allow`;
+    case 'operation-unlisted':
+      return ofDeployment('unlistedOperations');
+    case 'site-unknown':
+    case 'site-required':
+      return ofDeployment('sites');
+    case 'parameter-invalid':
+      return ofDeployment('operations');
+    case 'no-deployment':
+      return 'deployments';
+    default:
+      return '';
+  }
+}
 
-function grantRows(granted: Granted): Row[] {
-  const { client, deployment, rule, operation, site, credential, sends, siteAdded, parameters } = granted;
+function limitTexts(whose: string, limits: LimitSettings | undefined): string[] {
+  const { rate, concurrent, daily } = limits ?? {};
   return [
-    ['allowed', `by ${rule}`],
-    ['client', client],
-    ['deployment', deployment],
-    ['operation', operation || 'none that is listed'],
-    ['site', `${site}${siteAdded ? ' (added)' : ''}`],
-    ['credential', credential],
-    ['sends', sends],
-    ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
-  ];
+    rate && `${whose}: ${perSecond(rate.perSecond)}, ${rate.burst} at once after a pause`,
+    concurrent === undefined ? undefined : `${whose}: ${concurrent} in flight at the same time`,
+    daily === undefined ? undefined : `${whose}: ${daily} a day, UTC`,
+  ].filter((text) => text !== undefined);
 }
 
-function refusalRows({ client, deployment, status, code, detail }: Refused): Row[] {
-  return [
-    ['refused', `${status} ${code}`],
-    ['because', detail],
-    ['client', client],
-    ['deployment', deployment],
-  ];
+function perSecond(rate: number): string {
+  return rate >= 1
+    ? `${Number(rate.toFixed(2))} requests per second`
+    : `${Number((rate * 60).toFixed(2))} requests per minute`;
 }

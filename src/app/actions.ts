@@ -1,0 +1,221 @@
+import type { Audit } from '../audit/audit.ts';
+import { monotonicClock } from '../base/clock.ts';
+import { messageOf } from '../base/error-code.ts';
+import type { Log } from '../base/log.ts';
+import { ActionError } from '../control/action-errors.ts';
+import type { FindingView } from '../control/action-view.ts';
+import type { ActionOutcome, ActionPlan, ActionRequest, Actor, GatewayActions } from '../control/actions.ts';
+import type { PlaneReport } from '../control/merge.ts';
+import type { ReloadResult } from '../control/reload.ts';
+import type { CredentialView } from '../control/view.ts';
+import { examine, type Report } from '../doctor/doctor.ts';
+import type { Finding } from '../doctor/finding.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import { doctorInput } from './doctor-input.ts';
+import type { DeploymentVersion, Serving } from './serving.ts';
+
+/** Maximum time of doctor, in milliseconds. */
+const DOCTOR_MS = 30_000;
+/** Deployments that are examined at once; each opens connections of its own. */
+const EXAMINED = 50;
+
+export interface ActionsDeps {
+  readonly serving: Pick<Serving, 'testVersion' | 'promote'>;
+  readonly audit: Audit;
+  readonly log: Log;
+  /** Returns the active setup. */
+  readonly setup: () => AppSetup;
+  readonly report: () => Promise<PlaneReport>;
+  /** Never rejects. */
+  readonly reload: (address: string) => Promise<ReloadResult>;
+  readonly isDraining: () => boolean;
+  /** Begins the shutdown. */
+  readonly drain: () => void;
+}
+
+type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
+
+/** The actions that an operator takes in the console. Each is recorded before it has an effect. */
+export class Actions implements GatewayActions {
+  readonly #deps: ActionsDeps;
+
+  constructor(deps: ActionsDeps) {
+    this.#deps = deps;
+  }
+
+  async plan(request: ActionRequest): Promise<ActionPlan> {
+    this.#check();
+    switch (request.action) {
+      case 'reload':
+        return { request, effects: RELOAD };
+      case 'drain':
+        return { request, effects: this.#drainEffects() };
+      case 'doctor':
+        return { request, effects: this.#doctorEffects(request.deployment) };
+      case 'promote':
+        return this.#planVersion(request, await this.#version(request, request.version));
+      case 'roll-back':
+        return this.#planVersion(request, await this.#version(request, request.version));
+    }
+  }
+
+  async perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+    const { audit, log } = this.#deps;
+    this.#check();
+    const { by, address } = actor;
+    const details = { ...request, by, address };
+    if (!(await audit.adminWritten('action', details))) throw new ActionError('audit-unavailable');
+    log.info(details, 'action of an operator');
+    try {
+      const outcome = await this.#perform(request, actor);
+      audit.admin('action-result', { action: request.action, result: 'success' });
+      return outcome;
+    } catch (error) {
+      const code = error instanceof ActionError ? error.code : 'action-failed';
+      audit.admin('action-result', { action: request.action, result: 'failure', code });
+      log.warn({ action: request.action, code, reason: messageOf(error) }, 'action failed');
+      throw error;
+    }
+  }
+
+  #check(): void {
+    if (this.#deps.isDraining()) throw new ActionError('gateway-draining');
+  }
+
+  #perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+    switch (request.action) {
+      case 'reload':
+        return this.#reload(actor);
+      case 'drain':
+        return Promise.resolve({
+          result: 'The gateway is shutting down.',
+          notes: [],
+          afterwards: () => this.#deps.drain(),
+        });
+      case 'doctor':
+        return this.#examine(request.deployment, actor);
+      case 'promote':
+      case 'roll-back':
+        return this.#promote(request);
+    }
+  }
+
+  async #reload({ address }: Actor): Promise<ActionOutcome> {
+    const reloaded = await this.#deps.reload(address);
+    if (reloaded.result === 'failure') {
+      const { status, reason } = reloaded;
+      throw status === 422
+        ? new ActionError('reload-refused', reason)
+        : new ActionError('action-failed', `The configuration was not reloaded: ${reason}.`);
+    }
+    const { changed, needsRestart, warnings } = reloaded;
+    return {
+      result:
+        changed.length === 0 ? 'Reloaded: nothing has changed.' : `Reloaded. Changed: ${changed.join(', ')}.`,
+      notes: [...needsRestart.map((key) => `${key} needs a restart.`), ...warnings],
+    };
+  }
+
+  #drainEffects(): string[] {
+    const { delay, timeout } = this.#deps.setup().config.drain;
+    return [
+      'The gateway reports not ready at once, as after SIGTERM.',
+      `It serves for ${delay / 1000} s more, accepts no connections then, and lets requests end for up to ${timeout / 1000} s.`,
+      'The process exits with status 0. Under a supervisor, such as Kubernetes or systemd with Restart=always, it is started again; otherwise it stays down.',
+    ];
+  }
+
+  #doctorEffects(deployment: string | undefined): string[] {
+    const { deployments } = this.#deps.setup().config;
+    if (deployment !== undefined && deployments[deployment] === undefined) {
+      throw new ActionError('target-unknown');
+    }
+    const count = deployment === undefined ? Object.keys(deployments).length : 1;
+    if (count > EXAMINED) throw new ActionError('too-many-deployments');
+    return [
+      `Doctor opens connections of its own to ${deployment ?? 'every upstream, to Redis and to the audit folder'}.`,
+      'It answers a challenge with each version of each credential, so an upstream that counts failures sees those that it refuses.',
+      'It ends within 10 s. Requests of clients are not affected.',
+    ];
+  }
+
+  async #examine(deployment: string | undefined, { signal }: Actor): Promise<ActionOutcome> {
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(DOCTOR_MS)]);
+    const deps = { clock: monotonicClock, wallTime: Date.now, signal: limited };
+    const report = await examine(doctorInput(this.#deps.setup(), deployment), deps);
+    const { failures, warnings } = report;
+    return {
+      result: failures + warnings === 0 ? 'All is well.' : `${failures} failures, ${warnings} warnings.`,
+      notes: [],
+      findings: findingsOf(report),
+    };
+  }
+
+  /** Finds a version of a credential. `version` undefined: the first one that is kept as fallback. */
+  async #version(
+    { deployment, credential }: VersionRequest,
+    version: string | undefined,
+  ): Promise<CredentialView> {
+    const { condition } = await this.#deps.report();
+    const facts = condition.deployments.find(({ name }) => name === deployment);
+    const versions = facts?.credentials.filter(({ name }) => name === credential) ?? [];
+    if (versions.length === 0) throw new ActionError('target-unknown');
+    if (version === undefined) {
+      const fallback = versions.find(({ state }) => state === 'kept as fallback');
+      if (fallback === undefined) throw new ActionError('no-fallback');
+      return fallback;
+    }
+    const found = versions.find((each) => each.version === version);
+    if (found === undefined) throw new ActionError('target-unknown');
+    if (found.state === 'in use') throw new ActionError('version-in-use');
+    return found;
+  }
+
+  #planVersion(request: VersionRequest, { version, state }: CredentialView): ActionPlan {
+    const { deployment, credential } = request;
+    return {
+      request: { ...request, version },
+      effects: [
+        `The gateway tests version ${version} of ${credential}, which is ${state}, at ${deployment} with a request of its own.`,
+        'If the upstream accepts it, every request from then on uses it, in all workers of this gateway. Otherwise nothing changes.',
+        'The version that is in use now is kept as fallback, and is used again if the upstream refuses this one.',
+        'It holds until a restart, which starts with the current version of the configuration. Other replicas choose for themselves.',
+      ],
+    };
+  }
+
+  async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
+    const { serving } = this.#deps;
+    const choice: DeploymentVersion = { deployment, credential, version };
+    const test = await serving.testVersion(choice);
+    if (test === 'unknown') throw new ActionError('target-unknown');
+    if (test === 'spent') throw new ActionError('attempts-used-up');
+    if (test === 'refused') throw new ActionError('version-refused');
+    if (test === 'unclear') throw new ActionError('version-unclear');
+    await serving.promote(choice);
+    return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  }
+}
+
+const RELOAD = [
+  'The gateway reads its configuration again, with the secrets and certificates that it names.',
+  'If it is refused, nothing changes. Open connections and requests go on.',
+];
+
+function findingsOf({ deployments, redis, audit }: Report): FindingView[] {
+  const ofGateway = [redis, audit].flatMap((finding) => (finding === null ? [] : [finding]));
+  return [
+    ...deployments.flatMap(({ name, origin, findings }) =>
+      findings.map((finding) => findingView(finding, name, origin)),
+    ),
+    ...ofGateway.map((finding) => findingView(finding, '', '')),
+  ];
+}
+
+function findingView(
+  { mark, check, subject = '', saw, advice = '' }: Finding,
+  deployment: string,
+  origin: string,
+): FindingView {
+  return { deployment, origin, mark, check, subject, saw, advice };
+}

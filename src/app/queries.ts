@@ -1,0 +1,109 @@
+import type { Config } from '../config/schema.ts';
+import { ActionError } from '../control/action-errors.ts';
+import type {
+  ClientDetailView,
+  ExplanationView,
+  OperationView,
+  ParameterLimitView,
+  RuleView,
+} from '../control/client-view.ts';
+import type { ExplainRequest, Queries } from '../control/queries.ts';
+import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import { clientIn, explain } from './explanation.ts';
+import { identifiedBy } from './identified-by.ts';
+import type { Serving } from './serving.ts';
+
+/** Values of a parameter that are shown; a list can have thousands. */
+const VALUES = 20;
+
+export interface QueriesDeps {
+  readonly serving: Pick<Serving, 'clientUse'>;
+  /** Returns the active setup. */
+  readonly setup: () => AppSetup;
+}
+
+/** Answers the console's questions about clients and rules from the active configuration. */
+export function queriesOf({ serving, setup }: QueriesDeps): Queries {
+  return {
+    explain: (request) => explained(setup().config, request),
+    client: async (id) => {
+      const { config } = setup();
+      const client = clientIn(config, id);
+      if (client === undefined) return undefined;
+      return { ...detailOf(config, client), ...(await serving.clientUse(id)) };
+    },
+  };
+}
+
+function explained(
+  config: Config,
+  { client: id, deployment, method, target }: ExplainRequest,
+): ExplanationView {
+  const client = clientIn(config, id === '' ? undefined : id);
+  if (client === undefined) throw new ActionError('client-unknown');
+  const settings = deployment === '' ? undefined : config.deployments[deployment];
+  if (deployment !== '' && settings === undefined) throw new ActionError('target-unknown');
+  const host = settings?.match.host ?? 'localhost';
+  const { parameters, ...explanation } = { ...NOTHING, ...explain(config, { client, method, target, host }) };
+  return { ...explanation, parameters: Object.entries(parameters) };
+}
+
+const NOTHING = {
+  status: 0,
+  code: '',
+  detail: '',
+  operation: '',
+  site: '',
+  siteAdded: false,
+  credential: '',
+  sends: '',
+  parameters: {},
+  limits: [],
+} as const;
+
+function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' | 'identifiedBy' | 'rules'> {
+  const index = config.clients.findIndex(({ id }) => id === client.id);
+  const identify = config.clients[index]?.identify;
+  return {
+    id: client.id,
+    identifiedBy: identify === undefined ? ['any other request'] : identifiedBy(identify, keyText),
+    rules: client.allow.map(
+      (rule, at): RuleView => ({
+        path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,
+        deployment: rule.deployment,
+        sites: listOf(rule.sites),
+        operations: operationsOf(config, rule.deployment, rule.operations),
+        methods: listOf(rule.methods),
+        parameters: rule.parameters.map(parameterView),
+      }),
+    ),
+  };
+}
+
+function keyText({ length }: readonly string[]): string {
+  return length === 1 ? 'an API key' : `one of ${length} API keys`;
+}
+
+function listOf(names: Names): string[] | null {
+  return names === '*' ? null : [...names];
+}
+
+function operationsOf({ deployments }: Config, deployment: string, names: Names): OperationView[] | null {
+  if (names === '*') return null;
+  const listed = deployments[deployment]?.operations ?? {};
+  return Array.from(names, (name) => {
+    const { method = '', path = '' } = listed[name] ?? {};
+    return { name, method, path };
+  });
+}
+
+function parameterView({ name, max, values }: ParameterLimit): ParameterLimitView {
+  const all = values && [...values];
+  return {
+    name,
+    max: max ?? null,
+    values: all?.slice(0, VALUES) ?? null,
+    moreValues: Math.max(0, (all?.length ?? 0) - VALUES),
+  };
+}

@@ -1,0 +1,70 @@
+import type { Response } from 'express';
+import { sendProblem } from './problem.ts';
+
+/** Every reason for which the control plane refuses an action: its stable code, HTTP status, and what to do. */
+const ERRORS = {
+  'actions-off': [403, 'Actions are off: set control.actions to true and restart the gateway.'],
+  'read-only': [403, 'This token or session may only read. Sign in with the token that may act.'],
+  'cross-site': [
+    403,
+    'A page of another site made a browser send this request, or the request of a session does not say where it comes from. Act from the console, or send the token.',
+  ],
+  'json-required': [415, 'Send the body with the Content-Type application/json.'],
+  'action-invalid': [400, 'The body does not describe an action.'],
+  'request-invalid': [400, 'The body does not describe a request.'],
+  'target-unknown': [404, 'The gateway has no such deployment, credential or version.'],
+  'client-unknown': [404, 'The configuration has no client of this name.'],
+  'confirmation-unknown': [
+    404,
+    'There is no such confirmation: it was used, is older than a minute, or belongs to another session. Start the action again.',
+  ],
+  'confirmations-pending': [
+    429,
+    'Too many actions wait for their confirmation. Confirm one, or wait a minute.',
+  ],
+  'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.'],
+  'action-running': [409, 'This action is under way already. Wait for its end.'],
+  'audit-unavailable': [
+    503,
+    'The action cannot be recorded in the audit log, so it is refused. Make the log writable, then start again.',
+  ],
+  'version-in-use': [409, 'This version is in use already.'],
+  'no-fallback': [409, 'No earlier version is kept, so there is nothing to roll back to.'],
+  'version-refused': [409, 'The upstream refuses this version. Nothing has changed.'],
+  'version-unclear': [
+    409,
+    'The upstream did not say whether it accepts this version: it cannot be reached, or its response says nothing. Nothing has changed.',
+  ],
+  'attempts-used-up': [
+    409,
+    'The upstream has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute. Wait a minute.',
+  ],
+  'reload-refused': [422, 'The new configuration is refused, and the one before stays in use.'],
+  'too-many-deployments': [409, 'There are too many deployments to examine at once. Name one.'],
+  'gateway-draining': [409, 'The gateway is shutting down.'],
+  'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],
+} as const satisfies Record<string, readonly [status: number, detail: string]>;
+
+export type ActionErrorCode = keyof typeof ERRORS;
+
+/** An action, or a question of the console, that is refused. The message says why and what to do. */
+export class ActionError extends Error {
+  override readonly name = 'ActionError';
+  readonly code: ActionErrorCode;
+  readonly status: number;
+
+  /** `detail`: a sentence in place of the one of the code. */
+  constructor(code: ActionErrorCode, detail?: string) {
+    const [status, usual] = ERRORS[code];
+    super(detail ?? usual);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+/** Sends a problem document with the code. */
+export function sendActionError(res: Response, error: ActionErrorCode | ActionError): void {
+  const { code, status, message } = typeof error === 'string' ? new ActionError(error) : error;
+  if (status === 429) res.set('retry-after', '60');
+  sendProblem(res, status, message, { code });
+}

@@ -1,0 +1,92 @@
+/*
+ * The JSON of `/api/clients/NAME` and `/api/policy/explain`. The page in `console/` shares these types, so this file
+ * imports nothing. No part holds a secret, or the hash of one.
+ */
+
+/** A client: what it may do, what it uses of its limits, what it was refused. */
+export interface ClientDetailView {
+  readonly id: string;
+  /** Conditions that hold for its requests, in words. */
+  readonly identifiedBy: readonly string[];
+  readonly rules: readonly RuleView[];
+  /** null: none are configured. */
+  readonly limits: LimitUseView | null;
+  /** Since the start, the latest first. */
+  readonly refusals: readonly RefusalView[];
+}
+
+/** A rule of a client. Where a list is null, everything is allowed. */
+export interface RuleView {
+  /** Path in the configuration. */
+  readonly path: string;
+  readonly deployment: string;
+  readonly sites: readonly string[] | null;
+  readonly operations: readonly OperationView[] | null;
+  readonly methods: readonly string[] | null;
+  readonly parameters: readonly ParameterLimitView[];
+}
+
+/** An operation of a rule. */
+export interface OperationView {
+  readonly name: string;
+  /** Empty if the deployment lists no operation of this name. */
+  readonly method: string;
+  readonly path: string;
+}
+
+export interface ParameterLimitView {
+  readonly name: string;
+  /** The most items of a list; null: any number. */
+  readonly max: number | null;
+  /** Allowed values, the first ones of a long list; null: any. */
+  readonly values: readonly string[] | null;
+  /** Number of allowed values beyond those. */
+  readonly moreValues: number;
+}
+
+/** Limits and their use at this moment, of all processes together as far as this one knows. null: not limited. */
+export interface LimitUseView {
+  readonly rate: { readonly perSecond: number; readonly burst: number; readonly left: number } | null;
+  readonly concurrent: { readonly most: number; readonly inFlight: number } | null;
+  readonly daily: { readonly most: number; readonly used: number } | null;
+}
+
+/** Refusals of one code. */
+export interface RefusalView {
+  readonly code: string;
+  readonly title: string;
+  readonly count: number;
+  /** The last one: Unix milliseconds, the deployment (empty: none), the reason, the request. */
+  readonly lastAt: number;
+  readonly deployment: string;
+  readonly detail: string;
+  readonly requestId: string;
+}
+
+/** What one data plane knows of a client. */
+export interface ClientUse {
+  readonly limits: LimitUseView | null;
+  readonly refusals: readonly RefusalView[];
+}
+
+/** What comes of a request. Absent parts are empty. */
+export interface ExplanationView {
+  readonly allowed: boolean;
+  readonly client: string;
+  readonly deployment: string;
+  /** Path of the part of the configuration that decides. */
+  readonly rule: string;
+  /** 0 and empty if it is allowed. */
+  readonly status: number;
+  readonly code: string;
+  /** Why it is refused. */
+  readonly detail: string;
+  readonly operation: string;
+  readonly site: string;
+  readonly siteAdded: boolean;
+  readonly credential: string;
+  /** Method and URL of the upstream request. */
+  readonly sends: string;
+  readonly parameters: readonly (readonly [name: string, value: string])[];
+  readonly limits: readonly string[];
+}

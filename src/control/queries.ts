@@ -1,0 +1,58 @@
+import { Router } from 'express';
+import { z } from 'zod';
+import { ActionError } from './action-errors.ts';
+import { handler } from './actions.ts';
+import type { Admission } from './admission.ts';
+import type { ClientDetailView, ExplanationView } from './client-view.ts';
+import { jsonBody } from './json-body.ts';
+
+/** Longest name and longest target in a request, in characters. */
+const LONGEST_NAME = 256;
+const LONGEST_TARGET = 8_192;
+
+const nameOrNone = z.string().max(LONGEST_NAME).default('');
+
+const explainSchema = z.strictObject({
+  /** Empty: the anonymous one. */
+  client: nameOrNone,
+  /** The deployment whose host the request names; empty: the target alone tells. */
+  deployment: nameOrNone,
+  method: z.string().regex(/^[A-Z]{1,32}$/),
+  target: z.string().min(1).max(LONGEST_TARGET),
+});
+
+/** A request to explain. */
+export type ExplainRequest = z.output<typeof explainSchema>;
+
+/** Answers questions of the console about clients and rules. Nothing is changed or sent. */
+export interface Queries {
+  /** @throws ActionError if there is no such client or deployment */
+  explain(request: ExplainRequest): ExplanationView;
+  /** Resolves to undefined if there is no such client. */
+  client(name: string): Promise<ClientDetailView | undefined>;
+}
+
+export interface QueriesOptions {
+  readonly admission: Admission;
+  readonly queries: Queries;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Serves `/api/policy/explain` and `/api/clients/NAME`. */
+export function queriesRouter({ admission, queries, onError }: QueriesOptions): Router {
+  const router = Router();
+  const explain = handler(onError, async (req, res) => {
+    const { data } = explainSchema.safeParse(req.body);
+    if (data === undefined) throw new ActionError('request-invalid');
+    res.json(queries.explain(data));
+  });
+  router.post('/api/policy/explain', admission.reads, jsonBody('request-invalid'), explain);
+  const client = handler(onError, async (req, res) => {
+    const { name } = req.params;
+    const found = await queries.client(String(name));
+    if (found === undefined) throw new ActionError('client-unknown');
+    res.json(found);
+  });
+  router.get('/api/clients/:name', admission.reads, client);
+  return router;
+}

@@ -1,0 +1,267 @@
+import { afterEach, describe, expect, test } from '@jest/globals';
+import { ActionError } from '../../src/control/action-errors.ts';
+import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
+import { type ControlChange, type RunningControl, startControl } from '../support/console-source.ts';
+import {
+  act,
+  OF_PROGRAM,
+  ofPage,
+  post,
+  READ_TOKEN,
+  signIn,
+  TOKEN,
+  TOKEN_HASHES,
+} from '../support/operator.ts';
+import { until } from '../support/until.ts';
+
+let control: RunningControl | undefined;
+afterEach(() => control?.close());
+
+/** Actions that note what is carried out. */
+function notedActions(perform: () => Promise<ActionOutcome> = async () => ({ result: 'Done.', notes: [] })) {
+  const done: ActionRequest[] = [];
+  const actions: GatewayActions = {
+    plan: async (request) => ({ request, effects: [`It does ${request.action}.`] }),
+    perform: (request) => {
+      done.push(request);
+      return perform();
+    },
+  };
+  return { done, actions };
+}
+
+async function start(change: ControlChange = {}) {
+  const noted = notedActions();
+  control = await startControl({ ...TOKEN_HASHES, actions: noted.actions, ...change });
+  return { origin: control.origin, done: noted.done };
+}
+
+const reload = { action: 'reload' };
+
+describe('an action', () => {
+  test('is told, then carried out once it is confirmed', async () => {
+    const { origin, done } = await start();
+    const headers = ofPage(origin, await signIn(origin, TOKEN));
+    const begun = await post(`${origin}/api/actions`, reload, headers);
+    expect(begun).toEqual({
+      status: 200,
+      json: {
+        id: expect.stringMatching(/^[\w-]{32}$/),
+        action: 'reload',
+        effects: ['It does reload.'],
+        validSeconds: 60,
+      },
+    });
+    expect(done).toEqual([]);
+    expect(await post(`${origin}/api/actions/${begun.json.id}/confirm`, {}, headers)).toEqual({
+      status: 200,
+      json: { action: 'reload', result: 'Done.', notes: [] },
+    });
+    expect(done).toEqual([reload]);
+  });
+
+  test('is carried out for a program with the token', async () => {
+    const { origin, done } = await start();
+    expect(
+      (await act(origin, { action: 'promote', deployment: 'd', credential: 'c', version: '2' })).status,
+    ).toBe(200);
+    expect(done).toEqual([{ action: 'promote', deployment: 'd', credential: 'c', version: '2' }]);
+  });
+
+  test.each([
+    [{}],
+    [{ action: 'stop' }],
+    [{ action: 'reload', target: 'x' }],
+    [{ action: 'promote', deployment: 'd', credential: 'c' }],
+    [{ action: 'promote', deployment: 'd', credential: 'c', version: 'x'.repeat(300) }],
+    [['reload']],
+  ])('%j is none', async (body) => {
+    const { origin } = await start();
+    expect(await post(`${origin}/api/actions`, body, OF_PROGRAM)).toMatchObject({
+      status: 400,
+      json: { code: 'action-invalid' },
+    });
+  });
+
+  test('is off unless the configuration allows it', async () => {
+    const { origin } = await start({ actions: undefined });
+    expect(await act(origin, reload)).toMatchObject({ status: 403, json: { code: 'actions-off' } });
+    const view = await fetch(`${origin}/api/actions`, { headers: OF_PROGRAM });
+    expect(await view.json()).toEqual({ allowed: false, reason: expect.stringContaining('control.actions') });
+  });
+
+  test('tells why it is refused, and nothing of an unexpected error', async () => {
+    const errors: unknown[] = [];
+    const failures = [new ActionError('version-refused'), new Error('a secret')];
+    const { actions } = notedActions(() => Promise.reject(failures.shift()));
+    const { origin } = await start({ actions, onError: (error) => errors.push(error) });
+    expect(await act(origin, reload)).toMatchObject({ status: 409, json: { code: 'version-refused' } });
+    const unexpected = await act(origin, reload);
+    expect(unexpected).toMatchObject({ status: 500, json: { code: 'action-failed' } });
+    expect(JSON.stringify(unexpected)).not.toContain('a secret');
+    expect(errors).toEqual([new Error('a secret')]);
+  });
+});
+
+describe('a confirmation', () => {
+  test('serves once', async () => {
+    const { origin, done } = await start();
+    const { json } = await post(`${origin}/api/actions`, reload, OF_PROGRAM);
+    const confirm = () => post(`${origin}/api/actions/${json.id}/confirm`, {}, OF_PROGRAM);
+    expect((await confirm()).status).toBe(200);
+    expect(await confirm()).toMatchObject({ status: 404, json: { code: 'confirmation-unknown' } });
+    expect(done).toHaveLength(1);
+  });
+
+  test('serves the session that began the action, and no other', async () => {
+    const { origin, done } = await start();
+    const [own, other] = await Promise.all([signIn(origin, TOKEN), signIn(origin, TOKEN)]);
+    const { json } = await post(`${origin}/api/actions`, reload, ofPage(origin, own));
+    for (const headers of [ofPage(origin, other), OF_PROGRAM]) {
+      expect(await post(`${origin}/api/actions/${json.id}/confirm`, {}, headers)).toMatchObject({
+        status: 404,
+        json: { code: 'confirmation-unknown' },
+      });
+    }
+    expect(done).toEqual([]);
+    expect((await post(`${origin}/api/actions/${json.id}/confirm`, {}, ofPage(origin, own))).status).toBe(
+      200,
+    );
+  });
+
+  test('serves for a minute', async () => {
+    let now = 0;
+    const { origin, done } = await start({ clock: { now: () => now } });
+    const begun = () => post(`${origin}/api/actions`, reload, OF_PROGRAM);
+    const confirm = (id: string) => post(`${origin}/api/actions/${id}/confirm`, {}, OF_PROGRAM);
+    const [early, late] = [(await begun()).json.id, (await begun()).json.id];
+    now = 59_999;
+    expect((await confirm(early)).status).toBe(200);
+    now = 60_000;
+    expect(await confirm(late)).toMatchObject({ status: 404, json: { code: 'confirmation-unknown' } });
+    expect(done).toHaveLength(1);
+  });
+
+  test('is missing, invented, or that of another action', async () => {
+    const { origin, done } = await start();
+    for (const id of ['x', 'constructor', '..%2f..', 'A'.repeat(32)]) {
+      const { status } = await post(`${origin}/api/actions/${id}/confirm`, {}, OF_PROGRAM);
+      expect([id, status]).toEqual([id, 404]);
+    }
+    const { json } = await post(`${origin}/api/actions`, { action: 'doctor' }, OF_PROGRAM);
+    // The body of a confirmation does not choose the action.
+    await post(`${origin}/api/actions/${json.id}/confirm`, { action: 'drain' }, OF_PROGRAM);
+    expect(done).toEqual([{ action: 'doctor' }]);
+  });
+
+  test('few wait at the same time', async () => {
+    const { origin } = await start();
+    const statuses: number[] = [];
+    for (let begun = 0; begun < 9; begun += 1) {
+      statuses.push((await post(`${origin}/api/actions`, reload, OF_PROGRAM)).status);
+    }
+    expect(statuses).toEqual([...Array(8).fill(200), 429]);
+    const other = ofPage(origin, await signIn(origin, TOKEN));
+    expect((await post(`${origin}/api/actions`, reload, other)).status).toBe(200);
+  });
+
+  test('few actions are carried out in a minute', async () => {
+    let now = 0;
+    const { origin, done } = await start({ clock: { now: () => now } });
+    for (let count = 0; count < 30; count += 1) expect((await act(origin, reload)).status).toBe(200);
+    expect(await act(origin, reload)).toMatchObject({ status: 429, json: { code: 'too-many-actions' } });
+    expect(done).toHaveLength(30);
+    now = 70_000;
+    expect((await act(origin, reload)).status).toBe(200);
+  });
+
+  test('the same action is carried out once at a time', async () => {
+    const ended = Promise.withResolvers<ActionOutcome>();
+    const { actions, done } = notedActions(() => ended.promise);
+    const { origin } = await start({ actions });
+    const first = act(origin, reload);
+    await until(() => done.length === 1);
+    expect(await act(origin, reload)).toMatchObject({ status: 409, json: { code: 'action-running' } });
+    ended.resolve({ result: 'Done.', notes: [] });
+    expect((await first).status).toBe(200);
+    expect((await act(origin, reload)).status).toBe(200);
+  });
+});
+
+describe('who may not act', () => {
+  test('the token for reading, and a session that it opened', async () => {
+    const { origin, done } = await start();
+    const session = ofPage(origin, await signIn(origin, READ_TOKEN));
+    for (const headers of [session, { authorization: `Bearer ${READ_TOKEN}` }]) {
+      expect(await act(origin, reload, headers)).toMatchObject({ status: 403, json: { code: 'read-only' } });
+      expect((await fetch(`${origin}/metrics`, { headers })).status).toBe(200);
+      const view = await fetch(`${origin}/api/actions`, { headers });
+      expect(await view.json()).toEqual({ allowed: false, reason: expect.stringContaining('only read') });
+      const reloaded = await fetch(`${origin}/api/reload`, { method: 'POST', headers });
+      expect(reloaded.status).toBe(headers === session ? 401 : 403);
+    }
+    // A session for reading cannot be turned into another one.
+    const forged = session['cookie']?.replace('.read.', '.full.') ?? '';
+    expect((await act(origin, reload, ofPage(origin, forged))).status).toBe(401);
+    expect(done).toEqual([]);
+  });
+
+  test('nobody: without token and session', async () => {
+    const { origin } = await start();
+    for (const headers of [
+      {},
+      { authorization: 'Bearer wrong' },
+      { cookie: 'digest-gateway-session=1.full.x.y' },
+    ]) {
+      expect((await act(origin, reload, headers as Record<string, string>)).status).toBe(401);
+    }
+  });
+
+  test.each([
+    [{ 'sec-fetch-site': 'cross-site' }],
+    [{ 'sec-fetch-site': 'same-site' }],
+    [{ origin: 'https://elsewhere.example' }],
+    [{ origin: 'null' }],
+    [{ origin: 'https://elsewhere.example', 'sec-fetch-site': 'same-origin' }],
+    [{ 'sec-fetch-site': 'none' }],
+    [{}],
+  ])('a session of which a browser does not say that its own page sends the request: %j', async (headers) => {
+    const { origin, done } = await start();
+    const cookie = await signIn(origin, TOKEN);
+    const { json } = await post(`${origin}/api/actions`, reload, ofPage(origin, cookie));
+    const forged = { cookie, ...(headers as Record<string, string>) };
+    for (const path of ['', `/${json.id}/confirm`]) {
+      expect(await post(`${origin}/api/actions${path}`, reload, forged)).toMatchObject({
+        status: 403,
+        json: { code: 'cross-site' },
+      });
+    }
+    expect(done).toEqual([]);
+  });
+
+  test('a form: the body must be JSON', async () => {
+    const { origin } = await start();
+    const headers = ofPage(origin, await signIn(origin, TOKEN));
+    for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'application/jsonx', '']) {
+      const answer = await post(`${origin}/api/actions`, reload, { ...headers, 'content-type': type });
+      expect([type, answer.status, answer.json.code]).toEqual([type, 415, 'json-required']);
+    }
+    const broken = await fetch(`${origin}/api/actions`, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/json' },
+      body: '{"action":',
+    });
+    expect([broken.status, await broken.json()]).toMatchObject([400, { code: 'action-invalid' }]);
+    expect((await post(`${origin}/api/actions`, { action: 'x'.repeat(20_000) }, headers)).status).toBe(413);
+  });
+
+  test('no response lets another site read it', async () => {
+    const { origin } = await start();
+    const preflight = await fetch(`${origin}/api/actions`, {
+      method: 'OPTIONS',
+      headers: { origin: 'https://elsewhere.example', 'access-control-request-method': 'POST' },
+    });
+    expect(preflight.headers.get('access-control-allow-origin')).toBeNull();
+    expect(preflight.headers.get('access-control-allow-headers')).toBeNull();
+  });
+});
