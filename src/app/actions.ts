@@ -1,5 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
+import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { ActionError } from '../control/action-errors.ts';
@@ -145,7 +146,10 @@ export class Actions implements GatewayActions {
     const report = await examine(doctorInput(this.#deps.setup(), deployment), deps);
     const { failures, warnings } = report;
     return {
-      result: failures + warnings === 0 ? 'All is well.' : `${failures} failures, ${warnings} warnings.`,
+      result:
+        failures + warnings === 0
+          ? 'All is well.'
+          : `${count(failures, 'failure')}, ${count(warnings, 'warning')}.`,
       notes: [],
       findings: findingsOf(report),
     };

@@ -4,6 +4,7 @@ import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
 import {
   type AuditConfig,
@@ -17,7 +18,6 @@ import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
-import { count } from './count.ts';
 import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {

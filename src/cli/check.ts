@@ -1,11 +1,11 @@
 import { buffer } from 'node:stream/consumers';
 import type { Command } from 'commander';
+import { count } from '../base/count.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated, locatedIn } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { readSetupOf } from '../setup/setup.ts';
 import { configWarnings } from '../setup/warnings.ts';
-import { count } from './count.ts';
 import { processContext } from './process-context.ts';
 
 /** Names stdin in place of a file. */

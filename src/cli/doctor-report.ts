@@ -1,6 +1,6 @@
+import { count } from '../base/count.ts';
 import type { Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
-import { count } from './count.ts';
 import { alignColumns } from './table.ts';
 
 /** Width of the longest mark, so that columns start at the same place in every report. */

@@ -1,0 +1,259 @@
+import { rename, rm, writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { Pool } from 'undici';
+import type { Snapshot } from '../../src/control/view.ts';
+import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
+import { useClosing } from '../support/closing.ts';
+import { type FleetScene, startFleet } from '../support/fleet-scene.ts';
+import { act, OF_PROGRAM, post, TOKEN_HASHES } from '../support/operator.ts';
+import { authors } from '../support/simulator.ts';
+import { until } from '../support/until.ts';
+
+const closing = useClosing();
+const folderOf = useFolders();
+const OLD = 'demo-api-key';
+const NEW = 'another-api-key';
+const NAME = 'submissions';
+const VERSION = { deployment: NAME, credential: NAME };
+
+interface Scene extends FleetScene {
+  readonly control: string;
+  /** Folder of the audit log. */
+  readonly log: string;
+}
+
+/** A gateway that allows actions; its credential has a next version, which nobody has tried. */
+async function start(workers: number, top: Record<string, unknown> = {}): Promise<Scene> {
+  const folder = await folderOf();
+  const keyFile = join(folder, 'audit.key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const log = join(folder, 'log');
+  const scene = await startFleet({
+    workers,
+    top: {
+      control: { port: 0, actions: true, ...TOKEN_HASHES },
+      audit: { directory: log, keyFile, replica: 'r1' },
+      credentials: {
+        [NAME]: {
+          username: { value: 'demo-user' },
+          password: { value: OLD },
+          next: { password: { value: NEW } },
+        },
+      },
+      ...top,
+    },
+  });
+  closing.push(() => scene[Symbol.asyncDispose]());
+  return { ...scene, control: scene.gateway.control, log };
+}
+
+/** The upstream takes these passwords from now on. */
+function accept({ simulator }: Scene, password: string, ...otherPasswords: string[]): void {
+  simulator.set(NAME, { accounts: [{ username: 'demo-user', password, otherPasswords, sites: ['demo'] }] });
+}
+
+const refusals = ({ simulator }: Scene): number => simulator.counts(NAME).refused['wrong-response'];
+
+/** Sends requests on new connections, which the workers share among them; each is served. */
+async function served({ gateway }: Scene, count = 16): Promise<void> {
+  for (let sent = 0; sent < count; sent += 1) {
+    const status = await new Promise((resolve, reject) => {
+      request(`${gateway.origin}${authors}`, { agent: false }, (response) => {
+        response.resume().once('end', () => resolve(response.statusCode));
+      })
+        .once('error', reject)
+        .end();
+    });
+    expect(status).toBe(200);
+  }
+}
+
+/** The versions of the credential, each with its state. */
+async function states({ control }: Scene): Promise<string[]> {
+  const answer = await fetch(`${control}/api/snapshot`, { headers: OF_PROGRAM });
+  const { deployments } = (await answer.json()) as Snapshot;
+  const [submissions] = deployments;
+  return submissions?.credentials.map(({ version, state }) => `${version} ${state}`) ?? [];
+}
+
+/** What the records of actions hold that is asked for. */
+async function recorded({ log }: Scene, ...keys: string[]): Promise<unknown[][]> {
+  const records = await recordsIn(log);
+  return records
+    .filter(({ event }) => event === 'action' || event === 'action-result')
+    .map((record) => keys.map((key) => record[key]));
+}
+
+describe.each([1, 2])('with %d workers', (workers) => {
+  test('a version is promoted and rolled back in all of them', async () => {
+    const scene = await start(workers);
+    accept(scene, OLD, NEW);
+    const promoted = await act(scene.control, { action: 'promote', ...VERSION, version: '2' });
+    expect(promoted).toEqual({
+      status: 200,
+      json: { action: 'promote', result: 'Version 2 of submissions is in use at submissions.', notes: [] },
+    });
+    // If one of them sent the old password, the upstream would count it.
+    accept(scene, NEW);
+    await served(scene);
+    expect(refusals(scene)).toBe(0);
+    accept(scene, OLD, NEW);
+    expect(await act(scene.control, { action: 'roll-back', ...VERSION })).toMatchObject({
+      status: 200,
+      json: { result: 'Version 1 of submissions is in use at submissions.' },
+    });
+    accept(scene, OLD);
+    await served(scene);
+    expect(refusals(scene)).toBe(0);
+    expect(await recorded(scene, 'event', 'action', 'version', 'by', 'address', 'result')).toEqual([
+      ['action', 'promote', '2', 'token', '127.0.0.1', undefined],
+      ['action-result', 'promote', undefined, undefined, undefined, 'success'],
+      ['action', 'roll-back', '1', 'token', '127.0.0.1', undefined],
+      ['action-result', 'roll-back', undefined, undefined, undefined, 'success'],
+    ]);
+  });
+
+  test('a version that the upstream refuses stays out of use, and costs one attempt', async () => {
+    const scene = await start(workers);
+    accept(scene, OLD);
+    expect(await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).toMatchObject({
+      status: 409,
+      json: { code: 'version-refused' },
+    });
+    expect(refusals(scene)).toBe(1);
+    await served(scene, 4);
+    expect(await recorded(scene, 'event', 'result', 'code')).toEqual([
+      ['action', undefined, undefined],
+      ['action-result', 'failure', 'version-refused'],
+    ]);
+  });
+
+  test('a drain ends the process, and no request is lost', async () => {
+    const scene = await start(workers, { drain: { delay: '500ms', timeout: '20s' } });
+    const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
+    closing.push(() => pool.destroy());
+    const outcomes = new Map<string, number>();
+    const client = async (): Promise<void> => {
+      for (;;) {
+        const outcome = await pool.request({ path: authors, method: 'GET' }).then(
+          async ({ statusCode, body }) => {
+            await body.text();
+            return String(statusCode);
+          },
+          (error) => String(error.code),
+        );
+        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        if (outcome !== '200') return;
+      }
+    };
+    const clients = Promise.all(Array.from({ length: 8 }, client));
+    await until(() => (outcomes.get('200') ?? 0) > 50);
+    const begun = await post(`${scene.control}/api/actions`, { action: 'drain' }, OF_PROGRAM);
+    expect(begun.json.effects.join(' ')).toContain('supervisor');
+    const confirmed = await post(`${scene.control}/api/actions/${begun.json.id}/confirm`, {}, OF_PROGRAM);
+    expect(confirmed).toMatchObject({ status: 200, json: { result: 'The gateway is shutting down.' } });
+    await until(async () => (await fetch(`${scene.control}/readyz`)).status === 503);
+    expect(await scene.gateway.ended).toBe(0);
+    await clients;
+    // A client meets the closed port once, with a request that was not sent.
+    expect(Object.fromEntries(outcomes)).toEqual({ 200: expect.any(Number), ECONNREFUSED: 8 });
+    const events = (await recordsIn(scene.log)).flatMap(({ kind, event }) =>
+      kind === 'admin' ? [event] : [],
+    );
+    expect(events.slice(-3)).toEqual(['action', 'action-result', 'stop']);
+  });
+
+  test('nothing is done that cannot be recorded', async () => {
+    const scene = await start(workers);
+    accept(scene, OLD, NEW);
+    const { json } = await post(
+      `${scene.control}/api/actions`,
+      { action: 'promote', ...VERSION, version: '2' },
+      OF_PROGRAM,
+    );
+    // A file in the place of the folder: nothing can be opened there.
+    await rename(scene.log, `${scene.log}-away`);
+    await writeFile(scene.log, '');
+    const failing = async (): Promise<boolean> => {
+      const answer = await fetch(`${scene.control}/readyz?verbose`);
+      return (await answer.text()).includes('the audit log cannot be written');
+    };
+    await until(failing);
+    expect(await post(`${scene.control}/api/actions/${json.id}/confirm`, {}, OF_PROGRAM)).toMatchObject({
+      status: 503,
+      json: { code: 'audit-unavailable' },
+    });
+    expect(await act(scene.control, { action: 'drain' })).toMatchObject({
+      status: 503,
+      json: { code: 'audit-unavailable' },
+    });
+    await rm(scene.log);
+    await rename(`${scene.log}-away`, scene.log);
+    await until(async () => !(await failing()));
+    expect(await states(scene)).toEqual(['1 in use', '2 waits to be tried']);
+    expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
+    expect(await states(scene)).toEqual(['2 in use', '1 kept as fallback']);
+  });
+});
+
+test('a worker that takes the place of another one uses the version that was promoted', async () => {
+  const scene = await start(2);
+  accept(scene, OLD, NEW);
+  expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
+  const [first = 0] = await scene.workers();
+  process.kill(first, 'SIGKILL');
+  const replaced = 'another worker serves in the place of one that has ended';
+  await until(() => scene.gateway.logged.some(({ msg }) => msg === replaced));
+  accept(scene, NEW);
+  await served(scene, 32);
+  expect(refusals(scene)).toBe(0);
+});
+
+test('reload and doctor tell what they found', async () => {
+  const scene = await start(1);
+  expect(await act(scene.control, { action: 'reload' })).toMatchObject({
+    status: 200,
+    json: { result: 'Reloaded: nothing has changed.' },
+  });
+  await writeFile(scene.gateway.configFile, 'listen: { port: x }');
+  const refused = await act(scene.control, { action: 'reload' });
+  expect(refused).toMatchObject({ status: 422, json: { code: 'reload-refused' } });
+  expect(refused.json.detail).toContain('listen.port');
+  accept(scene, OLD);
+  const { status, json } = await act(scene.control, { action: 'doctor', deployment: NAME });
+  expect([status, json.result]).toEqual([200, expect.stringMatching(/^1 failure, /)]);
+  const marks = json.findings.map(({ check, subject, mark }: Record<string, string>) => [
+    check,
+    subject,
+    mark,
+  ]);
+  expect(marks).toContainEqual(['credential', 'submissions', 'ok']);
+  expect(marks).toContainEqual(['credential', 'submissions (next)', 'fail']);
+  expect(JSON.stringify(json)).not.toContain(OLD);
+  expect(await act(scene.control, { action: 'doctor', deployment: 'other' })).toMatchObject({
+    status: 404,
+    json: { code: 'target-unknown' },
+  });
+});
+
+test('doctor ends when its client goes', async () => {
+  const scene = await start(1);
+  scene.simulator.set(NAME, { faults: [{ kind: 'delay', ms: 3_000 }] });
+  const { json } = await post(`${scene.control}/api/actions`, { action: 'doctor' }, OF_PROGRAM);
+  const gone = new AbortController();
+  const begun = scene.simulator.counts(NAME).requests;
+  const confirmed = fetch(`${scene.control}/api/actions/${json.id}/confirm`, {
+    method: 'POST',
+    headers: { ...OF_PROGRAM, 'content-type': 'application/json' },
+    body: '{}',
+    signal: gone.signal,
+  }).catch((error) => error.name);
+  await until(() => scene.simulator.counts(NAME).requests > begun);
+  gone.abort();
+  expect(await confirmed).toBe('AbortError');
+  await until(async () => (await recorded(scene, 'event')).length === 2);
+  await until(() => scene.simulator.counts(NAME).aborted === 1);
+  expect(scene.simulator.counts(NAME).requests).toBe(begun + 1);
+});
