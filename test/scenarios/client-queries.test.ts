@@ -1,0 +1,130 @@
+import { createHash } from 'node:crypto';
+import { expect, test } from '@jest/globals';
+import { useClosing } from '../support/closing.ts';
+import { startFleet } from '../support/fleet-scene.ts';
+import { OF_PROGRAM, post, READ_TOKEN, TOKEN_HASHES } from '../support/operator.ts';
+import { authors } from '../support/simulator.ts';
+import { until } from '../support/until.ts';
+
+const closing = useClosing();
+const KEY = 'key of reporting';
+const hash = createHash('sha256').update(KEY).digest('hex');
+const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
+
+const CLIENT = {
+  id: 'reporting',
+  identify: { apiKeySha256: hash, addresses: ['127.0.0.0/8'] },
+  allow: [
+    {
+      deployment: 'submissions',
+      operations: ['authors'],
+      methods: ['GET'],
+      parameters: { ids: { max: 2 } },
+    },
+  ],
+  limits: { rate: '100/h', burst: 50, daily: 1000, concurrent: 7 },
+};
+
+async function start(workers: number) {
+  const scene = await startFleet({
+    workers,
+    top: { anonymous: false, clients: [CLIENT], control: { port: 0, ...TOKEN_HASHES } },
+    settings: { operations: { authors: { method: 'GET', path: PATH } } },
+  });
+  closing.push(() => scene[Symbol.asyncDispose]());
+  const { control, origin } = scene.gateway;
+  const send = async (target: string): Promise<number> => {
+    // Each on a connection of its own, so that workers share them.
+    const headers = { 'x-api-key': KEY, connection: 'close' };
+    const answer = await fetch(`${origin}${target}`, { headers });
+    await answer.arrayBuffer();
+    return answer.status;
+  };
+  const client = async (name: string) => {
+    const headers = { authorization: `Bearer ${READ_TOKEN}` };
+    const answer = await fetch(`${control}/api/clients/${name}`, { headers });
+    return { status: answer.status, text: await answer.text() };
+  };
+  return { control, send, client };
+}
+
+test.each([1, 2])('a client: what it may do, uses and was refused, with %d workers', async (workers) => {
+  const { send, client } = await start(workers);
+  for (let count = 0; count < 6; count += 1) expect(await send(authors)).toBe(200);
+  for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
+  expect(await send(authors.replace('%27DEMO-2026-0001%27', '%27A%27,%27B%27,%27C%27'))).toBe(400);
+  // Workers tell each other what was used.
+  await until(async () => JSON.parse((await client('reporting')).text).limits.daily.used === 6);
+  const { status, text } = await client('reporting');
+  expect(status).toBe(200);
+  expect(JSON.parse(text)).toEqual({
+    id: 'reporting',
+    identifiedBy: ['address 127.0.0.0/8', 'an API key'],
+    rules: [
+      {
+        path: 'clients[0].allow[0]',
+        deployment: 'submissions',
+        sites: null,
+        operations: [{ name: 'authors', method: 'GET', path: PATH }],
+        methods: ['GET'],
+        parameters: [{ name: 'ids', max: 2, values: null, moreValues: 0 }],
+      },
+    ],
+    limits: {
+      rate: { perSecond: 100 / 3600, burst: 50, left: expect.any(Number) },
+      concurrent: { most: 7, inFlight: 0 },
+      daily: { most: 1000, used: 6 },
+    },
+    refusals: [
+      {
+        code: 'parameter-invalid',
+        title: 'Parameter invalid',
+        count: 1,
+        lastAt: expect.any(Number),
+        deployment: 'submissions',
+        detail: expect.stringContaining('at most 2'),
+        requestId: expect.any(String),
+      },
+      expect.objectContaining({ code: 'client-forbidden', count: 6 }),
+    ],
+  });
+  // Neither the key nor its hash.
+  expect(text).not.toContain(hash.slice(0, 8));
+  expect((await client('nobody')).status).toBe(404);
+});
+
+test('a request is explained as the gateway decides it', async () => {
+  const { control } = await start(1);
+  const explain = (change: Record<string, unknown>) =>
+    post(
+      `${control}/api/policy/explain`,
+      { client: 'reporting', deployment: 'submissions', method: 'GET', target: authors, ...change },
+      OF_PROGRAM,
+    );
+  expect(await explain({})).toMatchObject({
+    status: 200,
+    json: {
+      allowed: true,
+      rule: 'clients[0].allow[0]',
+      operation: 'authors',
+      credential: 'submissions',
+      sends: expect.stringMatching(/^GET https:\/\/127\.0\.0\.1:\d+\/api\/manuscripts/),
+      limits: [
+        'client reporting: 1.67 requests per minute, 50 at once after a pause',
+        'client reporting: 7 in flight at the same time',
+        'client reporting: 1000 a day, UTC',
+      ],
+    },
+  });
+  expect(await explain({ method: 'POST' })).toMatchObject({
+    json: { allowed: false, rule: 'clients[0].allow', status: 403, code: 'client-forbidden' },
+  });
+  expect(await explain({ client: 'nobody' })).toMatchObject({
+    status: 404,
+    json: { code: 'client-unknown' },
+  });
+  expect(await explain({ deployment: 'x' })).toMatchObject({ status: 404, json: { code: 'target-unknown' } });
+  for (const change of [{ method: 'get' }, { target: '' }, { target: 'x'.repeat(9_000) }, { more: 1 }]) {
+    expect(await explain(change)).toMatchObject({ status: 400, json: { code: 'request-invalid' } });
+  }
+});
