@@ -1,8 +1,10 @@
 import type { Clock } from '../base/clock.ts';
+import type { Client } from '../config/clients.ts';
+import type { Config } from '../config/schema.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
 import type { ReadMetrics } from '../control/totals.ts';
-import type { CredentialView, ErrorView } from '../control/view.ts';
+import type { CredentialView, DeploymentSettings, ErrorView, LimitsView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
@@ -33,6 +35,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     configuredAt,
     report,
     clients: () => setup().config.clients.map(({ id }) => id),
+    settings: (deployment) => deploymentSettings(deployment, setup().config),
     auditLines: (position) => serving.auditLines(position),
   };
 }
@@ -43,10 +46,12 @@ export function deploymentFacts(
   setup: AppSetup,
 ): Omit<DeploymentFacts, 'error'> {
   const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, tlsSeen } = upstream;
+  const { connected, running, pending, limit } = upstream.connectionStats;
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
     serving: credentials.some(isServing) && isReachable(upstream),
+    connections: { open: connected, busy: running, queued: pending, limit },
     nonce: {
       policy: noncePolicy,
       ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
@@ -60,7 +65,43 @@ export function deploymentFacts(
       circuit: circuit.state,
     })),
     outcomes: upstream.outcomes?.names ?? [],
-    ...(tlsSeen !== undefined && { certificateExpiresAt: tlsSeen.expiresAt }),
+    ...(tlsSeen !== undefined && {
+      certificateExpiresAt: tlsSeen.expiresAt,
+      tls: { protocol: tlsSeen.protocol, chain: tlsSeen.chain },
+    }),
+  };
+}
+
+/** Returns the limits that apply to a deployment; undefined: there is none of this name. */
+function deploymentSettings(name: string, { deployments, clients }: Config): DeploymentSettings | undefined {
+  const deployment = Object.hasOwn(deployments, name) ? deployments[name] : undefined;
+  if (deployment === undefined) return undefined;
+  const { connections, timeouts, body, retry, limits } = deployment;
+  const { connect, response, idle, total } = timeouts;
+  return {
+    connections: typeof connections === 'number' ? connections : connections.max,
+    timeouts: {
+      connect: connect / 1000,
+      response: response / 1000,
+      idle: idle / 1000,
+      total: total / 1000,
+    },
+    body,
+    retries: retry.attempts,
+    ...(limits !== undefined && { limits: limitsView(limits) }),
+    clients: clients.flatMap(({ id, allow, limits: own }) =>
+      own !== undefined && allow.some((rule) => rule.deployment === name)
+        ? [{ client: id, limits: limitsView(own) }]
+        : [],
+    ),
+  };
+}
+
+function limitsView({ rate, concurrent, daily }: NonNullable<Client['limits']>): LimitsView {
+  return {
+    ...(rate !== undefined && { perSecond: rate.perSecond, burst: rate.burst }),
+    ...(concurrent !== undefined && { concurrent }),
+    ...(daily !== undefined && { daily }),
   };
 }
 
@@ -76,12 +117,14 @@ function credentialView(
   { credentials }: AppSetup,
 ): CredentialView {
   const set = credentials.get(credential);
-  const known = [set?.current, set?.next].find((each) => each?.version === version);
+  const isCurrent = set?.current.version === version;
+  const known = isCurrent ? set.current : set?.next?.version === version ? set.next : undefined;
   return {
     name: credential,
     version,
     state: rejected ? 'rejected by the upstream' : STATES[state],
     refused: inUse && state === 'refused',
+    ...(known !== undefined && { role: isCurrent ? 'current' : 'next' }),
     ...(known?.changedAt !== undefined && { changedAt: known.changedAt.getTime() }),
   };
 }

@@ -1,11 +1,11 @@
+import { expiryOf } from '../transport/certificate-expiry.ts';
 import type { DeploymentInterval } from './interval.ts';
-import type { Condition, State } from './view.ts';
+import type { CodeCount, Condition, Problem, State } from './view.ts';
 
-const DAY_MS = 86_400_000;
-/** Certificates that are renewed automatically have been renewed by then. */
-const EXPIRES_SOON_MS = 14 * DAY_MS;
 /** Minimum number of requests for a judgement by shares. */
 const ENOUGH = 10;
+/** Share of refused requests from which a deployment is degraded. */
+const REFUSED_SHARE = 0.5;
 
 interface Finding {
   readonly state: State;
@@ -27,7 +27,13 @@ export interface DeploymentEvidence {
 
 /** Returns the state of a deployment and the reasons for it. */
 export function conditionOf(evidence: DeploymentEvidence): Condition {
-  const findings = [...known(evidence), ...failing(evidence), ...certificate(evidence), ...nonces(evidence)];
+  const findings = [
+    ...known(evidence),
+    ...failing(evidence),
+    ...refusing(evidence),
+    ...certificate(evidence),
+    ...nonces(evidence),
+  ];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
   if (requests === 0) return { state: 'ok', reasons: ['No errors and no requests.'] };
@@ -45,7 +51,7 @@ export function gatewayCondition(
   served: boolean,
   deployments: readonly ({ readonly name: string } & Condition)[],
   warnings: readonly string[],
-): Condition {
+): Condition & { readonly problems: readonly Problem[] } {
   const own = failedChecks.map(
     (reason): Finding => ({ state: served ? 'degraded' : 'broken', reason: sentence(reason) }),
   );
@@ -58,14 +64,28 @@ export function gatewayCondition(
     }),
   );
   const attention = warnings.map(sentence);
+  const problems = [
+    ...own.map(({ state, reason }): Problem => ({ state, text: reason })),
+    ...notOk.map(
+      ({ name, state, reasons }): Problem => ({ state, text: reasons[0] ?? '', deployment: name }),
+    ),
+    ...attention.map((text): Problem => ({ state: 'ok', text })),
+  ];
   if (own.length + theirs.length > 0) {
     const { state, reasons } = summarize([...own, ...theirs]);
-    return { state, reasons: [...reasons, ...attention] };
+    return { state, reasons: [...reasons, ...attention], problems: problems.toSorted(worstFirst) };
   }
   return {
     state: 'ok',
     reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`, ...attention],
+    problems,
   };
+}
+
+const RANK: Readonly<Record<State, number>> = { broken: 0, degraded: 1, ok: 2 };
+
+function worstFirst(a: Problem, b: Problem): number {
+  return RANK[a.state] - RANK[b.state];
 }
 
 function* known({ error, serving }: DeploymentEvidence): Generator<Finding> {
@@ -75,7 +95,7 @@ function* known({ error, serving }: DeploymentEvidence): Generator<Finding> {
 function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   const { requests, errors, errorCodes, seconds } = minute;
   if (errors === 0) return;
-  const causes = errorCodes.map(({ code, count }) => `${titleOf(code)} (${count})`).join(', ');
+  const causes = causesOf(errorCodes, titleOf);
   const whole = errors === requests;
   const reason = whole
     ? `Every request of the last ${span(seconds)} failed: ${causes}.`
@@ -83,14 +103,24 @@ function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   yield { state: whole ? 'broken' : 'degraded', reason };
 }
 
+/** A client that is refused most of the time has a fault, or meets one of the configuration. */
+function* refusing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
+  const { requests, refused, refusedCodes, seconds } = minute;
+  if (requests < ENOUGH || refused < requests * REFUSED_SHARE) return;
+  yield {
+    state: 'degraded',
+    reason: `${refused} of ${countOf(requests, 'request')} in the last ${span(seconds)} were refused to clients: ${causesOf(refusedCodes, titleOf)}.`,
+  };
+}
+
+function causesOf(codes: readonly CodeCount[], titleOf: (code: string) => string): string {
+  return codes.map(({ code, count }) => `${titleOf(code)} (${count})`).join(', ');
+}
+
 function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Generator<Finding> {
   if (certificateExpiresAt === undefined) return;
-  const left = certificateExpiresAt - now;
-  if (left <= 0) yield { state: 'degraded', reason: "The upstream's certificate has expired." };
-  else if (left < EXPIRES_SOON_MS) {
-    const days = countOf(Math.floor(left / DAY_MS), 'day');
-    yield { state: 'degraded', reason: `The upstream's certificate expires in ${days}.` };
-  }
+  const { isSoon, text } = expiryOf(certificateExpiresAt, now);
+  if (isSoon) yield { state: 'degraded', reason: `The upstream's certificate ${text}.` };
 }
 
 /** With single-use nonces a challenge for most requests is normal. */

@@ -1,11 +1,14 @@
-import { Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import type { Admission } from './admission.ts';
 import { AuditApi, type AuditApiOptions } from './audit-api.ts';
+import type { Histories } from './history.ts';
 import { LiveStream } from './live-stream.ts';
 import type { Pages } from './pages.ts';
+import { sendProblem } from './problem.ts';
 import { Sampler } from './sampler.ts';
-import type { ConsoleSource } from './snapshot.ts';
+import { type ConsoleSource, takeDetail } from './snapshot.ts';
 import { readTotals } from './totals.ts';
+import { RANGES } from './view.ts';
 
 export interface ConsolePace {
   /** Intervals of the charts' points and of the stream's snapshots, in milliseconds. */
@@ -47,8 +50,11 @@ export class Console {
     router.get('/api/snapshot', async (_req, res) => {
       res.json(await stream.snapshot());
     });
-    router.get('/api/history', (_req, res) => {
-      res.json(sampler.history());
+    router.get('/api/history', (req, res) => sendHistory(req, res, sampler.histories));
+    router.get('/api/deployments/:name', async (req, res) => {
+      const detail = await takeDetail(source, req.params.name);
+      if (detail === undefined) sendProblem(res, 404, 'The gateway has no deployment of this name.');
+      else res.json(detail);
     });
     router.get('/api/events', (_req, res) => stream.add(res));
     router.use('/api', this.#audit.router);
@@ -59,4 +65,14 @@ export class Console {
     this.#stream.close();
     this.#sampler.close();
   }
+}
+
+/** The history of one deployment; without its name, the sparklines of all. */
+function sendHistory({ query }: Request, res: Response, histories: Histories): void {
+  const { deployment, range = '15m' } = query;
+  const known = RANGES.find((each) => each === range);
+  if (known === undefined) sendProblem(res, 400, `range must be one of ${RANGES.join(', ')}.`);
+  else if (deployment === undefined) res.json(histories.sparklines());
+  else if (typeof deployment === 'string') res.json(histories.read(deployment, known));
+  else sendProblem(res, 400, 'deployment must be given once.');
 }

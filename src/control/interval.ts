@@ -13,6 +13,9 @@ export interface DeploymentInterval {
   /** Responses of the upstream by outcome. */
   readonly outcomes: ReadonlyMap<string, number>;
   readonly errorCodes: readonly CodeCount[];
+  readonly refusedCodes: readonly CodeCount[];
+  /** Responses by the first digit of their status. */
+  readonly classes: ReadonlyMap<string, number>;
   /** Undefined if no request ended. */
   readonly latency: Latency | undefined;
 }
@@ -31,6 +34,8 @@ export function deploymentInterval(
     challenges: after.challenges - before.challenges,
     outcomes: differences(before.outcomes, after.outcomes),
     errorCodes: rises(before.errorCodes, after.errorCodes),
+    refusedCodes: rises(before.refusedCodes, after.refusedCodes),
+    classes: differences(before.classes, after.classes),
     latency: latencyOf(before.durations, after.durations),
   };
 }
@@ -48,11 +53,13 @@ export function clientInterval(
 }
 
 /** Converts an interval to a point: rates per second, percentiles in seconds. */
-export function pointOf({ seconds, requests, errors, challenges, latency }: DeploymentInterval): Point {
-  const rate = (count: number): number => round(count / seconds);
+export function pointOf({ seconds, classes, challenges, latency }: DeploymentInterval): Point {
+  const rate = (count = 0): number => round(count / seconds);
   return {
-    requests: rate(requests),
-    errors: rate(errors),
+    '2xx': rate(classes.get('2')),
+    '3xx': rate(classes.get('3')),
+    '4xx': rate(classes.get('4')),
+    '5xx': rate(classes.get('5')),
     challenges: rate(challenges),
     p50: latency?.p50 ?? null,
     p95: latency?.p95 ?? null,

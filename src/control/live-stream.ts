@@ -23,7 +23,6 @@ export class LiveStream {
   readonly #viewers = new Set<ServerResponse>();
   #timer: NodeJS.Timeout | undefined;
   #ticking = false;
-  #pointsUntil = 0;
   #auditUntil = 0;
 
   constructor(options: LiveStreamOptions) {
@@ -39,7 +38,6 @@ export class LiveStream {
     }
     res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     if (this.#viewers.size === 0) this.#start();
-    res.write(event('history', this.#options.sampler.history()));
     res.write(event('audit', this.#auditBefore()));
     this.#viewers.add(res);
     res.on('close', () => {
@@ -59,8 +57,7 @@ export class LiveStream {
   }
 
   #start(): void {
-    const { sampler, source, tickMs } = this.#options;
-    this.#pointsUntil = sampler.history().times.at(-1) ?? 0;
+    const { source, tickMs } = this.#options;
     this.#auditUntil = source.auditLines(0).position;
     this.#timer = setInterval(() => void this.#tick(), tickMs).unref();
   }
@@ -83,7 +80,7 @@ export class LiveStream {
     try {
       const text = event('tick', await this.#nextTick());
       for (const viewer of this.#viewers) {
-        // A viewer that reconnects gets the history again.
+        // A viewer that reconnects gets everything again.
         if (viewer.writableLength > WAITING) viewer.destroy();
         else viewer.write(text);
       }
@@ -95,13 +92,11 @@ export class LiveStream {
   }
 
   async #nextTick(): Promise<Tick> {
-    const { sampler, source } = this.#options;
+    const { source } = this.#options;
     const snapshot = await this.snapshot();
-    const points = sampler.since(this.#pointsUntil);
-    this.#pointsUntil = points.at(-1)?.at ?? this.#pointsUntil;
     const audit = source.auditLines(this.#auditUntil);
     this.#auditUntil = audit.position;
-    return { snapshot, points, audit: audit.lines.slice(-AUDIT_LINES) };
+    return { snapshot, audit: audit.lines.slice(-AUDIT_LINES) };
   }
 }
 

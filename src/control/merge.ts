@@ -6,7 +6,16 @@ import {
   type Readiness,
 } from './readiness.ts';
 import type { ConsoleReport, DeploymentFacts } from './snapshot.ts';
-import type { AddressView, AuditView, ChainView, CredentialView, ErrorView, NonceView } from './view.ts';
+import type {
+  AddressView,
+  AuditView,
+  ChainView,
+  ConnectionsView,
+  CredentialView,
+  ErrorView,
+  NonceView,
+  TlsView,
+} from './view.ts';
 
 /** The state of one data plane: plain data, in which nothing is undefined. */
 export interface PlaneReport extends ConsoleReport {
@@ -122,17 +131,31 @@ function mergeFacts(facts: readonly [DeploymentFacts, ...DeploymentFacts[]]): De
   const credentials = facts.flatMap((each) => each.credentials);
   const addresses = facts.flatMap((each) => each.addresses);
   const certificateExpiresAt = least(facts.map((each) => each.certificateExpiresAt));
+  const tls = mergeTls(facts.flatMap((each) => each.tls ?? []));
   return {
     name,
     origin,
     error,
     serving: facts.some(({ serving }) => serving),
+    connections: mergeConnections(facts.map(({ connections }) => connections)),
     nonce: mergeNonces(facts.map(({ nonce }) => nonce)),
     credentials: mergeBy(credentials, (each) => `${each.name} ${each.version}`, mergeCredentials),
     addresses: mergeBy(addresses, ({ address }) => address, mergeAddresses),
     outcomes: distinct(facts.flatMap(({ outcomes }) => outcomes)),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
+    ...(tls !== undefined && { tls }),
   };
+}
+
+function mergeConnections(views: readonly ConnectionsView[]): ConnectionsView {
+  const sum = (name: keyof ConnectionsView): number => views.reduce((total, view) => total + view[name], 0);
+  return { open: sum('open'), busy: sum('busy'), queued: sum('queued'), limit: sum('limit') };
+}
+
+/** The chain whose first certificate expires first. */
+function mergeTls(views: readonly TlsView[]): TlsView | undefined {
+  const expiryOf = ({ chain }: TlsView): number => chain[0]?.expiresAt ?? Number.POSITIVE_INFINITY;
+  return views.toSorted((a, b) => expiryOf(a) - expiryOf(b))[0];
 }
 
 /** The strictest policy, the youngest nonce, the shortest lifetime. */
@@ -151,6 +174,7 @@ function mergeNonces(nonces: readonly NonceView[]): NonceView {
 
 function mergeCredentials(views: readonly [CredentialView, ...CredentialView[]]): CredentialView {
   const [{ name, version }] = views;
+  const role = views.find((view) => view.role !== undefined)?.role;
   const changedAt = least(views.map((view) => view.changedAt));
   return {
     name,
@@ -160,6 +184,7 @@ function mergeCredentials(views: readonly [CredentialView, ...CredentialView[]])
       views.map(({ state }) => state),
     ),
     refused: views.some(({ refused }) => refused),
+    ...(role !== undefined && { role }),
     ...(changedAt !== undefined && { changedAt }),
   };
 }

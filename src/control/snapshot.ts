@@ -8,12 +8,16 @@ import type {
   AuditLine,
   AuditView,
   ClientView,
+  ConnectionsView,
   CredentialView,
+  DeploymentDetail,
+  DeploymentSettings,
   DeploymentView,
   ErrorView,
   GatewayView,
   NonceView,
   Snapshot,
+  TlsView,
 } from './view.ts';
 
 /** Current rates cover the last seconds; conditions are judged by the last minute. */
@@ -32,6 +36,8 @@ export interface ConsoleSource {
   readonly report: () => Promise<ConsoleReport>;
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
+  /** Returns the limits of the configuration for a deployment; undefined: there is no such deployment. */
+  readonly settings: (deployment: string) => DeploymentSettings | undefined;
   /** Returns the audit lines after a position, oldest first, as far as they are kept; 0 is before all. */
   readonly auditLines: (position: number) => AuditLines;
 }
@@ -64,12 +70,14 @@ export interface DeploymentFacts {
   readonly error: string;
   /** True if requests are served in spite of it. */
   readonly serving: boolean;
+  readonly connections: ConnectionsView;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
   readonly addresses: readonly AddressView[];
   /** Names of the configured outcomes. */
   readonly outcomes: readonly string[];
   readonly certificateExpiresAt?: number;
+  readonly tls?: TlsView;
 }
 
 export interface AuditLines {
@@ -96,6 +104,18 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
   };
 }
 
+/** Collects the rest about one deployment; undefined: there is none of this name. */
+export async function takeDetail(
+  source: ConsoleSource,
+  deployment: string,
+): Promise<DeploymentDetail | undefined> {
+  const settings = source.settings(deployment);
+  const { condition } = await source.report();
+  const facts = condition.deployments.find(({ name }) => name === deployment);
+  if (settings === undefined || facts === undefined) return undefined;
+  return { name: deployment, ...(facts.tls !== undefined && { tls: facts.tls }), settings };
+}
+
 function gatewayView(
   source: ConsoleSource,
   { condition, storeUp }: ConsoleReport,
@@ -113,8 +133,8 @@ function gatewayView(
 }
 
 function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, minute: Totals): DeploymentView {
-  const { name, origin, error, serving, nonce, credentials, addresses, outcomes, certificateExpiresAt } =
-    facts;
+  const { name, origin, error, serving, connections, nonce } = facts;
+  const { credentials, addresses, outcomes, certificateExpiresAt } = facts;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { requests, errors, challenges, latency, seconds } = between(recent);
@@ -141,6 +161,7 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
     },
     ...(latency !== undefined && { latency }),
     inFlight,
+    connections,
     nonce,
     credentials,
     addresses,

@@ -14,6 +14,8 @@ export interface Totals {
 
 export interface DeploymentTotals {
   requests: number;
+  /** Responses by the first digit of their status. */
+  readonly classes: Map<string, number>;
   /** Responses of 500 and above. */
   errors: number;
   /** Requests that the gateway refused with a 4xx error. */
@@ -22,6 +24,8 @@ export interface DeploymentTotals {
   inFlight: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: Map<string, number>;
+  /** Those refusals by code. */
+  readonly refusedCodes: Map<string, number>;
   /** Errors by code of the gateway; the empty code is for errors of the upstream. */
   readonly errorCodes: Map<string, number>;
   /**
@@ -39,11 +43,13 @@ export interface ClientTotals {
 /** Totals of zero. */
 export const noTotals = (): DeploymentTotals => ({
   requests: 0,
+  classes: new Map(),
   errors: 0,
   refused: 0,
   challenges: 0,
   inFlight: 0,
   outcomes: new Map(),
+  refusedCodes: new Map(),
   errorCodes: new Map(),
   durations: new Map(),
 });
@@ -96,7 +102,11 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
 
 function addRequests(totals: DeploymentTotals, status: string, code: string, value: number): void {
   totals.requests += value;
-  if (isRefusal(status, code)) totals.refused += value;
+  add(totals.classes, status.slice(0, 1), value);
+  if (isRefusal(status, code)) {
+    totals.refused += value;
+    add(totals.refusedCodes, code, value);
+  }
   if (!isError(status)) return;
   totals.errors += value;
   add(totals.errorCodes, code, value);

@@ -1,6 +1,6 @@
 /*
- * The JSON of `/api` for the console. The page in `console/` shares these types with the gateway and no
- * other file, so this file imports nothing.
+ * The JSON of `/api` for the console. The page in `console/` shares these types and names with the gateway
+ * and no other file, so this file imports nothing.
  */
 
 /** `ok`; `degraded`: an error, but requests are served; `broken`: requests are not served. */
@@ -25,7 +25,18 @@ export interface Snapshot {
   readonly audit: AuditView | null;
 }
 
+/** Something that is wrong now, or a warning: then its state is `ok`. */
+export interface Problem {
+  readonly state: State;
+  /** A sentence. */
+  readonly text: string;
+  /** The deployment that it is about; undefined: the gateway itself. */
+  readonly deployment?: string;
+}
+
 export interface GatewayView extends Condition {
+  /** The gravest first. */
+  readonly problems: readonly Problem[];
   readonly version: string;
   readonly node: string;
   readonly startedAt: number;
@@ -41,6 +52,7 @@ export interface DeploymentView extends Condition {
   /** Undefined if no request ended in the last seconds. */
   readonly latency?: Latency;
   readonly inFlight: number;
+  readonly connections: ConnectionsView;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
   /** The addresses of the upstream, in the order of the configuration. */
@@ -48,6 +60,17 @@ export interface DeploymentView extends Condition {
   /** Responses of the last minute by outcome, in the order of the configuration; empty if it has none. */
   readonly outcomes: readonly OutcomeView[];
   readonly certificateExpiresAt?: number;
+}
+
+/** Connections to all addresses of an upstream, of all processes. */
+export interface ConnectionsView {
+  readonly open: number;
+  /** Those of them that carry a request. */
+  readonly busy: number;
+  /** Requests that wait for a connection. */
+  readonly queued: number;
+  /** The most connections now. */
+  readonly limit: number;
 }
 
 /** One address of an upstream. */
@@ -92,6 +115,8 @@ export interface CredentialView {
     | 'rejected by the upstream'
     | 'refused';
   readonly refused: boolean;
+  /** Its place in the configuration; undefined: it has left its sources, and is kept as a fallback. */
+  readonly role?: 'current' | 'next';
   readonly changedAt?: number;
 }
 
@@ -160,26 +185,91 @@ export interface AuditLine {
   readonly requestId: string;
 }
 
-/** The last quarter of an hour, oldest first; every list is as long as `times`. */
+/** Lengths of the charts. */
+export const RANGES = ['15m', '3h', '24h'] as const;
+export type Range = (typeof RANGES)[number];
+
+/** The history of one deployment, oldest first; every list is as long as `times`. */
 export interface History {
+  readonly range: Range;
   /** Unix milliseconds of the end of each interval. */
   readonly times: readonly number[];
-  readonly deployments: Readonly<Record<string, Series>>;
+  readonly series: Series;
 }
 
 /** null if the deployment did not exist or no request ended. Rates per second, percentiles in seconds. */
 export type Series = Readonly<Record<SeriesName, readonly (number | null)[]>>;
 
-export type SeriesName = 'requests' | 'errors' | 'challenges' | 'p50' | 'p95' | 'p99';
+/** Responses by class of their status, challenges, and percentiles of the latency. */
+export const SERIES = ['2xx', '3xx', '4xx', '5xx', 'challenges', 'p50', 'p95', 'p99'] as const;
+export type SeriesName = (typeof SERIES)[number];
 
 /** The values of one interval. */
 export type Point = Readonly<Record<SeriesName, number | null>>;
 
+/** Rates of every deployment in the last quarter of an hour; every list is as long as `times`. */
+export interface Sparklines {
+  readonly times: readonly number[];
+  readonly deployments: Readonly<Record<string, Sparkline>>;
+}
+
+export interface Sparkline {
+  readonly requests: readonly (number | null)[];
+  readonly errors: readonly (number | null)[];
+}
+
+/** Facts of a deployment that are not in the snapshot, since they seldom change. */
+export interface DeploymentDetail {
+  readonly name: string;
+  /** Undefined without TLS, and before the first full handshake. */
+  readonly tls?: TlsView;
+  readonly settings: DeploymentSettings;
+}
+
+/** The last full TLS handshake. */
+export interface TlsView {
+  /** For example `TLSv1.3`. */
+  readonly protocol: string;
+  /** The upstream's own certificate first. */
+  readonly chain: readonly CertificateView[];
+}
+
+export interface CertificateView {
+  /** Distinguished names, one attribute a line. */
+  readonly subject: string;
+  readonly issuer: string;
+  readonly validFrom: number;
+  readonly expiresAt: number;
+}
+
+/** The limits of the configuration that apply to a deployment. Sizes in bytes. */
+export interface DeploymentSettings {
+  /** The most connections of one process to each address. */
+  readonly connections: number;
+  readonly timeouts: {
+    readonly connect: number;
+    readonly response: number;
+    readonly idle: number;
+    readonly total: number;
+  };
+  readonly body: { readonly replayUpTo: number; readonly max: number };
+  readonly retries: number;
+  /** Of all clients together. */
+  readonly limits?: LimitsView;
+  /** Clients with limits that may use the deployment. */
+  readonly clients: readonly { readonly client: string; readonly limits: LimitsView }[];
+}
+
+export interface LimitsView {
+  readonly perSecond?: number;
+  readonly burst?: number;
+  readonly concurrent?: number;
+  readonly daily?: number;
+}
+
 /** One event of the stream, sent every second. */
 export interface Tick {
   readonly snapshot: Snapshot;
-  /** Intervals that ended since the last tick. */
-  readonly points: readonly { readonly at: number; readonly deployments: Readonly<Record<string, Point>> }[];
   /** Lines since the last tick, oldest first; limited to the newest ones. */
   readonly audit: readonly AuditLine[];
 }

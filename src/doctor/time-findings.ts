@@ -1,9 +1,7 @@
+import { expiryOf } from '../transport/certificate-expiry.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
-const DAY_MS = 86_400_000;
-/** Remaining days of a certificate below which a warning is given. */
-const SOON_DAYS = 30;
 /**
  * Clock difference in milliseconds above which a warning is given: nonces and certificates depend on time.
  */
@@ -15,13 +13,10 @@ export function tlsFinding(seen: TlsSeen | undefined, now: number): Finding {
   const { protocol, expiresAt } = seen;
   // A distinguished name has one attribute on each line.
   const issuer = seen.issuer.trimEnd().replaceAll('\n', ', ');
-  const daysLeft = Math.floor((expiresAt - now) / DAY_MS);
-  const expires = new Date(expiresAt).toISOString();
-  const saw = `${protocol}, issued by ${issuer}, expires ${expires.slice(0, 10)}, ${count(daysLeft, 'day')} left`;
-  const facts = { protocol, issuer, expiresAt: expires, daysLeft };
-  return daysLeft < SOON_DAYS
-    ? wrong('tls', 'certificate-expires-soon', saw, facts)
-    : fine('tls', saw, facts);
+  const { daysLeft, isSoon, text } = expiryOf(expiresAt, now);
+  const saw = `${protocol}, issued by ${issuer}, ${text}`;
+  const facts = { protocol, issuer, expiresAt: new Date(expiresAt).toISOString(), daysLeft };
+  return isSoon ? wrong('tls', 'certificate-expires-soon', saw, facts) : fine('tls', saw, facts);
 }
 
 /** `differenceMs`: lead of the upstream's clock; undefined if unknown, which gives no finding. */

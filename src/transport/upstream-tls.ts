@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto';
+import { hash, type X509Certificate } from 'node:crypto';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { Secret } from '../base/secret.ts';
 
@@ -30,7 +30,22 @@ export interface TlsSeen {
   readonly issuer: string;
   /** When its certificate expires, in Unix milliseconds. */
   readonly expiresAt: number;
+  /** The chain that was verified, as far as the upstream sent it, its own certificate first. */
+  readonly chain: readonly CertificateSeen[];
 }
+
+export interface CertificateSeen {
+  /** Distinguished names, one attribute a line. */
+  readonly subject: string;
+  readonly issuer: string;
+  /** Unix milliseconds. */
+  readonly validFrom: number;
+  readonly expiresAt: number;
+}
+
+/** Maximum number of certificates that are kept of a chain, and of characters of a name. */
+const LONGEST_CHAIN = 8;
+const LONGEST_NAME = 500;
 
 /** Names the rules by which an upstream is recognised: a nonce that came under others is not used under these. */
 export function trustOf({ ca = '', minVersion, serverName = '', pins }: UpstreamTls): string {
@@ -54,5 +69,24 @@ export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
   const certificate = socket.getPeerX509Certificate();
   const protocol = socket.getProtocol();
   if (certificate === undefined || protocol === null) return undefined;
-  return { protocol, issuer: certificate.issuer, expiresAt: certificate.validToDate.getTime() };
+  const { issuer, validToDate } = certificate;
+  return { protocol, issuer, expiresAt: validToDate.getTime(), chain: chainFrom(certificate) };
+}
+
+function chainFrom(certificate: X509Certificate): CertificateSeen[] {
+  const chain: CertificateSeen[] = [];
+  let next: X509Certificate | undefined = certificate;
+  while (next !== undefined && chain.length < LONGEST_CHAIN) {
+    const seen: X509Certificate = next;
+    const { subject, issuer, validFromDate, validToDate } = seen;
+    chain.push({
+      subject: subject.slice(0, LONGEST_NAME),
+      issuer: issuer.slice(0, LONGEST_NAME),
+      validFrom: validFromDate.getTime(),
+      expiresAt: validToDate.getTime(),
+    });
+    // A root is its own issuer.
+    next = subject === issuer ? undefined : seen.issuerCertificate;
+  }
+  return chain;
 }

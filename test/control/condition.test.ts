@@ -11,6 +11,8 @@ const quiet: DeploymentEvidence['minute'] = {
   challenges: 0,
   outcomes: new Map(),
   errorCodes: [],
+  refusedCodes: [],
+  classes: new Map(),
   latency: undefined,
 };
 
@@ -55,13 +57,31 @@ describe('a deployment is', () => {
     ],
     [{}, { error: 'refuses it', serving: false }, ['broken', 'Refuses it.']],
     [{}, { error: 'refuses the new one', serving: true }, ['degraded', 'Refuses the new one.']],
-    [{}, { certificateExpiresAt: 14 * DAY_MS }, ['ok', 'No errors and no requests.']],
+    [
+      { requests: 12, refused: 7, refusedCodes: [{ code: 'client-forbidden', count: 7 }] },
+      {},
+      [
+        'degraded',
+        '7 of 12 requests in the last minute were refused to clients: title of client-forbidden (7).',
+      ],
+    ],
+    [
+      { requests: 9, refused: 9 },
+      {},
+      ['ok', '9 requests in the last minute: none failed, 9 refused to clients.'],
+    ],
+    [{}, { certificateExpiresAt: 30 * DAY_MS }, ['ok', 'No errors and no requests.']],
+    [
+      {},
+      { certificateExpiresAt: 29.5 * DAY_MS },
+      ['degraded', "The upstream's certificate expires 1970-01-30, 29 days left."],
+    ],
     [
       {},
       { certificateExpiresAt: 1.5 * DAY_MS },
-      ['degraded', "The upstream's certificate expires in 1 day."],
+      ['degraded', "The upstream's certificate expires 1970-01-02, 1 day left."],
     ],
-    [{}, { certificateExpiresAt: -1 }, ['degraded', "The upstream's certificate has expired."]],
+    [{}, { certificateExpiresAt: -1 }, ['degraded', "The upstream's certificate expired on 1969-12-31."]],
     [
       { requests: 10, challenges: 5 },
       {},
@@ -106,11 +126,11 @@ describe('the gateway is', () => {
 
   test('what needs attention comes last, and does not change the state', () => {
     const warnings = ['a restart is needed: listen.port'];
-    expect(gatewayCondition([], true, [ok], warnings)).toEqual({
+    expect(gatewayCondition([], true, [ok], warnings)).toMatchObject({
       state: 'ok',
       reasons: ['1 deployment, nothing wrong.', 'A restart is needed: listen.port.'],
     });
-    expect(gatewayCondition([], true, [ok, broken], warnings)).toEqual({
+    expect(gatewayCondition([], true, [ok, broken], warnings)).toMatchObject({
       state: 'degraded',
       reasons: ['b is broken.', 'A restart is needed: listen.port.'],
     });

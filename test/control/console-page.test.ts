@@ -1,7 +1,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import {
@@ -80,6 +80,10 @@ function troubled(): { source: ConsoleSource; metrics: Metrics; audit: HandWritt
   return { source, metrics, audit };
 }
 
+function problems(page: Page) {
+  return page.getByRole('region', { name: 'Problems now' });
+}
+
 function countRequests(metrics: Metrics): void {
   const labels = { deployment: 'submissions', operation: '', client: 'reporting' };
   metrics.requests.inc({ ...labels, status: '200', code: '' }, 40);
@@ -101,6 +105,10 @@ describe.each([
     const textOf = async (path: string): Promise<string> => {
       await page.goto(`${origin}/#${path}`);
       await page.getByText('live', { exact: true }).waitFor();
+      // A deployment's charts, limits and certificates are fetched apart.
+      for (const name of path.startsWith('/deployments/') ? ['Latency', 'Certificates'] : []) {
+        await page.getByLabel(name).first().waitFor();
+      }
       const text = await page.getByRole('main').innerText();
       expect(await accessibilityFaults(page)).toEqual([]);
       expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
@@ -109,20 +117,29 @@ describe.each([
 
     const overview = await textOf('/');
     expect(overview).toMatch(/abstracts\s+■ broken[\s\S]+reviews\s+▲ degraded[\s\S]+submissions\s+● ok/);
-    expect(overview).toMatch(/The upstream's certificate expires in 3 days/);
+    expect(overview).toMatch(/The upstream's certificate expires \d{4}-\d\d-\d\d, 3 days left\./);
+    expect(overview).toMatch(/■ broken 1 deployment\s+▲ degraded 1 deployment\s+● ok 1 deployment/);
     expect(overview).toContain(recentError.advice);
-    expect(await page.getByRole('alert').innerText()).toMatch(
-      /Redis is not there: nonces are not shared\.\s+reviews is degraded\.\s+abstracts is broken\./,
+    expect(await problems(page).innerText()).toMatch(
+      /■ broken\s+abstracts: The upstream refuses the credential abstracts: check user name and password\.\s+▲ degraded\s+Redis is not there: nonces are not shared\.\s+▲ degraded\s+reviews$/,
     );
     expect(await page.getByRole('banner').innerText()).toMatch(/▲ degraded/);
 
     const submissions = await textOf('/deployments/submissions');
-    expect(submissions).toMatch(/● ok\s[\s\S]*42 s old[\s\S]*version 3, in use, 12 d old/);
+    expect(submissions).toMatch(/● ok 4\d requests in the last/);
+    expect(submissions).toMatch(/Connections\s+3 open, 1 busy, 64 at most/);
+    expect(submissions).toMatch(/Policy\s+shared: used concurrently\s+Age\s+42 s old\s+Lifetime\s+5 min/);
+    expect(submissions).toMatch(/submissions\s+3 \(current\)\s+in use\s+\d+ \w+ \d{4}, 12 d ago/);
+    expect(submissions).toMatch(/submissions\s+4 \(next\)\s+waits to be tried\s+unknown/);
+    expect(submissions).toMatch(/Requests\s+50 per second, bursts of 100, 20 at a time/);
+    expect(submissions).toMatch(/reporting: 10 per second, bursts of 10, 100,000 per day/);
+    expect(submissions).toMatch(/Body\s+100 MiB at most, 1 MiB kept for a challenge/);
+    expect(submissions).toMatch(
+      /CN=Example CA\s+O=Example, CN=Example CA\s+\d+ \w+ \d{4}\s+\d+ \w+ \d{4}, in 89 d/,
+    );
     expect(submissions).toMatch(/Outcomes\s+throttled 3, maintenance 0 in the last minute/);
     expect(await textOf('/deployments/reviews')).toMatch(/Outcomes\s+none configured/);
-    expect(await textOf('/deployments/abstracts')).toMatch(
-      /Circuit\s+open: abstracts is tried twice a minute only/,
-    );
+    expect(await textOf('/deployments/abstracts')).toMatch(/refused: tried twice a minute only/);
 
     await textOf('/clients');
     expect(await page.getByRole('row', { name: /archive/ }).innerText()).toMatch(

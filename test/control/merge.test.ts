@@ -157,6 +157,17 @@ describe('the facts of a deployment', () => {
     expect(dates?.certificateExpiresAt).toBe(5);
   });
 
+  test('add up connections, and have the chain that expires first', () => {
+    const chain = (expiresAt: number) => [{ subject: 'CN=a', issuer: 'CN=b', validFrom: 0, expiresAt }];
+    const ofOne = { open: 3, busy: 2, queued: 1, limit: 64 };
+    const merged = factsOf(
+      { connections: ofOne, tls: { protocol: 'TLSv1.3', chain: chain(20) } },
+      { connections: ofOne, tls: { protocol: 'TLSv1.2', chain: chain(10) } },
+    );
+    expect(merged?.connections).toEqual({ open: 6, busy: 4, queued: 2, limit: 128 });
+    expect(merged?.tls).toEqual({ protocol: 'TLSv1.2', chain: chain(10) });
+  });
+
   test('have the worst state of each credential version and address', () => {
     const inUse = { name: 'c', version: '1', state: 'in use', refused: false, changedAt: 5 } as const;
     const { reason: _, ...healthy } = well;
@@ -280,8 +291,9 @@ const credentials = fc.uniqueArray(
         refused: fc.boolean(),
       }),
       optional('changedAt', time),
+      optional('role', fc.constantFrom('current' as const, 'next' as const)),
     )
-    .map(([view, changed]) => ({ ...view, ...changed })),
+    .map(([view, changed, role]) => ({ ...view, ...changed, ...role })),
   { selector: (each) => `${each.name} ${each.version}`, maxLength: 3 },
 );
 const nonce = fc
@@ -291,15 +303,26 @@ const nonce = fc
     optional('lifetime', time),
   )
   .map(([policy, age, lifetime]) => ({ policy, ...age, ...lifetime }));
+const certificate = fc.record({ subject: name, issuer: name, validFrom: time, expiresAt: time });
 const facts = fc.uniqueArray(
   fc
     .tuple(
-      fc.record({ name, origin: name, serving: fc.boolean(), nonce, credentials, outcomes: sentences }),
+      fc.record({
+        name,
+        origin: name,
+        serving: fc.boolean(),
+        connections: fc.record({ open: time, busy: time, queued: time, limit: time }),
+        nonce,
+        credentials,
+        outcomes: sentences,
+      }),
       addressChecks,
       optional('certificateExpiresAt', time),
+      optional('tls', fc.record({ protocol: name, chain: fc.array(certificate, { maxLength: 2 }) })),
     )
-    .map(([own, addresses, expires]) => ({
+    .map(([own, addresses, expires, tls]) => ({
       ...own,
+      ...tls,
       addresses: addresses.map(({ reason: _, ...view }) => view),
       ...expires,
     })),
@@ -353,6 +376,12 @@ test('Redis is reachable if it is for every worker, and null without it', () => 
   expect(storeUps(null, null)).toBeNull();
 });
 
+/** The facts of a deployment that three workers tell alike. */
+function threefold(facts: DeploymentFacts): DeploymentFacts {
+  const { open, busy, queued, limit } = facts.connections;
+  return { ...facts, connections: { open: 3 * open, busy: 3 * busy, queued: 3 * queued, limit: 3 * limit } };
+}
+
 describe('of any reports', () => {
   test('one merged is itself', () => {
     fc.assert(
@@ -381,7 +410,7 @@ describe('of any reports', () => {
         const { readiness, condition } = mergeReports([1, 2, 3].map((worker) => ({ worker, ...each })));
         expect({ readiness, condition }).toStrictEqual({
           readiness: each.readiness,
-          condition: each.condition,
+          condition: { ...each.condition, deployments: each.condition.deployments.map(threefold) },
         });
       }),
     );

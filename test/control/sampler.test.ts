@@ -29,6 +29,11 @@ describe('totals', () => {
     const { durations, ...counts } = deployments.get('a') ?? noTotals();
     expect(counts).toEqual({
       requests: 13,
+      classes: new Map([
+        ['2', 5],
+        ['5', 3],
+        ['4', 5],
+      ]),
       errors: 3,
       refused: 4,
       challenges: 3,
@@ -37,6 +42,7 @@ describe('totals', () => {
         ['throttled', 2],
         ['maintenance', 0],
       ]),
+      refusedCodes: new Map([['client-forbidden', 4]]),
       errorCodes: new Map([
         ['', 2],
         ['upstream-unreachable', 1],
@@ -65,41 +71,36 @@ describe('percentiles', () => {
   });
 });
 
-describe('history', () => {
-  function totals(at: number, requests: number): Totals {
-    return { at, deployments: new Map([['a', { ...noTotals(), requests }]]), clients: new Map() };
-  }
+describe('samples', () => {
+  const totals = (at: number): Totals => ({ at, deployments: new Map(), clients: new Map() });
 
-  test('holds a quarter of an hour and no more', async () => {
+  test('are kept for a minute and no longer', async () => {
     let taken = 0;
     const read = async () => {
       taken += 1;
-      return totals(taken * 5000, taken * 10);
+      return totals(taken * 5000);
     };
     sampler = new Sampler(read, 1, () => {});
-    const running = sampler;
-    await until(() => taken > 200);
-    const { times, deployments } = running.history();
-    expect(times).toHaveLength(180);
-    expect(deployments['a']?.requests).toEqual(Array.from({ length: 180 }, () => 2));
-    expect(deployments['a']?.p50[0]).toBeNull();
-    const now = totals((times.at(-1) ?? 0) + 1000, 0);
-    expect(now.at - running.before(now, 60_000).at).toBe(61_000);
-    expect(running.since(times.at(-3) ?? 0).map(({ at }) => at)).toEqual(times.slice(-2));
+    await until(() => taken > 30);
+    sampler.close();
+    const latest = await sampler.now();
+    const minute = sampler.before(latest, 60_000);
+    expect(latest.at - minute.at).toBe(60_000);
+    expect(sampler.before(latest, 600_000)).toEqual(totals(minute.at - 5000));
   });
 
-  test('a sample that fails is told and left out', async () => {
+  test('one that fails is told and left out', async () => {
     const errors: unknown[] = [];
     let taken = 0;
     const read = async () => {
       taken += 1;
       if (taken === 2) throw new Error('no');
-      return totals(taken * 1000, taken);
+      return totals(taken * 1000);
     };
     sampler = new Sampler(read, 1, (error) => errors.push(error));
-    const running = sampler;
-    await until(() => running.history().times.length > 1);
+    const { histories } = sampler;
+    await until(() => histories.read('a', '15m').times.length > 1);
     expect(errors).toHaveLength(1);
-    expect(running.history().times[0]).toBe(3000);
+    expect(histories.read('a', '15m').times[0]).toBe(3000);
   });
 });

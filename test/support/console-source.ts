@@ -10,7 +10,7 @@ import type {
   DeploymentFacts,
 } from '../../src/control/snapshot.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
-import type { AuditLine, AuditView, ErrorView } from '../../src/control/view.ts';
+import type { AuditLine, AuditView, DeploymentSettings, ErrorView } from '../../src/control/view.ts';
 import { MergedMetrics, type MetricsFormat } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
@@ -23,16 +23,43 @@ export function healthyDeployment(name: string): DeploymentFacts {
     origin: `https://${name}.example.org`,
     error: '',
     serving: true,
+    connections: { open: 3, busy: 1, queued: 0, limit: 64 },
     nonce: { policy: 'shared', age: 42, lifetime: 300 },
     credentials: [
-      { name, version: '3', state: 'in use', refused: false, changedAt: Date.now() - 12.5 * DAY_MS },
-      { name, version: '4', state: 'waits to be tried', refused: false },
+      {
+        name,
+        version: '3',
+        state: 'in use',
+        refused: false,
+        role: 'current',
+        changedAt: Date.now() - 12.5 * DAY_MS,
+      },
+      { name, version: '4', state: 'waits to be tried', refused: false, role: 'next' },
     ],
     addresses: [{ address: `${name}.example.org`, health: 'healthy', age: 42, circuit: 'closed' }],
     outcomes: [],
     certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
+    tls: { protocol: 'TLSv1.3', chain: [certificate(`${name}.example.org`), certificate('Example CA')] },
   };
 }
+
+function certificate(subject: string) {
+  return {
+    subject: `CN=${subject}`,
+    issuer: 'O=Example\nCN=Example CA',
+    validFrom: Date.now() - 275.5 * DAY_MS,
+    expiresAt: Date.now() + 89.5 * DAY_MS,
+  };
+}
+
+const SETTINGS: DeploymentSettings = {
+  connections: 64,
+  timeouts: { connect: 5, response: 60, idle: 30, total: 120 },
+  body: { replayUpTo: 2 ** 20, max: 100 * 2 ** 20 },
+  retries: 1,
+  limits: { perSecond: 50, burst: 100, concurrent: 20 },
+  clients: [{ client: 'reporting', limits: { perSecond: 10, burst: 10, daily: 100_000 } }],
+};
 
 /** Metrics that a test counts in, and what the control plane reads of them. */
 export function countedMetrics() {
@@ -69,6 +96,7 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
       storeUp: storeUp?.() ?? null,
     }),
     clients: () => [],
+    settings: () => SETTINGS,
     auditLines: (position) => audit?.since(position) ?? { lines: [], position: 0 },
     ...others,
   };

@@ -55,3 +55,28 @@ export function timeOfDay(at: number): string {
 export function moment(at: number): string {
   return dateAndTime.format(at);
 }
+
+const day = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium' });
+const exact = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** Formats Unix milliseconds as a date. */
+export function date(at: number): string {
+  return day.format(at);
+}
+
+/** Formats Unix milliseconds as date and time with seconds. */
+export function momentWithSeconds(at: number): string {
+  return exact.format(at);
+}
+
+const SIZES = [
+  ['GiB', 2 ** 30],
+  ['MiB', 2 ** 20],
+  ['KiB', 2 ** 10],
+] as const;
+
+/** Formats a size in bytes, in its largest unit. */
+export function bytes(size: number): string {
+  const [unit, factor] = SIZES.find(([, each]) => size >= each) ?? ['B', 1];
+  return `${Number((size / factor).toPrecision(3))} ${unit}`;
+}

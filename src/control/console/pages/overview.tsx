@@ -1,17 +1,38 @@
-import type { DeploymentView, State } from '../../view.ts';
-import { count, latency, rate } from '../format.ts';
+import type { DeploymentView, Sparklines, State } from '../../view.ts';
+import { useFetch } from '../api.ts';
+import { count, counted, latency, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Badge } from '../parts/badge.tsx';
 import { Errors } from '../parts/errors.tsx';
 import { deploymentLink } from '../parts/links.tsx';
+import { Sparkline } from '../parts/sparkline.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
+const STATES = ['broken', 'degraded', 'ok'] as const satisfies readonly State[];
 const BADNESS: Readonly<Record<State, number>> = { broken: 0, degraded: 1, ok: 2 };
 
-const COLUMNS: readonly Column<DeploymentView>[] = [
+const SPARKLINES_MS = 20_000;
+/** Points of a sparkline: a quarter of an hour. */
+const POINTS = 45;
+
+type Row = DeploymentView & { readonly trend: Sparklines['deployments'][string] | undefined };
+
+const COLUMNS: readonly Column<Row>[] = [
   { label: 'Deployment', cell: ({ name }) => deploymentLink(name), sortBy: ({ name }) => name },
   { label: 'State', cell: ({ state }) => <Badge state={state} />, sortBy: ({ state }) => BADNESS[state] },
-  { label: 'Reason', cell: ({ reasons }) => reasons.join(' ') },
+  { label: 'Reason', cell: ({ reasons }) => reasons.join(' '), class: 'reason' },
+  {
+    label: 'Last 15 min',
+    cell: ({ name, trend }) =>
+      trend !== undefined && (
+        <Sparkline
+          label={`Requests and errors of ${name} in the last 15 minutes`}
+          values={trend.requests}
+          errors={trend.errors}
+          length={POINTS}
+        />
+      ),
+  },
   {
     label: 'Requests/s',
     cell: ({ perSecond }) => rate(perSecond.requests),
@@ -41,10 +62,14 @@ const COLUMNS: readonly Column<DeploymentView>[] = [
 /** All deployments, the worst on top, and recent errors. */
 export function OverviewPage() {
   const now = snapshot.value;
+  const { data: trends } = useFetch<Sparklines>('/api/history', SPARKLINES_MS);
   if (now === undefined) return null;
-  const rows = now.deployments.toSorted(worstFirst);
+  const rows = now.deployments
+    .toSorted(worstFirst)
+    .map((view): Row => ({ ...view, trend: trends?.deployments[view.name] }));
   return (
     <>
+      <Summary state={now.gateway.state} deployments={now.deployments} />
       <section class="panel" aria-label="Deployments">
         <Table
           label="Deployments"
@@ -63,6 +88,35 @@ export function OverviewPage() {
         </div>
       </section>
     </>
+  );
+}
+
+interface SummaryProps {
+  /** State of the whole gateway. */
+  readonly state: State;
+  readonly deployments: readonly DeploymentView[];
+}
+
+/** One line that says whether all is well. */
+function Summary({ state: whole, deployments }: SummaryProps) {
+  const counts = Map.groupBy(deployments, ({ state }) => state);
+  return (
+    <p class="summary">
+      {whole === 'ok' ? (
+        <strong>All is well.</strong>
+      ) : (
+        STATES.map((state) => {
+          const number = counts.get(state)?.length ?? 0;
+          return (
+            number > 0 && (
+              <span key={state}>
+                <Badge state={state} /> {counted(number, 'deployment')}
+              </span>
+            )
+          );
+        })
+      )}
+    </p>
   );
 }
 

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { colours } from './theme.tsx';
 
@@ -18,34 +18,32 @@ export interface ChartProps {
   readonly label: string;
   /** Unix milliseconds, ascending. */
   readonly times: readonly number[];
-  /** Length of the time axis in seconds; it ends at the last time. */
+  /** Longest time axis in seconds; it ends at the last time. */
   readonly seconds: number;
   readonly lines: readonly Line[];
   readonly format: (value: number) => string;
-  /** Charts with the same name share their crosshair. */
+  /** Charts with the same name share the crosshair of the pointer. */
   readonly group: string;
-  /** Called with the index of the time under the crosshair; undefined: there is no crosshair. */
-  readonly onCursor?: (index: number | undefined) => void;
+  /** Index of the time with the crosshair; undefined: there is none. */
+  readonly cursor: number | undefined;
+  /** Called when the pointer moves the crosshair. */
+  readonly onCursor: (index: number | undefined) => void;
 }
 
 /** Lines over time. The legend shows the newest values, or those under the crosshair. */
 export function Chart(props: ChartProps) {
-  const { title, label, times, lines, format } = props;
+  const { title, label, times, lines, format, cursor } = props;
   const canvas = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(undefined);
   const latest = useRef(props);
   latest.current = props;
-  const [cursor, setCursor] = useState<number>();
   const paint = colours.value;
   const shape = lines.map((line) => `${line.label} ${line.colour}`).join();
   // A change of colours, of time range or lines needs another plot; other data do not.
   useEffect(() => {
     const place = canvas.current;
     if (place === null) return;
-    const onCursor = (index: number | undefined): void => {
-      setCursor(index);
-      latest.current.onCursor?.(index);
-    };
+    const onCursor = (index: number | undefined): void => latest.current.onCursor(index);
     const fit = (): void => {
       const { clientWidth: width } = place;
       if (width === 0) return;
@@ -67,7 +65,14 @@ export function Chart(props: ChartProps) {
   }, [paint, shape, props.seconds, props.group]);
   useEffect(() => {
     plot.current?.setData(dataOf(latest.current));
-  }, [times, lines]);
+  }, [times]);
+  useEffect(() => {
+    const drawn = plot.current;
+    if (drawn === undefined || (drawn.cursor.idx ?? undefined) === cursor) return;
+    const at = cursor === undefined ? undefined : times[cursor];
+    const left = at === undefined ? -10 : drawn.valToPos(at / 1000, 'x');
+    drawn.setCursor({ left, top: 0 }, false);
+  }, [cursor, times]);
   const shown = cursor ?? times.length - 1;
   return (
     <figure>
@@ -112,7 +117,9 @@ function settings(
     cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false }, sync: { key: group } },
     padding: [6, 18, 0, 0],
     scales: {
-      x: { range: (_plot, _min, max) => [max - seconds, max] },
+      x: {
+        range: (_plot, min, max) => [Math.max(max - seconds, Math.min(min, max - seconds / 8)), max],
+      },
       y: { range: (_plot, _min, max) => [0, max > 0 ? max * 1.1 : 1] },
     },
     axes: [

@@ -6,8 +6,8 @@ export type Fact = readonly [term: string, description: ComponentChildren];
 export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
   return (
     <dl>
-      {facts.map(([term, description]) => (
-        <div key={term}>
+      {facts.map(([term, description], index) => (
+        <div key={`${term} ${index}`}>
           <dt>{term}</dt>
           <dd>{description}</dd>
         </div>

@@ -22,7 +22,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 export function ThemeChoice() {
   return (
     <label class="theme">
-      Theme{' '}
+      <span>Theme </span>
       <select
         value={theme.value}
         onChange={({ currentTarget }) => {
