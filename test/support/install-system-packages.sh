@@ -31,6 +31,12 @@ need zsh zsh
 need fish fish
 need mandoc mandoc
 need /usr/lib/python3/dist-packages/yaml python3-yaml
+need /usr/lib/python3/dist-packages/requests python3-requests
+need javac default-jdk-headless
+need mcs mono-mcs
+need /usr/lib/mono/4.5/System.Net.Http.dll libmono-system-net-http4.0-cil
+need nginx nginx-light
+need script bsdutils
 
 [ -n "$missing" ] || exit 0
 # shellcheck disable=SC2086 # one word for each package
