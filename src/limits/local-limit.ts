@@ -26,9 +26,16 @@ export interface LimitUse {
   readonly daily: { readonly most: number; readonly used: number } | null;
 }
 
-/** The longest delay of a report, in milliseconds. */
+/** The longest delay of a report, in milliseconds, while few processes share the limit. */
 const LONGEST_PAUSE_MS = 50;
 const SHORTEST_PAUSE_MS = 2;
+/**
+ * With more processes, each reports more rarely: a report costs the store the more the more processes there are, so
+ * its work would grow with their square.
+ */
+const FEW_PROCESSES = 8;
+/** The longest delay with any number of processes, in milliseconds. */
+const CROWD_PAUSE_MS = 500;
 
 /**
  * The limits of one client or deployment in this process. A request is decided at once, by this process's share; the
@@ -154,8 +161,9 @@ export class LocalLimit {
   /** The delay of a report, in milliseconds: at most a quarter of the time in which the bucket fills. */
   get pauseMs(): number {
     const { rate } = this.#settings;
-    const quarter = rate === undefined ? LONGEST_PAUSE_MS : (rate.burst / rate.perSecond) * 250;
-    return Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, quarter));
+    const longest = Math.min(CROWD_PAUSE_MS, LONGEST_PAUSE_MS * Math.max(1, this.#members / FEW_PROCESSES));
+    const quarter = rate === undefined ? longest : (rate.burst / rate.perSecond) * 250;
+    return Math.min(longest, Math.max(SHORTEST_PAUSE_MS, quarter));
   }
 
   /** Milliseconds since it was last used; 0 while requests are under way. */

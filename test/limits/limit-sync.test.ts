@@ -144,6 +144,22 @@ test('while a limit is not used, reports are rare, and hold until the next one',
   expect(reports).toEqual([...awake, ...asleep]);
 });
 
+test('the more processes share a limit, the more rarely each reports', () => {
+  const pauses = (settings: Parameters<typeof limit>[0]): number[] => {
+    const local = new LocalLimit('client', limit(settings), clocksAt());
+    return [1, 8, 40, 1000].map((members) => {
+      local.accept(
+        { tokens: 1, used: 0, othersInFlight: 0, members, share: 1 / members },
+        local.report(3_000),
+      );
+      return local.pauseMs;
+    });
+  };
+  expect(pauses({ daily: 9 })).toEqual([50, 50, 250, 500]);
+  // A quarter of the time in which the bucket fills.
+  expect(pauses({ rate: { perSecond: 100, burst: 40 } })).toEqual([50, 50, 100, 100]);
+});
+
 test('a process that leaves settles for the last time', async () => {
   const { passing, limits, store } = setScene({ daily: 9 });
   expect(passing(2)).toBe(2);
