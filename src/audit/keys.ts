@@ -21,7 +21,7 @@ export interface AuditKeys {
 export function auditKeys(master: Secret): AuditKeys {
   const hex = master.reveal().trim();
   if (!/^[0-9a-fA-F]{64}$/.test(hex)) {
-    throw new RangeError('does not hold a key: make one with openssl rand -hex 32');
+    throw new RangeError('does not hold a key');
   }
   const bytes = Buffer.from(hex, 'hex');
   const derive = (use: string): Buffer => Buffer.from(hkdfSync('sha256', bytes, '', use, 32));

@@ -4,6 +4,7 @@ import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -40,11 +41,16 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
  * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
-  const { secret } = await reader.read({ file });
+  // For this user alone: a key that others can read is refused.
+  const command = `(umask 077; openssl rand -hex 32 > ${file})`;
+  const { secret } = await reader.read({ file }).catch((error) => {
+    const isMissing = isNativeError(error) && errorCode(error.cause) === 'ENOENT';
+    throw isMissing ? new Error(`${file} does not exist: make it with ${command}`, { cause: error }) : error;
+  });
   try {
     auditKeys(secret);
   } catch (error) {
-    throw new Error(`${file} ${isNativeError(error) ? error.message : 'holds no key'} > ${file}`);
+    throw new Error(`${file} ${messageOf(error)}: make one with ${command}`);
   }
   return secret;
 }

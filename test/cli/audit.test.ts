@@ -1,4 +1,4 @@
-import { chmod, readdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
@@ -82,6 +82,13 @@ test('check reports what is wrong with the key of the audit log', async () => {
   await chmod(key, 0o600);
   await writeFile(key, 'hunter2');
   const wrong = await gateway(['check', '--config', config], environment);
-  expect(wrong.stdout).toContain(`${key} does not hold a key: make one with openssl rand -hex 32 > ${key}`);
+  expect(wrong.stdout).toContain(
+    `${key} does not hold a key: make one with (umask 077; openssl rand -hex 32 > ${key})`,
+  );
   expect(wrong.stdout).not.toContain('hunter2');
+  await rm(key);
+  const missing = await gateway(['check', '--config', config], environment);
+  expect(missing.stdout).toContain(
+    `${key} does not exist: make it with (umask 077; openssl rand -hex 32 > ${key})`,
+  );
 });
