@@ -4,6 +4,7 @@ import { AuditPage } from './pages/audit.tsx';
 import { ClientsPage } from './pages/clients.tsx';
 import { DeploymentPage } from './pages/deployment.tsx';
 import { OverviewPage } from './pages/overview.tsx';
+import { RequestPage } from './pages/request.tsx';
 
 /** The properties of a page: the parts of the address that its path names, and the query behind it. */
 export interface PageProps {
@@ -30,6 +31,7 @@ export const PAGES: readonly PageEntry[] = [
   { path: '/deployments/:name', page: DeploymentPage },
   { path: '/clients', title: 'Clients', listed: true, page: ClientsPage },
   { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
+  { path: '/requests/:id', page: RequestPage },
 ];
 
 export interface Route extends PageProps {

@@ -2,8 +2,11 @@ import { useState } from 'preact/hooks';
 import type { AuditLine, AuditView, ChainView } from '../../view.ts';
 import { count, counted, moment, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
-import { clientLink, deploymentLink, requestLink } from '../parts/links.tsx';
+import { clientLink, deploymentLink, requestLink, searchLink } from '../parts/links.tsx';
 import { type Column, Table } from '../parts/table.tsx';
+import type { PageProps } from '../router.tsx';
+import { AuditForm } from './audit-form.tsx';
+import { AuditResults } from './audit-results.tsx';
 
 /** Maximum number of lines that are shown. */
 const SHOWN = 100;
@@ -30,7 +33,7 @@ const COLUMNS: readonly Column<AuditLine>[] = [
     cell: ({ deployment, site }) => (
       <>
         {deploymentLink(deployment)}
-        {site !== '' && `, ${site}`}
+        {site !== '' && <> {searchLink('site', site)}</>}
       </>
     ),
   },
@@ -40,13 +43,12 @@ const COLUMNS: readonly Column<AuditLine>[] = [
     cell: ({ status, code }) => `${status === 0 ? '' : status} ${code}`.trim(),
     class: 'status whole',
   },
-  { label: 'Request id', cell: ({ requestId }) => requestLink(requestId), class: 'whole' },
+  { label: 'Request id', cell: ({ requestId, time }) => requestLink(requestId, time), class: 'whole' },
 ];
 
-/** New lines of the audit log, and the state of its chain. */
-export function AuditPage() {
+/** The search in the audit log; without a search, its new lines as they come. */
+export function AuditPage({ query }: PageProps) {
   const audit = snapshot.value?.audit;
-  const [kind, setKind] = useState('');
   if (audit === undefined) return null;
   if (audit === null) {
     return (
@@ -56,6 +58,16 @@ export function AuditPage() {
       </p>
     );
   }
+  return (
+    <>
+      <AuditForm key={String(query)} query={query} />
+      {query.size === 0 ? <NewLines audit={audit} /> : <AuditResults key={String(query)} query={query} />}
+    </>
+  );
+}
+
+function NewLines({ audit }: { readonly audit: AuditView }) {
+  const [kind, setKind] = useState('');
   const rows = auditLines.value.filter((line) => isKind(line, kind)).toReversed();
   return (
     <section class="panel" aria-label="Audit log">

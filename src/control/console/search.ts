@@ -1,0 +1,115 @@
+import { useCallback, useEffect, useState } from 'preact/hooks';
+import type { SearchView } from '../audit-view.ts';
+import { ApiError, callApi } from './api.ts';
+
+/** Results after which a search pauses until more are asked for. */
+const PAGE = 50;
+/** Time after which the server tells how far it is, in seconds. */
+const STEP_SECONDS = 2;
+/** Pause before a search is sent again that found no free place, in milliseconds. */
+const AGAIN_MS = 1_000;
+const TOO_MANY = 429;
+
+type Rows = SearchView['rows'];
+
+export interface SearchState {
+  readonly rows: Rows;
+  /** Everything newer than this was searched; null: the whole time range. */
+  readonly searchedTo: string | null;
+  readonly recordsRead: number;
+  readonly notes: readonly string[];
+  /** `paused`: a page is full; `stopped`: by the reader. */
+  readonly stage: 'searching' | 'paused' | 'stopped' | 'done' | 'failed';
+  /** A sentence if it failed. */
+  readonly error?: string;
+}
+
+export interface Search extends SearchState {
+  /** Goes on where the search paused or was stopped. */
+  more(): void;
+  stop(): void;
+}
+
+interface Progress extends SearchState {
+  readonly path: string;
+  readonly cursor: string | null;
+}
+
+/**
+ * Searches the audit log step by step, until a page is full or the whole log was searched. The search ends when the
+ * component goes or the path changes. `path`: with the criteria as its query.
+ */
+export function useSearch(path: string): Search {
+  const [progress, setProgress] = useState<Progress>(() => begin(path));
+  const [round, setRound] = useState({ path, number: 0, from: begin(path), stopped: false });
+  const current = progress.path === path ? progress : begin(path);
+  useEffect(() => {
+    const from = round.path === path ? round.from : begin(path);
+    if (round.path === path && round.stopped) return;
+    const aborting = new AbortController();
+    void run(from, aborting.signal, setProgress);
+    return () => aborting.abort();
+  }, [path, round]);
+  const again = useCallback(
+    (stopped: boolean) => {
+      const stage = stopped ? 'stopped' : 'searching';
+      setProgress({ ...current, stage });
+      setRound(({ number }) => ({ path, number: number + 1, from: { ...current, stage }, stopped }));
+    },
+    [path, current],
+  );
+  return { ...current, more: () => again(false), stop: () => again(true) };
+}
+
+function begin(path: string): Progress {
+  const nothing = { rows: [], searchedTo: null, recordsRead: 0, notes: [], cursor: null };
+  return { path, ...nothing, stage: 'searching' };
+}
+
+async function run(from: Progress, signal: AbortSignal, show: (progress: Progress) => void): Promise<void> {
+  const full = from.rows.length + PAGE;
+  let progress = from;
+  try {
+    while (progress.stage === 'searching') {
+      const step = await nextStep(progress, full - progress.rows.length, signal);
+      if (signal.aborted) return;
+      progress = added(progress, step, full);
+      show(progress);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    show({ ...progress, stage: 'failed', error: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+async function nextStep({ path, cursor }: Progress, limit: number, signal: AbortSignal): Promise<SearchView> {
+  const separator = path.includes('?') ? '&' : '?';
+  const after = cursor === null ? '' : `&cursor=${cursor}`;
+  const url = `${path}${separator}limit=${limit}&seconds=${STEP_SECONDS}${after}`;
+  for (;;) {
+    try {
+      return await callApi<SearchView>(url, { signal });
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== TOO_MANY) throw error;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      signal.throwIfAborted();
+    }
+  }
+}
+
+function added(
+  before: Progress,
+  { rows, cursor, searchedTo, recordsRead, notes }: SearchView,
+  full: number,
+): Progress {
+  const all = [...before.rows, ...rows];
+  return {
+    path: before.path,
+    rows: all,
+    cursor,
+    searchedTo,
+    recordsRead: before.recordsRead + recordsRead,
+    notes: [...new Set([...before.notes, ...notes])],
+    stage: cursor === null ? 'done' : all.length >= full ? 'paused' : 'searching',
+  };
+}

@@ -1,0 +1,234 @@
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Browser, Page } from 'playwright-core';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_BOUNDS } from '../../src/control/audit-api.ts';
+import { AUDIT_KEY, facts, openTestAudit } from '../support/audit-log.ts';
+import {
+  accessibilityFaults,
+  type BuiltConsole,
+  buildConsole,
+  openBrowser,
+  openPage,
+} from '../support/browser.ts';
+import { HandWrittenAudit, healthyDeployment, startControl } from '../support/console-source.ts';
+import { writeLog } from '../support/many-records.ts';
+
+const keys = auditKeys(new Secret(AUDIT_KEY));
+const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+
+let built: BuiltConsole;
+let browser: Browser;
+let directory: string;
+const closing: (() => Promise<void>)[] = [];
+
+// One log for all tests: 4,000 requests of two replicas over four days, and some of today.
+beforeAll(async () => {
+  [built, browser, directory] = await Promise.all([
+    buildConsole(),
+    openBrowser(),
+    mkdtemp(join(tmpdir(), 'console-search-')),
+  ]);
+  const start = Date.parse('2026-03-01T00:00:00Z');
+  for (const replica of ['gateway-1', 'gateway-2']) {
+    await writeLog(directory, { replica, keys, start, days: 4, requestsADay: 500 });
+  }
+  const { audit } = await openTestAudit(directory, { replica: 'gateway-3' });
+  audit.admin('reload', { result: 'success', by: 'api', address: '127.0.0.1', changed: ['clients.archive'] });
+  for (const change of [
+    { requestId: 'traced', traceId: TRACE_ID, target: '/api/x?ids=%27MS-1%27,%27MS-2%27&token=a' },
+    { requestId: 'refused', status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
+  ]) {
+    const access = await new Promise<number>((resolve, reject) => {
+      const seq = audit.access(facts(change), { recorded: () => resolve(seq), unrecorded: reject });
+    });
+    const { requestId, status = 200, code = '' } = change;
+    const bytes = { in: 0, out: 5120 };
+    audit.outcome({ access, requestId, status, code, outcome: '', bytes, durationMs: 42.5 });
+  }
+  await audit.close();
+});
+
+afterEach(async () => {
+  await Promise.all(browser.contexts().map((context) => context.close()));
+  for (const close of closing.splice(0)) await close();
+});
+
+afterAll(async () => {
+  await browser.close();
+  await built.remove();
+  await rm(directory, { recursive: true });
+});
+
+async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
+  const audit = new HandWrittenAudit(() => ({
+    records: 2,
+    failures: 0,
+    chain: { state: 'intact', detail: 'the newest segment was verified at the start.' },
+  }));
+  audit.write({ client: 'reporting' });
+  const control = await startControl({
+    consoleFolder: built.folder,
+    console: {
+      audit,
+      clients: () => ['reporting', 'archive'],
+      condition: async () => ({
+        failedChecks: [],
+        warnings: [],
+        served: true,
+        deployments: [healthyDeployment('submissions')],
+      }),
+    },
+    audit: {
+      log: { directory, keys: [keys], recordedAddress: (address) => address, record: () => undefined },
+      traceUrl: 'https://traces.example.org/trace/{traceId}',
+      bounds: { ...AUDIT_BOUNDS, searches },
+    },
+  });
+  closing.push(() => control.close());
+  return control.origin;
+}
+
+const results = (page: Page) => page.getByRole('table', { name: 'Results' }).locator('tbody tr');
+
+describe.each([
+  ['light', 1400],
+  ['dark', 1400],
+  ['light', 360],
+  ['dark', 360],
+] as const)('in the %s theme, %d px wide', (scheme, width) => {
+  test('search and request fit, are accessible, and nothing is refused', async () => {
+    const origin = await start();
+    const { page, pageErrors } = await openPage(browser, { width, scheme });
+    const check = async (): Promise<void> => {
+      expect(await accessibilityFaults(page)).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    };
+    await page.goto(`${origin}/#/audit?kind=all&code=&site=journal-7`);
+    await page.getByText(/^\d+ results back to .* records read\.$/).waitFor();
+    await check();
+    await page.goto(`${origin}/#/requests/traced`);
+    await page.getByText('1 request. The whole log was searched').waitFor();
+    await page.getByText('Records', { exact: true }).click();
+    await check();
+    expect(pageErrors).toEqual([]);
+  });
+});
+
+test('the form searches by keyboard, the address keeps it, and the back button returns', async () => {
+  const origin = await start();
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit`);
+  await page.getByRole('table', { name: 'Audit lines' }).waitFor();
+  await page.getByLabel('Identifier').focus();
+  await page.keyboard.type('MS-2');
+  await page.keyboard.press('Enter');
+  await page.getByText(/^1 result\. The whole log was searched, 8,00\d records read\.$/).waitFor();
+  expect(page.url()).toBe(`${origin}/#/audit?identifier=MS-2&kind=requests`);
+  expect(await page.getByLabel('Identifier').inputValue()).toBe('MS-2');
+  await page.goBack();
+  await page.getByRole('table', { name: 'Audit lines' }).waitFor();
+  expect(await page.getByLabel('Identifier').inputValue()).toBe('');
+  await page.goForward();
+  await page.getByRole('link', { name: 'traced' }).waitFor();
+  expect(pageErrors).toEqual([]);
+});
+
+test('older results come page by page, and all of them at last', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?site=journal-7`);
+  const older = page.getByRole('button', { name: 'Show older ones' });
+  await older.waitFor();
+  expect(await results(page).count()).toBe(50);
+  await older.click();
+  await page.getByText(/^\d+ results\. The whole log was searched/).waitFor();
+  const count = await results(page).count();
+  expect(count).toBeGreaterThan(50);
+  const ids = await results(page).evaluateAll((rows) => rows.map((row) => row.lastElementChild?.textContent));
+  expect(new Set(ids).size).toBe(count);
+});
+
+test('every name in a result leads on: to its request, its site, its code', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?requestId=refused`);
+  const row = results(page).first();
+  await row.waitFor();
+  const targets = await row
+    .getByRole('link')
+    .evaluateAll((links) => links.map((link) => link.getAttribute('href')));
+  expect(targets).toEqual([
+    '#/clients?client=reporting',
+    '#/deployments/submissions',
+    '#/audit?site=journal-a',
+    '#/audit?operation=authors',
+    '#/audit?code=rate-limited',
+    expect.stringMatching(/^#\/requests\/refused\?at=20/),
+  ]);
+  await row.getByRole('link', { name: 'rate-limited' }).click();
+  await page.getByText(/^1 result\./).waitFor();
+  expect(await page.getByLabel('Error code').inputValue()).toBe('rate-limited');
+});
+
+test('a request has its timing, upstream, parameters and trace', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?requestId=traced`);
+  await page.getByRole('link', { name: 'traced' }).click();
+  await page.getByText('1 request. The hour before and after it was searched').waitFor();
+  const text = await page.getByRole('main').innerText();
+  expect(text).toMatch(/43 ms from its arrival to the end of its response/);
+  expect(text).toMatch(/status 200 from a\.example, 1 attempt/);
+  expect(text).toMatch(/ids = 'MS-1','MS-2'\s+token \(value not recorded\)/);
+  const trace = page.getByRole('link', { name: TRACE_ID });
+  expect(await trace.getAttribute('href')).toBe(`https://traces.example.org/trace/${TRACE_ID}`);
+});
+
+test('an event of the gateway is found with its details', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?kind=events&text=archive`);
+  const row = results(page).first();
+  await row.waitFor();
+  expect(await row.innerText()).toMatch(/reload, result: success, by: api, .*changed: clients\.archive/);
+});
+
+test('what was found is exported', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?site=journal-7`);
+  const link = page.getByRole('link', { name: 'export as CSV' });
+  await link.waitFor();
+  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+  expect(download.suggestedFilename()).toMatch(/^audit-\d{8}T\d{6}Z\.csv$/);
+  const lines = (await readFile(await download.path(), 'utf8')).trimEnd().split('\r\n');
+  expect(lines.length).toBeGreaterThan(50);
+  expect(lines.slice(1).every((line) => line.includes(',journal-7,'))).toBe(true);
+});
+
+test('a wrong criterion is told in words, and the form stays', async () => {
+  const origin = await start();
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/audit?from=yesterday`);
+  await page.getByRole('alert').filter({ hasText: 'a time is 2026-03' }).waitFor();
+  await page.getByLabel('From').fill('2026-03-04');
+  await page.getByLabel('From').press('Enter');
+  await page.getByText(/^50 results back to/).waitFor();
+});
+
+test('a search waits for a free place, and can be stopped and go on', async () => {
+  const origin = await start(0);
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const asked = page.waitForResponse((response) => response.status() === 429);
+  await page.goto(`${origin}/#/audit?client=nobody`);
+  await asked;
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByText('No result, 0 records read.').waitFor();
+  const again = page.waitForResponse((response) => response.status() === 429);
+  await page.getByRole('button', { name: 'Go on' }).click();
+  await again;
+});
