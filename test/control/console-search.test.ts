@@ -6,7 +6,8 @@ import type { Browser, Page } from 'playwright-core';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS } from '../../src/control/audit-api.ts';
-import { AUDIT_KEY, facts, openTestAudit } from '../support/audit-log.ts';
+import type { ExplanationView } from '../../src/control/client-view.ts';
+import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../support/audit-log.ts';
 import {
   accessibilityFaults,
   type BuiltConsole,
@@ -16,9 +17,28 @@ import {
 } from '../support/browser.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from '../support/console-source.ts';
 import { writeLog } from '../support/many-records.ts';
+import { authors, openPair } from '../support/simulated-pair.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+
+/** What the policy says of every request here; a test with a whole gateway has real ones. */
+const REFUSED: ExplanationView = {
+  allowed: false,
+  client: 'reporting',
+  deployment: 'submissions',
+  rule: 'clients[0].allow',
+  status: 403,
+  code: 'client-forbidden',
+  detail: 'The client reporting may not use the operation authors.',
+  operation: '',
+  site: '',
+  siteAdded: false,
+  credential: '',
+  sends: '',
+  parameters: [],
+  limits: [],
+};
 
 let built: BuiltConsole;
 let browser: Browser;
@@ -82,6 +102,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
         deployments: [healthyDeployment('submissions')],
       }),
     },
+    queries: { explain: () => REFUSED, client: async () => undefined },
     audit: {
       log: { directory, keys: [keys], recordedAddress: (address) => address, record: () => undefined },
       traceUrl: 'https://traces.example.org/trace/{traceId}',
@@ -186,6 +207,38 @@ test('a request has its timing, upstream, parameters and trace', async () => {
   expect(text).toMatch(/ids = 'MS-1','MS-2'\s+token \(value not recorded\)/);
   const trace = page.getByRole('link', { name: TRACE_ID });
   expect(await trace.getAttribute('href')).toBe(`https://traces.example.org/trace/${TRACE_ID}`);
+});
+
+test('a request of a running gateway has the rule that decides on it', async () => {
+  const audit = auditOptions(await mkdtemp(join(tmpdir(), 'console-search-')), { parameters: ['ids'] });
+  closing.push(() => rm(audit.directory, { recursive: true }));
+  const identify = { addresses: ['127.0.0.1'] };
+  const allow = [{ deployment: 'submissions', methods: ['GET'] }];
+  const clients = [{ id: 'reporting', identify, allow }];
+  const pair = await openPair({
+    audit,
+    top: { anonymous: false, clients },
+    run: { consoleFolder: built.folder },
+  });
+  closing.unshift(pair.close);
+  const send = async (requestId: string, method: string): Promise<void> => {
+    const response = await pair.get(authors, { method, headers: { 'x-request-id': requestId } });
+    await response.arrayBuffer();
+  };
+  await send('granted', 'GET');
+  await send('forbidden', 'DELETE');
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${pair.gateway.control}/#/requests/granted`);
+  await page.getByText('allowed by clients[0].allow[0]').waitFor();
+  const text = await page.getByRole('main').innerText();
+  expect(text).toMatch(
+    /Under the present configuration, .* The values that are not recorded were left out\./,
+  );
+  await page.goto(`${pair.gateway.control}/#/requests/forbidden`);
+  await page
+    .getByText(/^refused with 403 client-forbidden by clients\[0\]\.allow: The client reporting/)
+    .waitFor();
+  await page.getByText('was not asked').waitFor();
 });
 
 test('an event of the gateway is found with its details', async () => {
