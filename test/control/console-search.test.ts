@@ -20,6 +20,7 @@ import { writeLog } from '../support/many-records.ts';
 import { authors, openPair } from '../support/simulated-pair.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
+const REFUSED_ID = '0b09c2bc-cf30-4baf-8235-a720206927ad';
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 
 /** What the policy says of every request here; a test with a whole gateway has real ones. */
@@ -60,7 +61,7 @@ beforeAll(async () => {
   audit.admin('reload', { result: 'success', by: 'api', address: '127.0.0.1', changed: ['clients.archive'] });
   for (const change of [
     { requestId: 'traced', traceId: TRACE_ID, target: '/api/x?ids=%27MS-1%27,%27MS-2%27&token=a' },
-    { requestId: 'refused', status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
+    { requestId: REFUSED_ID, status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
   ]) {
     const access = await new Promise<number>((resolve, reject) => {
       const seq = audit.access(facts(change), { recorded: () => resolve(seq), unrecorded: reject });
@@ -131,6 +132,9 @@ describe.each([
     await page.goto(`${origin}/#/audit?kind=all&code=&site=journal-7`);
     await page.getByText(/^\d+ results back to .* records read\.$/).waitFor();
     await check();
+    await page.goto(`${origin}/#/audit?code=rate-limited`);
+    await page.getByText(/^1 result\./).waitFor();
+    await check();
     await page.goto(`${origin}/#/requests/traced`);
     await page.getByText('1 request. The whole log was searched').waitFor();
     await page.getByText('Records', { exact: true }).click();
@@ -176,7 +180,7 @@ test('older results come page by page, and all of them at last', async () => {
 test('every name in a result leads on: to its request, its site, its code', async () => {
   const origin = await start();
   const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
-  await page.goto(`${origin}/#/audit?requestId=refused`);
+  await page.goto(`${origin}/#/audit?requestId=${REFUSED_ID}`);
   const row = results(page).first();
   await row.waitFor();
   const targets = await row
@@ -188,7 +192,7 @@ test('every name in a result leads on: to its request, its site, its code', asyn
     '#/audit?site=journal-a',
     '#/audit?operation=authors',
     '#/audit?code=rate-limited',
-    expect.stringMatching(/^#\/requests\/refused\?at=20/),
+    expect.stringMatching(new RegExp(`^#/requests/${REFUSED_ID}\\?at=20`)),
   ]);
   await row.getByRole('link', { name: 'rate-limited' }).click();
   await page.getByText(/^1 result\./).waitFor();

@@ -4,8 +4,8 @@ import { ApiError, callApi } from './api.ts';
 
 /** Results after which a search pauses until more are asked for. */
 const PAGE = 50;
-/** Time after which the server tells how far it is, in seconds. */
-const STEP_SECONDS = 2;
+/** Time after which the server tells how far it is, in seconds: doubled with each step, since each has a cost. */
+const STEP_SECONDS = { first: 2, most: 20 } as const;
 /** Pause before a search is sent again that found no free place, in milliseconds. */
 const AGAIN_MS = 1_000;
 const TOO_MANY = 429;
@@ -69,9 +69,12 @@ function begin(path: string): Progress {
 async function run(from: Progress, signal: AbortSignal, show: (progress: Progress) => void): Promise<void> {
   const full = from.rows.length + PAGE;
   let progress = from;
+  let seconds: number = STEP_SECONDS.first;
   try {
     while (progress.stage === 'searching') {
-      const step = await nextStep(progress, full - progress.rows.length, signal);
+      const query = `limit=${full - progress.rows.length}&seconds=${seconds}`;
+      const step = await nextStep(progress, query, signal);
+      seconds = Math.min(2 * seconds, STEP_SECONDS.most);
       if (signal.aborted) return;
       progress = added(progress, step, full);
       show(progress);
@@ -82,10 +85,10 @@ async function run(from: Progress, signal: AbortSignal, show: (progress: Progres
   }
 }
 
-async function nextStep({ path, cursor }: Progress, limit: number, signal: AbortSignal): Promise<SearchView> {
+async function nextStep({ path, cursor }: Progress, query: string, signal: AbortSignal): Promise<SearchView> {
   const separator = path.includes('?') ? '&' : '?';
   const after = cursor === null ? '' : `&cursor=${cursor}`;
-  const url = `${path}${separator}limit=${limit}&seconds=${STEP_SECONDS}${after}`;
+  const url = `${path}${separator}${query}${after}`;
   for (;;) {
     try {
       return await callApi<SearchView>(url, { signal });

@@ -10,13 +10,18 @@ type Row = RequestRow | EventRow;
 
 const COLUMNS: readonly Column<Row>[] = [
   { label: 'Time', cell: ({ time }) => momentWithSeconds(Date.parse(time)), class: 'whole' },
-  { label: 'Client', cell: (row) => (row.kind === 'admin' ? 'the gateway' : clientLink(row.client)) },
+  {
+    label: 'Client',
+    cell: (row) => (row.kind === 'admin' ? 'the gateway' : clientLink(row.client)),
+    class: 'whole',
+  },
   { label: 'Deployment', cell: (row) => (row.kind === 'admin' ? null : placeOf(row)) },
   { label: 'Request', cell: (row) => (row.kind === 'admin' ? eventText(row) : operationOf(row)) },
-  { label: 'Status', cell: (row) => (row.kind === 'admin' ? null : endOf(row)), class: 'status' },
+  { label: 'Status', cell: (row) => (row.kind === 'admin' ? null : endOf(row)), class: 'status whole' },
   {
     label: 'Request id',
     cell: (row) => (row.kind === 'admin' ? null : requestLink(row.requestId, row.time)),
+    class: 'whole',
   },
 ];
 
@@ -55,31 +60,32 @@ function criteriaOf(query: URLSearchParams): URLSearchParams {
   return new URLSearchParams([...query].filter(([name, value]) => value !== '' && CRITERIA.includes(name)));
 }
 
+/** On a phone a cell is a grid, so its content has to be one element. */
 function placeOf({ deployment, site }: RequestRow) {
   return (
-    <>
-      {deploymentLink(deployment)}
-      {site !== '' && <> {searchLink('site', site)}</>}
-    </>
+    <span>
+      {deploymentLink(deployment)} {searchLink('site', site)}
+    </span>
   );
 }
 
 function operationOf({ operation, method, path }: RequestRow) {
-  if (operation === '') return `${method} ${path}`;
+  const target = <span class="muted small">{`${method} ${path}`}</span>;
+  if (operation === '') return target;
   return (
-    <>
-      {searchLink('operation', operation)} <span class="muted small">{`${method} ${path}`}</span>
-    </>
+    <span>
+      {searchLink('operation', operation)} {target}
+    </span>
   );
 }
 
 function endOf({ status, code, outcome }: RequestRow) {
   const end = outcome ?? { status, code };
   return (
-    <>
+    <span>
       {end.status} {end.code !== '' && searchLink('code', end.code)}
       {outcome?.outcome !== undefined && searchLink('outcome', outcome.outcome)}
-    </>
+    </span>
   );
 }
 

@@ -31,10 +31,9 @@ const COLUMNS: readonly Column<AuditLine>[] = [
   {
     label: 'Deployment',
     cell: ({ deployment, site }) => (
-      <>
-        {deploymentLink(deployment)}
-        {site !== '' && <> {searchLink('site', site)}</>}
-      </>
+      <span>
+        {deploymentLink(deployment)} {searchLink('site', site)}
+      </span>
     ),
   },
   { label: 'Request', cell: requestText },
