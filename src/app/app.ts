@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
+import type { AuditSinks } from '../audit/sinks/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
@@ -18,7 +19,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
 import { consoleSource } from './console.ts';
-import { withCheck } from './health.ts';
+import { sinkChecks, withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
 import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
@@ -33,6 +34,8 @@ export interface AppDeps {
   readonly uid: number | undefined;
   /** The audit log of this process, which the app closes. */
   readonly audit: Audit;
+  /** What sends the audit logs to receivers, which the app closes; undefined: nothing does. */
+  readonly auditSinks?: AuditSinks | undefined;
   /** The metrics of this process, and of all processes of the gateway. */
   readonly metrics: Metrics;
   readonly merged: MergedMetrics;
@@ -79,10 +82,11 @@ export class App {
    * @throws Error if a port cannot be opened; nothing stays open then
    */
   async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
-    const { serving, log, build, uid, audit } = this.#deps;
+    const { serving, log, build, uid, audit, auditSinks } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
       await audit.close();
+      await auditSinks?.close();
       throw error;
     });
     this.#listening = addresses.listen;
@@ -134,13 +138,15 @@ export class App {
   }
 
   async #drain(): Promise<void> {
-    const { serving, serviceManager, audit } = this.#deps;
+    const { serving, serviceManager, audit, auditSinks } = this.#deps;
     serviceManager?.stopping();
     const reloadsClosed = this.#reloads.close();
     await serving.drain();
     await Promise.all([this.#tlsWatch?.close(), reloadsClosed]);
     await this.#control.close();
     await audit.close('stop');
+    // Last, so that the sinks get the last records, too.
+    await auditSinks?.close();
   }
 
   async #openPlanes() {
@@ -158,7 +164,8 @@ export class App {
 
   async #report(): Promise<PlaneReport> {
     const report = await this.#deps.serving.report();
-    const readiness = withCheck(report.readiness, this.#reloads.check);
+    const sinks = sinkChecks(this.#deps.auditSinks?.states ?? []);
+    const readiness = [this.#reloads.check, ...sinks].reduce(withCheck, report.readiness);
     return { ...report, readiness, condition: conditionWith(readiness, report.condition.deployments) };
   }
 
@@ -178,6 +185,12 @@ export class App {
     });
   }
 
+  async #observe(names?: readonly string[]): Promise<void> {
+    const { serving, auditSinks, metrics } = this.#deps;
+    await serving.observe(names);
+    auditSinks?.observe(metrics);
+  }
+
   #openControl(): ControlPlane {
     const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { tokenSha256, readTokenSha256, traceUrl } = this.#setup.config.control;
@@ -188,7 +201,7 @@ export class App {
       queries: queriesOf({ serving, setup }),
       clock: monotonicClock,
       scrape: async (format) => {
-        await serving.observe();
+        await this.#observe();
         return merged.text(format);
       },
       live: () => serving.live,
@@ -196,7 +209,7 @@ export class App {
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       console: consoleSource({
         values: async (names) => {
-          await serving.observe(names);
+          await this.#observe(names);
           return merged.values(names);
         },
         serving,

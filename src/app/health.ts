@@ -1,4 +1,5 @@
 import type { Audit } from '../audit/audit.ts';
+import type { SinkState } from '../audit/sinks/audit-sinks.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
 import {
@@ -63,7 +64,7 @@ export async function readiness(parts: ReadinessParts): Promise<Readiness> {
   );
   const recorder = simpleCheck('audit', failing && `the audit log cannot be written: ${failing}`);
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
-  const checks = [planes, store, recorder, ...sinkChecks(audit), ...upstreams.map(({ check }) => check)];
+  const checks = [planes, store, recorder, ...streamChecks(audit), ...upstreams.map(({ check }) => check)];
   const served =
     planes.ok && !audit.refusing && upstreams.some(({ serves }) => serves) && reaches(deployments, wanted);
   const status = !served ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
@@ -87,7 +88,14 @@ export function isReachable({ addresses }: Upstream): boolean {
   return addresses.some(({ health }) => health.state !== 'failing');
 }
 
-function sinkChecks({ sink }: Audit): Check[] {
+/** Returns a check for each audit sink. */
+export function sinkChecks(sinks: readonly SinkState[]): Check[] {
+  return sinks.map(({ name, failing }) =>
+    simpleCheck(`audit-sink-${name}`, failing && `the audit sink gets nothing: ${failing}`),
+  );
+}
+
+function streamChecks({ sink }: Audit): Check[] {
   if (sink === undefined) return [];
   const { failing } = sink;
   return [simpleCheck('audit-stream', failing && `the audit stream is unreachable: ${failing}`)];

@@ -16,7 +16,15 @@ export interface AuditOptions {
   readonly parameters: readonly string[];
   readonly pseudonymise: readonly 'address'[];
   /** Bytes, and milliseconds. */
-  readonly segment: { readonly size: number; readonly age: number; readonly keep: number };
+  readonly segment: {
+    readonly size: number;
+    readonly age: number;
+    readonly keep: number;
+    /** Bytes of a folder up to which segments that a sink has not confirmed are kept longer; without it, none is. */
+    readonly keepUnsent?: number;
+  };
+  /** Names of the sinks, whose positions are in the folder. */
+  readonly sinks?: readonly string[];
   /** Undefined: records go to the files only. */
   readonly stream?: { readonly redis: boolean; readonly maxLength: number };
 }

@@ -10,6 +10,7 @@ export interface AuditKeys {
   readonly pseudonym: KeyObject;
   readonly index: KeyObject;
   readonly position: KeyObject;
+  readonly sinkPosition: KeyObject;
   /** Tells keys apart and reveals nothing of them. */
   readonly id: string;
 }
@@ -30,6 +31,7 @@ export function auditKeys(master: Secret): AuditKeys {
     pseudonym: createSecretKey(derive('digest-gateway audit pseudonym')),
     index: createSecretKey(derive('digest-gateway audit index')),
     position: createSecretKey(derive('digest-gateway audit stream position')),
+    sinkPosition: createSecretKey(derive('digest-gateway audit sink position')),
     id: derive('digest-gateway audit key id').toString('hex', 0, 8),
   };
 }

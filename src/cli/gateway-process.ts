@@ -13,6 +13,7 @@ import { openAudit } from '../audit/journal/file-audit.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
+import { AuditSinks } from '../audit/sinks/audit-sinks.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { StreamSink } from '../audit/stream/stream-sink.ts';
 import { monotonicClock } from '../base/clock.ts';
@@ -64,6 +65,7 @@ export async function gatewayProcess(
     build,
     uid,
     audit,
+    auditSinks: auditSinksOf(setup, log),
     metrics,
     merged,
     consoleFolder,
@@ -170,6 +172,13 @@ async function auditFor(
     // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
     throw new CommandError(2, `audit.directory: ${isNativeError(error) ? error.message : error}`, error);
   }
+}
+
+/** Starts sending the logs of this replica and its workers; undefined: there is nowhere to send them. */
+function auditSinksOf({ audit, auditSinks: sinks }: AppSetup, log: Log): AuditSinks | undefined {
+  if (audit === undefined || sinks.length === 0) return undefined;
+  const { directory, replica, key } = audit;
+  return new AuditSinks({ directory, replica, key, sinks }, log);
 }
 
 function sinkFor(

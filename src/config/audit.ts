@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { auditSinksSchema } from './audit-sinks.ts';
 import { fileName, flag, oneOf, period, SECTION, size, text, whole } from './value-schemas.ts';
 
 const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
@@ -48,6 +49,11 @@ export const auditSchema = (folder: string) =>
               .describe('A segment is closed, and then compressed, at this size.'),
             age: period().prefault('1d').describe('A segment is closed, and then compressed, at this age.'),
             keep: period().prefault('365d').describe('A segment is removed at this age.'),
+            keepUnsent: size()
+              .prefault('10GiB')
+              .describe(
+                'A segment that a sink has not confirmed is kept beyond `keep`, until a folder has more than this.',
+              ),
           },
           { error: SECTION },
         )
@@ -67,6 +73,11 @@ export const auditSchema = (folder: string) =>
         )
         .exactOptional()
         .describe('One stream for the logs of all replicas.'),
+      sinks: auditSinksSchema(folder)
+        .exactOptional()
+        .describe(
+          'Receivers that get every record from the files, at least once. A new one gets the whole log that is there.',
+        ),
     },
     { error: SECTION },
   );

@@ -213,6 +213,33 @@ export class Metrics {
     'Lines of the access log that could not be written to its file or stdout in time',
     [],
   );
+  readonly auditSinkLagSeconds = this.#gauge(
+    'audit_sink_lag_seconds',
+    'Age of the oldest audit record, or closed segment, that a sink has not confirmed; 0: there is none',
+    ['sink'],
+    'max',
+  );
+  readonly auditSinkLagRecords = this.#gauge(
+    'audit_sink_lag_records',
+    'Audit records in the files that a sink has not confirmed',
+    ['sink'],
+    'sum',
+  );
+  readonly auditSinkDelivered = this.#counter(
+    'audit_sink_records_total',
+    'Audit records that a sink has confirmed; one that was sent again counts again',
+    ['sink'],
+  );
+  readonly auditSinkFailures = this.#counter(
+    'audit_sink_failures_total',
+    'Deliveries to a sink that failed; they are tried again',
+    ['sink'],
+  );
+  readonly auditSinkSkipped = this.#counter(
+    'audit_sink_skipped_records_total',
+    'Audit records that never reach a sink: removed before they were sent, without a valid seal, or refused by it',
+    ['sink'],
+  );
   readonly internalErrors = this.#counter(
     'internal_errors_total',
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',

@@ -19,7 +19,7 @@ export interface AuditSetup {
 /** Makes the options of the audit log from its section, and checks that its folder can be used. */
 export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
   if (section === undefined) return { options: undefined, issues: [] };
-  const { keyFile, replica = replicaName(), ...options } = section;
+  const { keyFile, replica = replicaName(), sinks = [], ...options } = section;
   const issues: Issue[] = [];
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
@@ -28,7 +28,7 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
   }
   try {
     const key = await readAuditKey(keyFile, reader);
-    return { options: { ...options, replica, key }, issues };
+    return { options: { ...options, replica, key, sinks: sinks.map(({ name }) => name) }, issues };
   } catch (error) {
     const message = isNativeError(error) ? error.message : 'cannot be read';
     issues.push({ path: ['audit', 'keyFile'], message });

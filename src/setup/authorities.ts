@@ -27,11 +27,8 @@ export async function readAuthorities(
   const proxies = new Map<string, string>();
   const issues: Issue[] = [];
   const read = async (caFile: string | undefined, section: Path): Promise<string | undefined> => {
-    if (caFile === undefined) return undefined;
     try {
-      const pem = await readPem(caFile, { uid, readableByOthers: true });
-      if (certificatesIn(pem) !== undefined) return pem;
-      throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);
+      return await readAuthority(caFile, uid);
     } catch (error) {
       const message = isNativeError(error) ? error.message : 'cannot be read';
       issues.push({ path: [...section, 'caFile'], message });
@@ -47,4 +44,18 @@ export async function readAuthorities(
     if (proxyPem !== undefined) proxies.set(name, proxyPem);
   }
   return { byDeployment, proxies, redis: await read(redis?.tls?.caFile, ['redis', 'tls']), issues };
+}
+
+/**
+ * Reads a file of authorities; undefined without a name. `uid` is the user of this process.
+ * @throws Error with the reason
+ */
+export async function readAuthority(
+  caFile: string | undefined,
+  uid: number | undefined,
+): Promise<string | undefined> {
+  if (caFile === undefined) return undefined;
+  const pem = await readPem(caFile, { uid, readableByOthers: true });
+  if (certificatesIn(pem) !== undefined) return pem;
+  throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);
 }

@@ -40,10 +40,11 @@ export async function readClientCertificates(
   return { byDeployment, issues };
 }
 
+type ClientCertificateSection = Pick<Config['deployments'][string]['tls'], TlsKey>;
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
 
 /** An issue with the value of a key; the cause, if any, gives the reason. */
-class CertificateIssue extends Error {
+export class CertificateIssue extends Error {
   readonly key: TlsKey;
 
   constructor(key: TlsKey, message: string, cause?: unknown) {
@@ -52,8 +53,12 @@ class CertificateIssue extends Error {
   }
 }
 
-async function readClientCertificate(
-  { certFile, keyFile, keyPassphrase }: Config['deployments'][string]['tls'],
+/**
+ * Reads a client certificate, which must belong to its private key; undefined without one.
+ * @throws CertificateIssue
+ */
+export async function readClientCertificate(
+  { certFile, keyFile, keyPassphrase }: Partial<ClientCertificateSection>,
   reader: SourceReader,
   uid: number | undefined,
 ): Promise<ClientCertificate | undefined> {

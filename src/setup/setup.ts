@@ -1,4 +1,5 @@
 import type { AuditOptions } from '../audit/audit.ts';
+import type { SinkOptions } from '../audit/sinks/options.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
@@ -11,6 +12,7 @@ import { CredentialVersions } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
+import { readAuditSinks } from './audit-sinks.ts';
 import { readAuthorities } from './authorities.ts';
 import { readClientCertificates } from './client-certificates.ts';
 import { readListenTls } from './listen-tls.ts';
@@ -34,6 +36,8 @@ export interface AppSetup {
   readonly listenTls: ListenTls | undefined;
   /** Undefined without an audit log. */
   readonly audit: AuditOptions | undefined;
+  /** Empty in a worker: the primary sends the logs of all of them. */
+  readonly auditSinks: readonly SinkOptions[];
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
   /** The checked file, for other processes of this gateway. */
@@ -103,12 +107,14 @@ async function readContents(
   ]);
   const redis = await readRedis(config.redis, authorities.redis, reader);
   const audit = await readAudit(config.audit, reader);
+  const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reader, context.uid);
   const issues = [
     ...authorities.issues,
     ...clientCertificates.issues,
     ...listenTls.issues,
     ...redis.issues,
     ...audit.issues,
+    ...auditSinks.issues,
   ];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
@@ -125,6 +131,7 @@ async function readContents(
     redis: redis.options,
     listenTls: listenTls.tls,
     audit: audit.options,
+    auditSinks: auditSinks.sinks,
     warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
     source: { file, config: pieces },
   };

@@ -14,13 +14,13 @@ describe('audit', () => {
       onFailure: 'refuse',
       parameters: [],
       pseudonymise: [],
-      segment: { size: 2 ** 28, age: 86_400_000, keep: 365 * 86_400_000 },
+      segment: { size: 2 ** 28, age: 86_400_000, keep: 365 * 86_400_000, keepUnsent: 10 * 2 ** 30 },
     });
   });
 
   test('keeps what is written', () => {
     const section =
-      '{ directory: /a, keyFile: /k, replica: r-1, durability: fsync, onFailure: serve, parameters: [ids], pseudonymise: [address], segment: { size: 1MiB, age: 12h, keep: 2d } }';
+      '{ directory: /a, keyFile: /k, replica: r-1, durability: fsync, onFailure: serve, parameters: [ids], pseudonymise: [address], segment: { size: 1MiB, age: 12h, keep: 2d, keepUnsent: 1GiB } }';
     expect(parseConfig(served(withAudit(section)), '/srv/c.yaml').audit).toEqual({
       directory: '/a',
       keyFile: '/k',
@@ -29,7 +29,7 @@ describe('audit', () => {
       onFailure: 'serve',
       parameters: ['ids'],
       pseudonymise: ['address'],
-      segment: { size: 2 ** 20, age: 43_200_000, keep: 172_800_000 },
+      segment: { size: 2 ** 20, age: 43_200_000, keep: 172_800_000, keepUnsent: 2 ** 30 },
     });
   });
 });
@@ -92,6 +92,28 @@ const issues: Case[] = [
     ['3:57 audit.stream.maxLength: must be a whole number from 1000 to 1000000000, not 3'],
   ],
   [
+    'with a sink without a receiver',
+    with2('sinks: [{ name: a }]'),
+    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog'],
+  ],
+  [
+    'with sinks of the same name',
+    with2('sinks: [{ name: a, syslog: { host: h } }, { name: a, syslog: { host: h } }]'),
+    ['3:86 audit.sinks[1].name: is that of another sink, too: give each its own'],
+  ],
+  [
+    'with a sink that is named as the files are in metrics',
+    with2('sinks: [{ name: file, syslog: { host: h } }]'),
+    [
+      '3:52 audit.sinks[0].name: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file or redis',
+    ],
+  ],
+  [
+    'with a sink without a certificate for its key',
+    with2('sinks: [{ name: a, syslog: { host: h, tls: { keyFile: k } } }]'),
+    ['3:74 audit.sinks[0].syslog.tls.certFile: is missing: keyFile needs it'],
+  ],
+  [
     'with a stream to somewhere else',
     with2('stream: { kafka: true }'),
     ['3:46 audit.stream.kafka: does not exist: there are redis, maxLength'],
@@ -104,6 +126,13 @@ test('a stream keeps a million records by default', () => {
     parseConfig(served(`${redis}\n${withAudit(with2(`stream: ${stream}`))}`), '/srv/c.yaml').audit?.stream;
   expect(parse('{ redis: true }')).toEqual({ redis: true, maxLength: 1_000_000 });
   expect(parse('{ redis: true, maxLength: 5000 }')).toEqual({ redis: true, maxLength: 5000 });
+});
+
+test('a syslog sink uses TLS on its port by default', () => {
+  const section = with2('sinks: [{ name: siem, syslog: { host: h } }]');
+  expect(parseConfig(served(withAudit(section)), '/srv/c.yaml').audit?.sinks).toEqual([
+    { name: 'siem', syslog: { host: 'h', port: 6514, tls: {}, facility: 13, enterprise: 32_473 } },
+  ]);
 });
 
 describe('audit', () => {

@@ -32,7 +32,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 
 /** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */
 const FOLDERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  audit: [[''], ['segments'], ['journal', 'reader'], ['stream']],
+  audit: [[''], ['segments'], ['journal', 'reader'], ['stream', 'sinks']],
 };
 
 /** Rooms that compute only: no I/O, clock or randomness. */

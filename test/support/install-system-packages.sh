@@ -17,6 +17,8 @@ need redis-cli redis-tools
 need age age
 need squid squid
 need haproxy haproxy
+need rsyslogd rsyslog
+need /usr/lib/*/rsyslog/lmnsd_ossl.so rsyslog-openssl
 need strace strace
 need prlimit util-linux
 need flock util-linux

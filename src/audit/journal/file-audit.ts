@@ -96,7 +96,14 @@ class FileAudit implements Audit {
       },
     );
     this.#retention = new Retention(
-      { folder, replica: options.replica, keys, keep: options.segment.keep },
+      {
+        folder,
+        replica: options.replica,
+        keys,
+        keep: options.segment.keep,
+        sinks: options.sinks ?? [],
+        keepUnsent: options.segment.keepUnsent ?? 0,
+      },
       {
         log,
         retired: () => chain.retired,

@@ -1,5 +1,5 @@
 import type { AuditKeys } from '../keys.ts';
-import { headOf, linesOf } from '../line.ts';
+import { headOf, type LineKind, linesOf } from '../line.ts';
 import { LineBuffer } from '../line-buffer.ts';
 import { isAuthentic, isSealOf, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from '../seal.ts';
 import { parseHeader, SEGMENT_START, type SegmentHeader } from '../segments/segment.ts';
@@ -9,6 +9,7 @@ import { LogCursor } from './log-cursor.ts';
 export interface NumberedLine {
   readonly seq: number;
   readonly time: string;
+  readonly kind: LineKind;
   readonly line: string;
 }
 
@@ -21,6 +22,8 @@ export interface SealedBatch {
   readonly seal: Seal;
   /** `hmac` of the previous seal. */
   readonly previous: string;
+  /** The header of its segment. */
+  readonly header: SegmentHeader;
 }
 
 export interface BatchesOptions {
@@ -42,6 +45,7 @@ export class SealedBatches {
   readonly #held = new LineBuffer();
   #records: NumberedLine[] = [];
   #previous: string | undefined;
+  #header: SegmentHeader | undefined;
   #key: AuditKeys | 'unknown' | undefined;
   #ready: SealedBatch[] = [];
 
@@ -87,8 +91,10 @@ export class SealedBatches {
   }
 
   /** Lines without a seal before a new segment were taken back by the writer, and come again. */
-  #begin({ replica, previous, key }: SegmentHeader): void {
+  #begin(header: SegmentHeader): void {
+    const { replica, previous, key } = header;
     this.#clear();
+    this.#header = header;
     const { keys } = this.#options;
     const ours = replica === this.#options.replica;
     this.#previous = previous;
@@ -105,9 +111,10 @@ export class SealedBatches {
     const seal = parseSeal(line);
     const lines = this.#held.bytes;
     const records = this.#records;
-    const previous = this.#previous;
-    if (seal !== undefined && previous !== undefined && this.#isSealed(lines, seal, previous)) {
-      this.#ready.push({ records, lines: lines.toString(), seal, previous });
+    const [previous, header] = [this.#previous, this.#header];
+    const known = seal !== undefined && previous !== undefined && header !== undefined;
+    if (known && this.#isSealed(lines, seal, previous)) {
+      this.#ready.push({ records, lines: lines.toString(), seal, previous, header });
     } else this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
     this.#clear();
     if (seal !== undefined) this.#previous = seal.hmac;

@@ -23,6 +23,8 @@ const retirement = z.object({
   /** Numbers of records before the segment that were missing without having been retired. */
   missingFrom: z.int().optional(),
   missingTo: z.int().optional(),
+  /** Names of the sinks that had not confirmed all of it. */
+  unsent: z.array(z.string()).optional(),
 });
 
 /**

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
+import { lstat, open, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
@@ -19,6 +19,7 @@ import {
 } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
+import { PositionFile } from './sink-position.ts';
 import { indexClosed } from './time-index.ts';
 
 /** Interval at which segments are checked for their age, in milliseconds. */
@@ -31,6 +32,10 @@ export interface RetentionOptions {
   readonly keys: AuditKeys;
   /** How long closed segments are kept, in milliseconds. */
   readonly keep: number;
+  /** Names of the sinks that are to get the log. */
+  readonly sinks: readonly string[];
+  /** Bytes of the folder up to which a segment that a sink has not confirmed is kept longer. */
+  readonly keepUnsent: number;
 }
 
 export interface RetentionDeps {
@@ -53,7 +58,7 @@ export class Retention {
   readonly #options: RetentionOptions;
   readonly #deps: RetentionDeps;
   readonly #timer: NodeJS.Timeout;
-  /** Changed segments that were logged. */
+  /** Segments that were logged: changed, or kept for a sink. */
   readonly #logged = new Set<string>();
   #work: Promise<void> = Promise.resolve();
 
@@ -85,7 +90,7 @@ export class Retention {
 
   async #run(): Promise<void> {
     const { folder, keys, keep } = this.#options;
-    const { log, onRetire, retired } = this.#deps;
+    const { log, retired } = this.#deps;
     for (const segment of await compressClosed(this.#options)) {
       if (this.#logged.has(segment)) continue;
       this.#logged.add(segment);
@@ -94,11 +99,47 @@ export class Retention {
     for (;;) {
       const due = await nextToRetire(this.#options, Date.now() - keep, retired());
       // The log must say where the chain begins before it begins there: otherwise it looks tampered with.
-      if (due === undefined || !(due.recorded || (await onRetire(due.retired)))) break;
+      if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
       await remove(folder, due.retired);
     }
     await indexClosed(folder, keys);
   }
+
+  /** Records that a segment is about to be removed; false: it stays, for a sink or since that cannot be written. */
+  async #announce(retired: Retired): Promise<boolean> {
+    const { folder, keepUnsent } = this.#options;
+    const { log, onRetire } = this.#deps;
+    const unsent = await unsentBy(this.#options, retired.last);
+    if (unsent.length === 0) return onRetire(retired);
+    const { segment } = retired;
+    if ((await bytesIn(folder)) <= keepUnsent) {
+      const msg = 'an old audit segment is kept for sinks that have not confirmed it';
+      if (!this.#logged.has(segment)) log.warn({ segment, sinks: unsent }, msg);
+      this.#logged.add(segment);
+      return false;
+    }
+    const recorded = await onRetire({ ...retired, unsent });
+    if (recorded) {
+      log.error({ segment, sinks: unsent }, 'an audit segment is removed that sinks have not confirmed');
+    }
+    return recorded;
+  }
+}
+
+/** The names of the sinks that have not confirmed every record up to that one. */
+async function unsentBy({ folder, replica, keys, sinks }: RetentionOptions, last: number): Promise<string[]> {
+  const positions = sinks.map(async (sink) => {
+    // A position that cannot be used confirms nothing.
+    const found = await new PositionFile(folder, sink, replica, keys).read().catch(() => undefined);
+    return (found?.position.seq ?? 0) < last ? sink : [];
+  });
+  return (await Promise.all(positions)).flat();
+}
+
+async function bytesIn(folder: string): Promise<number> {
+  const names = await readdir(folder);
+  const sizes = await Promise.all(names.map(async (name) => (await lstat(join(folder, name))).size));
+  return sizes.reduce((sum, size) => sum + size, 0);
 }
 
 /** The log of a replica, with the keys to check it. */

@@ -1,0 +1,217 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf } from '../../base/error-code.ts';
+import type { PositionFile, SinkPosition } from '../segments/sink-position.ts';
+
+/** Interval at which a log that has nothing new is read again, in milliseconds. */
+const POLL_MS = 500;
+/** Least interval at which the position is stored while there is more to send, in milliseconds. */
+const STORE_EVERY_MS = 1_000;
+/** Pause after the first failure, and the longest one, in milliseconds. */
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 30_000;
+/** The longest pause that a receiver can ask for, in milliseconds. */
+const LONGEST_ASKED_MS = 300_000;
+
+/** A part of one process's log that is delivered as a whole. */
+export interface Unit<T> {
+  readonly content: T;
+  /** Records in it; 0: there is nothing to deliver, but the position moves. */
+  readonly records: number;
+  /** Since when it could be sent, in Unix milliseconds. */
+  readonly since: number;
+  /** The position after it. */
+  readonly position: SinkPosition;
+}
+
+/** The log of one process, in order, from the position of a sink on. */
+export interface Source<T> {
+  /**
+   * The next unit; undefined: there is none yet.
+   * @throws Error if a file cannot be read; it may be called again
+   */
+  next(): Promise<Unit<T> | undefined>;
+  /** Records after this position that could be sent. */
+  behind(position: SinkPosition | undefined): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** Sends units to one receiver. */
+export interface Delivery<T> {
+  /**
+   * Resolves when the receiver has confirmed the content. Ends soon after `signal` is aborted.
+   * @throws Error with a reason that holds no secret
+   */
+  deliver(content: T, signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A receiver refused, and says when to try again. */
+export class RetryLater extends Error {
+  /** In milliseconds. */
+  readonly after: number;
+
+  constructor(message: string, after: number) {
+    super(message);
+    this.after = after;
+  }
+}
+
+/** Where the state of sinks is told. */
+export type SinkLog = Readonly<Record<'info' | 'warn' | 'error', (fields: object, msg: string) => void>>;
+
+export interface FollowerOptions {
+  readonly sink: string;
+  /** The process whose log is followed. */
+  readonly replica: string;
+  /** How long one delivery may take, in milliseconds. */
+  readonly timeout: number;
+}
+
+export interface FollowerDeps<T> {
+  readonly source: Source<T>;
+  readonly delivery: Delivery<T>;
+  readonly file: PositionFile;
+  /** Where the source begins. */
+  readonly position: SinkPosition | undefined;
+  readonly log: SinkLog;
+  readonly random?: () => number;
+}
+
+/**
+ * Sends the log of one process to one sink: reads a unit, delivers it until the receiver confirms it, and then moves the
+ * position. A crash or an outage means that units are sent again, never that one is lost.
+ */
+export class Follower<T> {
+  readonly #options: FollowerOptions;
+  readonly #deps: FollowerDeps<T>;
+  readonly #ended = new AbortController();
+  /** Ends the pause between two readings. */
+  #wake = new AbortController();
+  #finishing = false;
+  #position: SinkPosition | undefined;
+  #stored: SinkPosition | undefined;
+  #storedAt = Number.NEGATIVE_INFINITY;
+  #failuresInRow = 0;
+  #since: number | undefined;
+  readonly #running: Promise<void>;
+  /** Why nothing arrives; undefined: it does. */
+  failing: string | undefined;
+  /** Records that were delivered, and attempts that failed. */
+  readonly counts = { delivered: 0, failures: 0 };
+
+  constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
+    this.#options = options;
+    this.#deps = deps;
+    this.#position = deps.position;
+    this.#stored = deps.position;
+    this.#running = this.#run();
+  }
+
+  /** Since when the oldest unit waits, in Unix milliseconds; undefined: none is known to wait. */
+  get since(): number | undefined {
+    return this.#since;
+  }
+
+  /** Records that are not delivered yet. */
+  behind(): Promise<number> {
+    return this.#deps.source.behind(this.#position);
+  }
+
+  /** Delivers what is there, until the signal is aborted, and closes. */
+  async finish(signal: AbortSignal): Promise<void> {
+    this.#finishing = true;
+    this.#wake.abort();
+    const end = (): void => this.#ended.abort();
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+    await this.#running;
+    signal.removeEventListener('abort', end);
+  }
+
+  async #run(): Promise<void> {
+    const { source } = this.#deps;
+    const { signal } = this.#ended;
+    let unit: Unit<T> | undefined;
+    while (!signal.aborted) {
+      try {
+        unit ??= await source.next();
+        this.#since = unit?.since;
+        if (unit === undefined) {
+          await this.#store();
+          this.#recover();
+          if (this.#finishing) break;
+          await this.#pause(POLL_MS);
+          continue;
+        }
+        await this.#deliver(unit);
+        unit = undefined;
+        if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
+        this.#recover();
+      } catch (error) {
+        if (signal.aborted) break;
+        this.#fail(error);
+        await this.#pause(this.#pauseAfter(error));
+      }
+    }
+    await this.#store().catch(() => undefined);
+    await source.close();
+  }
+
+  async #deliver({ content, records, position }: Unit<T>): Promise<void> {
+    const { timeout } = this.#options;
+    if (records > 0) {
+      const late = AbortSignal.timeout(timeout);
+      try {
+        await this.#deps.delivery.deliver(content, AbortSignal.any([this.#ended.signal, late]));
+      } catch (error) {
+        if (!late.aborted) throw error;
+        throw new Error(`not confirmed within ${timeout} ms`, { cause: error });
+      }
+    }
+    this.counts.delivered += records;
+    this.#position = position;
+  }
+
+  /** Stores the position, if it has moved. */
+  async #store(): Promise<void> {
+    if (this.#position === undefined || this.#position === this.#stored) return;
+    const position = this.#position;
+    await this.#deps.file.write(position);
+    this.#stored = position;
+    this.#storedAt = performance.now();
+  }
+
+  #fail(error: unknown): void {
+    const { sink, replica } = this.#options;
+    this.counts.failures += 1;
+    this.#failuresInRow += 1;
+    const reason = messageOf(error);
+    if (this.failing === undefined) {
+      const msg = 'audit sink gets nothing; records are sent when it is back';
+      this.#deps.log.warn({ sink, log: replica, reason }, msg);
+    }
+    this.failing = reason;
+  }
+
+  #recover(): void {
+    this.#failuresInRow = 0;
+    if (this.failing === undefined) return;
+    const { sink, replica } = this.#options;
+    this.failing = undefined;
+    this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
+  }
+
+  /** Doubles with each failure. The random part keeps replicas from coming back all at once. */
+  #pauseAfter(error: unknown): number {
+    if (error instanceof RetryLater) return Math.min(error.after, LONGEST_ASKED_MS);
+    const longest = Math.min(FIRST_PAUSE_MS * 2 ** (this.#failuresInRow - 1), LONGEST_PAUSE_MS);
+    return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    this.#wake = new AbortController();
+    // At the end there is one last attempt at once, and then one at a time as long as it is allowed.
+    const signals = this.#finishing ? [this.#ended.signal] : [this.#ended.signal, this.#wake.signal];
+    await delay(milliseconds, undefined, { signal: AbortSignal.any(signals) }).catch(() => undefined);
+  }
+}
