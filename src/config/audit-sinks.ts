@@ -1,13 +1,25 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { keyFile } from './secret-source.ts';
-import { duration, fileName, isHost, NAME, SECTION, text, whole } from './value-schemas.ts';
+import { keyFile, source } from './secret-source.ts';
+import {
+  duration,
+  fileName,
+  flag,
+  isHost,
+  NAME,
+  oneOf,
+  origin,
+  period,
+  SECTION,
+  text,
+  whole,
+} from './value-schemas.ts';
 
 /** Names that the metrics have for the files and for the stream. */
 const TAKEN = ['file', 'redis'];
-const SINKS = 'a list of mappings, each with a name and one of syslog';
-const KINDS = ['syslog'] as const;
+const SINKS = 'a list of mappings, each with a name and one of syslog, s3';
+const KINDS = ['syslog', 's3'] as const;
 
 /** TLS towards a receiver. */
 const sinkTls = (folder: string) =>
@@ -55,6 +67,54 @@ const syslog = (folder: string) =>
     { error: SECTION },
   );
 
+const s3 = (folder: string) =>
+  z.strictObject(
+    {
+      bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe(
+        'The bucket. It has to exist, with object lock.',
+      ),
+      region: text('the name of a region', /^[a-z0-9-]{1,32}$/).describe(
+        'The region of the bucket, such as eu-central-1.',
+      ),
+      endpoint: origin()
+        .exactOptional()
+        .describe('The origin of the service. Without it, that of AWS in the region.'),
+      pathStyle: flag()
+        .default(false)
+        .describe('Names the bucket in the path, not in the host name, as many other services need it.'),
+      prefix: text(
+        'letters, digits, "-", "_", "." and "/" only, with a "/" at its end',
+        /^[\w.-][\w./-]{0,254}\/$/,
+      )
+        .exactOptional()
+        .describe('Stands before every key, such as `audit/`.'),
+      accessKeyId: source(folder).describe(
+        'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention` and `s3:GetObject`.',
+      ),
+      secretAccessKey: source(folder).describe('The secret of the access key.'),
+      sessionToken: source(folder).exactOptional().describe('The session token, if the access key has one.'),
+      lock: z
+        .union(
+          [
+            z.literal(false),
+            z.strictObject(
+              {
+                mode: oneOf(['governance', 'compliance']).describe(
+                  'Who can remove an object before its time: those with a permission, or nobody.',
+                ),
+                keep: period().describe('How long after the upload an object cannot be changed or removed.'),
+              },
+              { error: SECTION },
+            ),
+          ],
+          { error: `${SECTION}, or false for objects without a lock` },
+        )
+        .describe('The object lock of each object. `false` locks none.'),
+      tls: sinkTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    },
+    { error: SECTION },
+  );
+
 /** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
 export const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
@@ -67,10 +127,13 @@ export const auditSinksSchema = (folder: string) => {
       ),
       timeout: duration()
         .exactOptional()
-        .describe('How long the receiver may take to confirm a delivery. Without it, 10s.'),
+        .describe('How long the receiver may take to confirm a delivery. Without it, 10s, and 5m for s3.'),
       syslog: syslog(folder)
         .exactOptional()
         .describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
+      s3: s3(folder)
+        .exactOptional()
+        .describe('A bucket of S3, or of a service like it, that gets closed segments.'),
     },
     { error: SECTION },
   );
@@ -86,7 +149,7 @@ export const auditSinksSchema = (folder: string) => {
   });
 };
 
-function* kindIssues(sink: Accepted<{ syslog?: object }>): Generator<CrossIssue> {
+function* kindIssues(sink: Accepted<{ syslog?: object; s3?: object }>): Generator<CrossIssue> {
   const kinds = KINDS.filter((kind) => kind in sink);
   if (kinds.length === 1) return;
   const found = kinds.length === 0 ? 'names no receiver' : 'names receivers of several kinds';

@@ -1,6 +1,8 @@
 import type { SinkOptions, SinkTls } from '../audit/sinks/options.ts';
+import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
+import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
 import { readAuthority } from './authorities.ts';
 import { CertificateIssue, readClientCertificate } from './client-certificates.ts';
@@ -9,6 +11,8 @@ type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
 type TlsSection = Exclude<NonNullable<SinkSection['syslog']>['tls'], false>;
 
 const TIMEOUT_MS = 10_000;
+/** A segment can have hundreds of megabytes. */
+const UPLOAD_TIMEOUT_MS = 300_000;
 
 export interface AuditSinksSetup {
   readonly sinks: readonly SinkOptions[];
@@ -40,25 +44,56 @@ class Reading {
     this.#uid = uid;
   }
 
-  async sink(
-    { name, timeout = TIMEOUT_MS, syslog }: SinkSection,
+  /** Undefined: a secret of it cannot be read. */
+  async sink({ name, timeout, syslog, s3 }: SinkSection, path: Path): Promise<SinkOptions | undefined> {
+    if (syslog !== undefined) {
+      const tls = syslog.tls === false ? undefined : await this.#tls(syslog.tls, [...path, 'syslog', 'tls']);
+      return { kind: 'syslog', name, timeout: timeout ?? TIMEOUT_MS, ...syslog, tls };
+    }
+    return s3 && this.#s3({ name, timeout: timeout ?? UPLOAD_TIMEOUT_MS }, s3, [...path, 's3']);
+  }
+
+  async #s3(
+    common: { readonly name: string; readonly timeout: number },
+    section: NonNullable<SinkSection['s3']>,
     path: Path,
   ): Promise<SinkOptions | undefined> {
-    if (syslog === undefined) return undefined;
-    const tls = syslog.tls === false ? undefined : await this.#tls(syslog.tls, [...path, 'syslog', 'tls']);
-    return { kind: 'syslog', name, timeout, ...syslog, tls };
+    const { region, endpoint = `https://s3.${region}.amazonaws.com`, prefix = '', lock } = section;
+    const accessKeyId = await this.#secret(section.accessKeyId, [...path, 'accessKeyId']);
+    const secretAccessKey = await this.#secret(section.secretAccessKey, [...path, 'secretAccessKey']);
+    const sessionToken =
+      section.sessionToken && (await this.#secret(section.sessionToken, [...path, 'sessionToken']));
+    const tls = await this.#tls(section.tls, [...path, 'tls']);
+    if (accessKeyId === undefined || secretAccessKey === undefined) return undefined;
+    const secrets = { accessKeyId, secretAccessKey, sessionToken };
+    return { kind: 's3', ...common, ...section, endpoint, prefix, ...secrets, lock: lock || undefined, tls };
+  }
+
+  async #secret(source: SecretSource, path: Path): Promise<Secret | undefined> {
+    try {
+      return (await this.#reader.read(source)).secret;
+    } catch (error) {
+      this.#tell(path, error);
+      return undefined;
+    }
   }
 
   async #tls(section: TlsSection, path: Path): Promise<SinkTls> {
     const ca = await readAuthority(section.caFile, this.#uid).catch((error) => {
-      this.issues.push(issueOf([...path, 'caFile'].map(String), error));
+      this.#tell([...path, 'caFile'], error);
       return undefined;
     });
     const client = await readClientCertificate(section, this.#reader, this.#uid).catch((error) => {
       if (!(error instanceof CertificateIssue)) throw error;
-      this.issues.push(issueOf([...path, error.key].map(String), error.cause ?? error));
+      this.#tell([...path, error.key], error.cause ?? error);
       return undefined;
     });
     return { ca, client };
+  }
+
+  #tell(path: Path, error: unknown): void {
+    // An error of the sealed file has a path of its own.
+    const issue = issueOf([], error);
+    this.issues.push(issue.path.length === 0 ? { ...issue, path } : issue);
   }
 }

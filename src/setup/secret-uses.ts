@@ -11,13 +11,18 @@ export interface SecretUse {
 type Parts = Partial<Pick<Config['credentials'][string], 'username' | 'password' | 'ha1'>>;
 
 /** Yields each place that names the source of a secret, without the identity of the sealed file. */
-export function* secretUses({ credentials, redis, deployments }: Config): Generator<SecretUse> {
+export function* secretUses({ credentials, redis, audit, deployments }: Config): Generator<SecretUse> {
   for (const [name, { next = {}, ...current }] of Object.entries(credentials)) {
     yield* partUses(['credentials', name], current);
     yield* partUses(['credentials', name, 'next'], next);
   }
   yield* given(['redis', 'password'], redis?.password);
   yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);
+  for (const [index, { s3 }] of (audit?.sinks ?? []).entries()) {
+    for (const key of ['accessKeyId', 'secretAccessKey', 'sessionToken'] as const) {
+      yield* given(['audit', 'sinks', index, 's3', key], s3?.[key]);
+    }
+  }
   for (const [name, { tls }] of Object.entries(deployments)) {
     yield* given(['deployments', name, 'tls', 'keyPassphrase'], tls.keyPassphrase);
   }

@@ -94,7 +94,7 @@ const issues: Case[] = [
   [
     'with a sink without a receiver',
     with2('sinks: [{ name: a }]'),
-    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog'],
+    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog, s3'],
   ],
   [
     'with sinks of the same name',
@@ -112,6 +112,15 @@ const issues: Case[] = [
     'with a sink without a certificate for its key',
     with2('sinks: [{ name: a, syslog: { host: h, tls: { keyFile: k } } }]'),
     ['3:74 audit.sinks[0].syslog.tls.certFile: is missing: keyFile needs it'],
+  ],
+  [
+    'with a bucket that does not say whether it locks',
+    with2(
+      'sinks: [{ name: a, s3: { bucket: abc, region: r, accessKeyId: { env: A }, secretAccessKey: { env: B } } }]',
+    ),
+    [
+      '3:59 audit.sinks[0].s3.lock: is missing: give a mapping of keys to values, or false for objects without a lock',
+    ],
   ],
   [
     'with a stream to somewhere else',

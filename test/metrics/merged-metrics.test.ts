@@ -34,6 +34,8 @@ test('each gauge has a rule for the values of several processes', async () => {
   const metrics = newMetrics();
   const gauges = (await takeSnapshot(metrics.registry)).filter(({ type }) => type === 'gauge');
   expect(Object.fromEntries(gauges.map(({ name, aggregator }) => [name, aggregator]))).toEqual({
+    digest_gateway_audit_sink_lag_records: 'sum',
+    digest_gateway_audit_sink_lag_seconds: 'max',
     digest_gateway_build_info: 'first',
     digest_gateway_circuit_state: 'max',
     digest_gateway_config_last_reload_success_timestamp_seconds: 'first',

@@ -17,6 +17,10 @@ need redis-cli redis-tools
 need age age
 need squid squid
 need haproxy haproxy
+need radosgw radosgw
+need ceph-mon ceph-mon
+need ceph-osd ceph-osd
+need ceph ceph-common
 need rsyslogd rsyslog
 need /usr/lib/*/rsyslog/lmnsd_ossl.so rsyslog-openssl
 need strace strace

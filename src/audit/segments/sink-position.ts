@@ -17,7 +17,7 @@ const stored = z.strictObject({
   segment: z.int().min(1).max(MOST_SEQ),
   previous: z.union([hmac, z.literal('')]),
   seq: z.int().min(0).max(MOST_SEQ),
-  hmac,
+  hmac: z.union([hmac, z.literal('')]),
   key: z.string().regex(/^[0-9a-f]{16}$/),
   mac: hmac,
 });

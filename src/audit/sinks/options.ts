@@ -26,4 +26,22 @@ export interface SyslogOptions extends CommonOptions {
   readonly enterprise: number;
 }
 
-export type SinkOptions = SyslogOptions;
+export interface S3Options extends CommonOptions {
+  readonly kind: 's3';
+  readonly bucket: string;
+  readonly region: string;
+  /** Origin of the receiver. */
+  readonly endpoint: string;
+  /** True: the bucket stands in the path, not in the host name. */
+  readonly pathStyle: boolean;
+  /** Stands before every key; empty, or with a slash at its end. */
+  readonly prefix: string;
+  readonly accessKeyId: Secret;
+  readonly secretAccessKey: Secret;
+  readonly sessionToken: Secret | undefined;
+  /** For how long objects cannot be changed, in milliseconds; undefined: they are not locked. */
+  readonly lock: { readonly mode: 'governance' | 'compliance'; readonly keep: number } | undefined;
+  readonly tls: SinkTls | undefined;
+}
+
+export type SinkOptions = SyslogOptions | S3Options;

@@ -4,9 +4,18 @@ import { messageOf } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile } from '../segments/sink-position.ts';
-import { type Delivery, Follower, type SinkLog } from './follower.ts';
+import {
+  type Delivery,
+  Follower,
+  type FollowerDeps,
+  type FollowerOptions,
+  type SinkLog,
+  type Source,
+} from './follower.ts';
 import type { SinkOptions } from './options.ts';
-import { type PlacedRecord, RecordSource } from './record-source.ts';
+import { RecordSource, type SourceEvents } from './record-source.ts';
+import { S3Delivery } from './s3.ts';
+import { SegmentSource } from './segment-source.ts';
 import { SyslogDelivery } from './syslog.ts';
 
 /** Interval at which logs of further processes are looked for, in milliseconds. */
@@ -76,13 +85,50 @@ export class SinkSet {
   }
 }
 
+type AnyFollower = Pick<Follower<unknown>, 'finish' | 'behind' | 'since' | 'failing' | 'counts'>;
+
+/** A log, and where a sink is in it. */
+interface FollowedLog {
+  readonly folder: string;
+  readonly replica: string;
+  readonly start: FoundPosition | undefined;
+  readonly events: SourceEvents;
+}
+
+/** What takes units of one kind, with the source that makes them. */
+interface Receiver {
+  follow(log: FollowedLog, options: FollowerOptions, deps: CommonDeps): AnyFollower;
+  close(): Promise<void>;
+}
+
+type CommonDeps = Omit<FollowerDeps<unknown>, 'source' | 'delivery'>;
+
+function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
+  switch (sink.kind) {
+    case 'syslog':
+      return receiver(new SyslogDelivery(sink), (log) => new RecordSource({ ...log, keys }));
+    case 's3':
+      return receiver(
+        new S3Delivery(sink),
+        (log) => new SegmentSource({ ...log, position: log.start?.position }),
+      );
+  }
+}
+
+function receiver<T>(delivery: Delivery<T>, sourceOf: (log: FollowedLog) => Source<T>): Receiver {
+  return {
+    follow: (log, options, deps) => new Follower(options, { ...deps, delivery, source: sourceOf(log) }),
+    close: () => delivery.close(),
+  };
+}
+
 /** One sink with a follower for each log. */
 class FollowingSink {
   readonly #sink: SinkOptions;
   readonly #options: SinkSetOptions;
   readonly #log: SinkLog;
-  readonly #delivery: Delivery<readonly PlacedRecord[]>;
-  readonly #followers = new Map<string, Follower<readonly PlacedRecord[]>>();
+  readonly #receiver: Receiver;
+  readonly #followers = new Map<string, AnyFollower>();
   /** Counts of followers whose log is gone. */
   readonly #ended = { delivered: 0, failures: 0 };
   #skipped = 0;
@@ -91,7 +137,7 @@ class FollowingSink {
     this.#sink = sink;
     this.#options = options;
     this.#log = log;
-    this.#delivery = new SyslogDelivery(sink);
+    this.#receiver = receiverOf(sink, options.keys);
   }
 
   get name(): string {
@@ -131,10 +177,10 @@ class FollowingSink {
 
   async finish(signal: AbortSignal): Promise<void> {
     await Promise.all(Array.from(this.#followers.values(), (follower) => follower.finish(signal)));
-    await this.#delivery.close();
+    await this.#receiver.close();
   }
 
-  async #start(replica: string): Promise<Follower<readonly PlacedRecord[]>> {
+  async #start(replica: string): Promise<AnyFollower> {
     const { directory, keys } = this.#options;
     const { name: sink, timeout } = this.#sink;
     const folder = join(directory, replica);
@@ -148,11 +194,8 @@ class FollowingSink {
       onDiverged: (from: number, reason: string): void =>
         this.#log.error({ sink, log: replica, from, reason }, 'audit records are sent to the sink again'),
     };
-    const source = new RecordSource({ folder, replica, keys, start, events });
-    return new Follower(
-      { sink, replica, timeout },
-      { source, delivery: this.#delivery, file, position: start?.position, log: this.#log },
-    );
+    const common = { file, position: start?.position, log: this.#log };
+    return this.#receiver.follow({ folder, replica, start, events }, { sink, replica, timeout }, common);
   }
 
   async #readPosition(file: PositionFile, replica: string): Promise<FoundPosition | undefined> {

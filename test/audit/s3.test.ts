@@ -1,0 +1,163 @@
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { type S3Server, s3To, startS3 } from '../support/s3-server.ts';
+import { positionOf, recordMany, type SinkScene, storedSeq, useSinks } from '../support/sink-scene.ts';
+import { until } from '../support/until.ts';
+
+const scene = useSinks();
+const folder = useFolders();
+const SMALL = { segment: { size: 2_000, age: 1e9, keep: 1e9 } };
+const FIRST = '000000000001.jsonl';
+let server: S3Server;
+
+beforeAll(async () => {
+  server = await startS3();
+});
+afterAll(() => server.close());
+
+/** Writes records one by one into several segments, and waits until the closed ones are compressed. */
+async function writeSegments(
+  { directory, open }: Pick<SinkScene, 'directory' | 'open'>,
+  replica = REPLICA,
+): Promise<string[]> {
+  const audit = await open(replica, SMALL);
+  for (let count = 0; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
+  await audit.close('stop');
+  return closedIn(directory, replica);
+}
+
+async function closedIn(directory: string, replica = REPLICA): Promise<string[]> {
+  const names = (await readdir(join(directory, replica))).filter((name) => name.includes('.jsonl'));
+  return names.sort().slice(0, -1);
+}
+
+describe('a bucket', () => {
+  test('gets each closed segment with a lock, and can be verified where it was downloaded', async () => {
+    const bucket = await server.bucket('verified');
+    const { directory, open, follow } = await scene();
+    const names = await writeSegments({ directory, open });
+    const ofWorker = await writeSegments({ directory, open }, `${REPLICA}@2`);
+    expect(names.length).toBeGreaterThan(2);
+    const followed = follow(s3To(server, bucket.name));
+    await until(async () => (await bucket.keys()).length === names.length + ofWorker.length);
+    await followed.untilSent();
+    expect(await bucket.keys()).toEqual([
+      ...names.map((name) => `audit/${REPLICA}/${name}`),
+      ...ofWorker.map((name) => `audit/${REPLICA}@2/${name}`),
+    ]);
+    const key = `audit/${REPLICA}/${FIRST}.zst`;
+    const head = await bucket.head(key);
+    expect(head.get('x-amz-object-lock-mode')).toBe('COMPLIANCE');
+    const retained = Date.parse(String(head.get('x-amz-object-lock-retain-until-date')));
+    expect(retained).toBeGreaterThan(Date.now() + 3_000_000);
+    expect(await bucket.remove(key, String(head.get('x-amz-version-id')))).toBe(403);
+
+    const copy = await folder();
+    await bucket.download('audit/', copy);
+    for (const name of names) {
+      expect(await readFile(join(copy, REPLICA, name))).toEqual(
+        await readFile(join(directory, REPLICA, name)),
+      );
+    }
+    const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+    const verified = await verify({
+      directory: copy,
+      replica: undefined,
+      keys,
+      heads: [],
+      onBytes: () => undefined,
+    });
+    expect(verified).toMatchObject({ alterations: [], replicas: 1, workers: 1 });
+    expect(verified.records).toBeGreaterThan(20);
+    expect(followed.logged).toEqual([]);
+  });
+
+  test('gets the files that a start set aside, which the log names', async () => {
+    const bucket = await server.bucket('set-aside');
+    const { directory, open, follow } = await scene();
+    const audit = await open(REPLICA);
+    await recordMany(audit, 3);
+    await audit.close();
+    await writeFile(join(directory, REPLICA, FIRST), '{"seq":4,"time":"x"}\n', { flag: 'a' });
+    await writeSegments({ directory, open });
+    await follow(s3To(server, bucket.name)).untilSent();
+    expect(await bucket.keys()).toContainEqual(
+      expect.stringMatching(/000000000001\.jsonl\.\d+\.\d+\.unsealed$/),
+    );
+    const copy = await folder();
+    await bucket.download('audit/', copy);
+    const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+    const found = await verify({
+      directory: copy,
+      replica: undefined,
+      keys,
+      heads: [],
+      onBytes: () => undefined,
+    });
+    expect(found.alterations).toEqual([]);
+  });
+
+  test('gets nothing twice after a crash before the position was stored', async () => {
+    const bucket = await server.bucket('again');
+    const { directory, open, follow } = await scene();
+    const names = await writeSegments({ directory, open });
+    const first = follow(s3To(server, bucket.name));
+    await first.untilSent();
+    await first.finish();
+    const before = await Promise.all(names.map((name) => bucket.head(`audit/${REPLICA}/${name}`)));
+    await rm(positionOf(directory));
+    const second = follow(s3To(server, bucket.name));
+    await second.untilSent();
+    expect((await second.status()).failures).toBe(0);
+    const after = await Promise.all(names.map((name) => bucket.head(`audit/${REPLICA}/${name}`)));
+    const versions = (heads: Headers[]): unknown[] => heads.map((head) => head.get('x-amz-version-id'));
+    expect(versions(after)).toEqual(versions(before));
+  });
+
+  test('keeps another object with the same key, and the sink waits', async () => {
+    const bucket = await server.bucket('other-object');
+    const { directory, open, follow } = await scene();
+    await writeSegments({ directory, open });
+    await bucket.put(`audit/${REPLICA}/${FIRST}.zst`, 'other');
+    const followed = follow(s3To(server, bucket.name));
+    await until(async () => (await followed.status()).failures > 1);
+    expect((await followed.status()).failing).toMatch(/another object is there, which is not replaced$/);
+    expect((await bucket.head(`audit/${REPLICA}/${FIRST}.zst`)).get('content-length')).toBe('5');
+    expect(await storedSeq(directory)).toBe(0);
+  });
+
+  test('without object lock is not enough where a lock is configured', async () => {
+    const bucket = await server.bucket('no-lock', false);
+    const { directory, open, follow } = await scene();
+    await writeSegments({ directory, open });
+    const followed = follow(s3To(server, bucket.name));
+    await until(async () => (await followed.status()).failures > 0);
+    expect((await followed.status()).delivered).toBe(0);
+    await followed.finish();
+    const unlocked = follow(s3To(server, bucket.name, { prefix: 'plain/', lock: undefined }));
+    await unlocked.untilSent();
+  });
+
+  test('that refuses the access key or is not there is told without the secret', async () => {
+    const { directory, open, follow } = await scene();
+    await writeSegments({ directory, open });
+    const bucket = await server.bucket('refused');
+    const failing = async (options: Parameters<typeof follow>[0]): Promise<string> => {
+      const followed = follow(options);
+      await until(async () => (await followed.status()).failures > 0);
+      await followed.finish();
+      return JSON.stringify([await followed.status(), followed.logged]);
+    };
+    const secretAccessKey = new Secret('not-the-secret');
+    const refused = await failing(s3To(server, bucket.name, { secretAccessKey }));
+    expect(refused).toContain('status 403 SignatureDoesNotMatch');
+    expect(refused).not.toContain('not-the-secret');
+    expect(await failing(s3To(server, 'nowhere'))).toContain('status 404 NoSuchBucket');
+    expect(await failing(s3To({ origin: 'http://127.0.0.1:1' }, bucket.name))).toContain('ECONNREFUSED');
+  });
+});
