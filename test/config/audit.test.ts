@@ -119,7 +119,7 @@ const issues: Case[] = [
       'sinks: [{ name: a, s3: { bucket: abc, region: r, accessKeyId: { env: A }, secretAccessKey: { env: B } } }]',
     ),
     [
-      '3:59 audit.sinks[0].s3.lock: is missing: give a mapping of keys to values, or false for objects without a lock',
+      '3:55 audit.sinks[0].s3.lock: is missing: give a mapping of keys to values, or false for objects without a lock',
     ],
   ],
   [
