@@ -105,9 +105,9 @@ export class Actions implements GatewayActions {
     const reloaded = await this.#deps.reload(address);
     if (reloaded.result === 'failure') {
       const { status, reason } = reloaded;
-      throw status === 422
-        ? new ActionError('reload-refused', reason)
-        : new ActionError('action-failed', `The configuration was not reloaded: ${reason}.`);
+      if (status === 422) throw new ActionError('reload-refused', reason);
+      if (status === 409) throw new ActionError('reload-impossible', `No reload is possible: ${reason}.`);
+      throw new ActionError('action-failed');
     }
     const { changed, needsRestart, warnings } = reloaded;
     return {

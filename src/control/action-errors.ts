@@ -40,6 +40,7 @@ const ERRORS = {
     'The upstream has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute. Wait a minute.',
   ],
   'reload-refused': [422, 'The new configuration is refused, and the one before stays in use.'],
+  'reload-impossible': [409, 'The gateway cannot read its configuration again.'],
   'too-many-deployments': [409, 'There are too many deployments to examine at once. Name one.'],
   'gateway-draining': [409, 'The gateway is shutting down.'],
   'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],

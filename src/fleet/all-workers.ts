@@ -21,6 +21,8 @@ export async function promoteInAll(
  * first, from which the others may have been promoted or rolled back.
  */
 export async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
+  // The latest report may be from before a promotion.
+  await other?.update([], false);
   const deployments = other?.last?.condition.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
     credentials

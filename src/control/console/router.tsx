@@ -1,9 +1,12 @@
 import { signal } from '@preact/signals';
 import type { ComponentType } from 'preact';
+import { ActionsPage } from './pages/actions.tsx';
 import { AuditPage } from './pages/audit.tsx';
+import { ClientPage } from './pages/client.tsx';
 import { ClientsPage } from './pages/clients.tsx';
 import { DeploymentPage } from './pages/deployment.tsx';
 import { OverviewPage } from './pages/overview.tsx';
+import { PolicyPage } from './pages/policy.tsx';
 import { RequestPage } from './pages/request.tsx';
 
 /** The properties of a page: the parts of the address that its path names, and the query behind it. */
@@ -30,8 +33,11 @@ export const PAGES: readonly PageEntry[] = [
   { path: '/', title: 'Overview', listed: true, page: OverviewPage },
   { path: '/deployments/:name', page: DeploymentPage },
   { path: '/clients', title: 'Clients', listed: true, page: ClientsPage },
+  { path: '/clients/:name', page: ClientPage },
+  { path: '/policy', title: 'Policy', listed: true, page: PolicyPage },
   { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
   { path: '/requests/:id', page: RequestPage },
+  { path: '/actions', title: 'Actions', listed: true, page: ActionsPage },
 ];
 
 export interface Route extends PageProps {

@@ -3,12 +3,13 @@ import { useId } from 'preact/hooks';
 import type { DeploymentDetail, DeploymentView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { snapshot } from '../live.ts';
+import { Results } from '../parts/action.tsx';
 import { Badge } from '../parts/badge.tsx';
+import { CredentialActions } from '../parts/credential-actions.tsx';
 import { Charts } from '../parts/deployment-charts.tsx';
 import {
   Addresses,
   Certificates,
-  Credentials,
   limitFacts,
   nonceFacts,
   trafficFacts,
@@ -32,6 +33,7 @@ export function DeploymentPage({ params, query }: PageProps) {
         <Badge state={view.state} /> <span>{view.reasons.join(' ')}</span>
       </p>
       <Charts name={name} range={query.get('range')} />
+      <Results />
       <Details view={view} now={now.at} />
     </>
   );
@@ -55,7 +57,7 @@ function Details({ view, now }: { readonly view: DeploymentView; readonly now: n
         <Addresses addresses={view.addresses} />
       </Panel>
       <Panel title="Credentials" width="half">
-        <Credentials credentials={view.credentials} now={now} />
+        <CredentialActions deployment={view} now={now} />
       </Panel>
       <Panel title="TLS" width="wide">
         {error !== undefined && <p class="broken">{error}</p>}

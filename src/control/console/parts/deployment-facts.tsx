@@ -89,9 +89,12 @@ export function Addresses({ addresses }: { readonly addresses: readonly AddressV
 export function Credentials({
   credentials,
   now,
+  actions,
 }: {
   readonly credentials: readonly CredentialView[];
   readonly now: number;
+  /** Undefined: there are none. */
+  readonly actions: Column<CredentialView> | undefined;
 }) {
   const columns: readonly Column<CredentialView>[] = [
     { label: 'Credential', cell: ({ name }) => name },
@@ -105,6 +108,7 @@ export function Credentials({
       cell: ({ changedAt }) =>
         changedAt === undefined ? 'unknown' : `${date(changedAt)}, ${span((now - changedAt) / 1000)} ago`,
     },
+    ...(actions === undefined ? [] : [actions]),
   ];
   return (
     <Table

@@ -13,9 +13,10 @@ export function searchLink(criterion: string, value: string) {
   return value === '' ? null : <a href={`#/audit?${criterion}=${encodeURIComponent(value)}`}>{value}</a>;
 }
 
-/** A link to a client; without a name it is the unidentified ones. */
+/** A link to a client's page; unidentified clients have no page of their own. */
 export function clientLink(name: string) {
-  return <a href={`#/clients?client=${encodeURIComponent(name)}`}>{name === '' ? 'unknown' : name}</a>;
+  if (name === '') return <a href="#/clients">unknown</a>;
+  return <a href={`#/clients/${encodeURIComponent(name)}`}>{name}</a>;
 }
 
 /** A link to a deployment's page. */

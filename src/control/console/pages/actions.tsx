@@ -1,0 +1,83 @@
+import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
+import { snapshot } from '../live.ts';
+import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
+import { CredentialActions } from '../parts/credential-actions.tsx';
+import { deploymentLink } from '../parts/links.tsx';
+
+/** What an operator can do with the gateway; each action tells what it will do, and waits for a confirmation. */
+export function ActionsPage() {
+  const allowed = useAllowed();
+  if (allowed === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (!allowed.allowed) return <p class="panel">{allowed.reason}</p>;
+  return (
+    <>
+      <section class="panel actions" aria-label="Gateway">
+        <Action text="Read the configuration again, with the secrets and certificates that it names.">
+          <ActionButton label="Reload" body={{ action: 'reload' }} />
+        </Action>
+        <Doctor />
+        <Action text="Shut down as after SIGTERM: requests under way end, then the process exits.">
+          <ActionButton label="Drain" body={{ action: 'drain' }} />
+        </Action>
+      </section>
+      <Rotations />
+      <Results />
+    </>
+  );
+}
+
+function Action({ text, children }: { readonly text: string; readonly children: ComponentChildren }) {
+  return (
+    <div>
+      <p>{text}</p>
+      <div class="buttons">{children}</div>
+    </div>
+  );
+}
+
+function Doctor() {
+  const [deployment, setDeployment] = useState('');
+  const names = snapshot.value?.deployments.map(({ name }) => name) ?? [];
+  return (
+    <Action text="Test upstreams, credentials, Redis and the audit folder, and tell what to do.">
+      <label>
+        Deployment{' '}
+        <select value={deployment} onChange={({ currentTarget }) => setDeployment(currentTarget.value)}>
+          <option value="">all</option>
+          {names.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      </label>
+      <ActionButton
+        key={deployment}
+        label="Run doctor"
+        body={deployment === '' ? { action: 'doctor' } : { action: 'doctor', deployment }}
+      />
+    </Action>
+  );
+}
+
+/** The deployments with a credential of which there is more than one version. */
+function Rotations() {
+  const deployments = snapshot.value?.deployments ?? [];
+  const rotating = deployments.filter(({ credentials }) => {
+    const names = credentials.map(({ name }) => name);
+    return new Set(names).size < names.length;
+  });
+  return (
+    <section class="panel" aria-label="Credential versions">
+      <h2>Credential versions</h2>
+      {rotating.length === 0 && (
+        <p class="muted">Every credential has one version. A next one is promoted here.</p>
+      )}
+      {rotating.map((deployment) => (
+        <div key={deployment.name}>
+          <h3>{deploymentLink(deployment.name)}</h3>
+          <CredentialActions deployment={deployment} now={snapshot.value?.at ?? 0} />
+        </div>
+      ))}
+    </section>
+  );
+}

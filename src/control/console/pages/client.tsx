@@ -1,0 +1,138 @@
+import type {
+  ClientDetailView,
+  LimitUseView,
+  OperationView,
+  RefusalView,
+  RuleView,
+} from '../../client-view.ts';
+import { useFetch } from '../api.ts';
+import { ago, count, rate } from '../format.ts';
+import { snapshot } from '../live.ts';
+import { type Fact, Facts } from '../parts/facts.tsx';
+import { deploymentLink, requestLink } from '../parts/links.tsx';
+import { type Column, Table } from '../parts/table.tsx';
+import type { PageProps } from '../router.tsx';
+
+const EVERY_MS = 5_000;
+
+/** One client: how it is recognised, what it may do, how much of its limits it uses, what it was refused. */
+export function ClientPage({ params }: PageProps) {
+  const { name = '' } = params;
+  const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
+  if (error !== undefined) return <p class="broken">{error}</p>;
+  if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  const now = snapshot.value?.clients.find((each) => each.name === name);
+  const facts: Fact[] = [
+    ['Recognised by', data.identifiedBy.join('; and ')],
+    ['Requests', `${rate(now?.perSecond ?? 0)} per second, ${count(now?.requests ?? 0)} in all`],
+    ...limitFacts(data.limits),
+    ['Explain', <a href={`#/policy?client=${encodeURIComponent(name)}`}>what comes of a request</a>],
+  ];
+  return (
+    <>
+      <section class="panel" aria-label="Facts">
+        <Facts facts={facts} />
+      </section>
+      <section class="panel" aria-label="Allowed">
+        <h2>Allowed</h2>
+        <Table
+          label="Rules"
+          columns={RULES}
+          rows={data.rules}
+          keyOf={({ path }) => path}
+          empty="Nothing: the client has no rule under allow."
+        />
+      </section>
+      <section class="panel" aria-label="Refused">
+        <h2>Refused since the start</h2>
+        <Table
+          label="Refusals"
+          columns={REFUSALS}
+          rows={data.refusals}
+          keyOf={({ code }) => code}
+          empty="Nothing was refused."
+        />
+      </section>
+    </>
+  );
+}
+
+function limitFacts(limits: LimitUseView | null): Fact[] {
+  if (limits === null) return [['Limits', 'none']];
+  const { rate: ofRate, concurrent, daily } = limits;
+  return [
+    ...(ofRate === null
+      ? []
+      : [
+          [
+            'Rate',
+            `${rate(ofRate.perSecond)} per second; ${count(ofRate.left)} of ${count(ofRate.burst)} may come at once now`,
+          ] as const,
+        ]),
+    ...(concurrent === null
+      ? []
+      : [['Concurrent', `${count(concurrent.inFlight)} of ${count(concurrent.most)} in flight`] as const]),
+    ...(daily === null
+      ? []
+      : [['Today', `${count(daily.used)} of ${count(daily.most)} requests, UTC`] as const]),
+  ];
+}
+
+const RULES: readonly Column<RuleView>[] = [
+  { label: 'Rule', cell: ({ path }) => <code>{path}</code> },
+  {
+    label: 'Deployment',
+    cell: ({ deployment }) => (deployment === '*' ? 'every one' : deploymentLink(deployment)),
+  },
+  { label: 'Sites', cell: ({ sites }) => sites?.join(', ') ?? 'all' },
+  { label: 'Operations', cell: ({ operations }) => <Operations operations={operations} /> },
+  { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
+  { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
+];
+
+function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {
+  if (operations === null) return <>all, unlisted ones too</>;
+  return (
+    <>
+      {operations.map(({ name, method, path }) => (
+        <div key={name}>
+          {name}{' '}
+          <code>
+            {method} {path}
+          </code>
+        </div>
+      ))}
+    </>
+  );
+}
+
+function parameterText({ name, max, values, moreValues }: RuleView['parameters'][number]): string {
+  const parts = [
+    max === null ? [] : `at most ${count(max)} items`,
+    values === null
+      ? []
+      : `only ${values.join(', ')}${moreValues > 0 ? ` and ${count(moreValues)} more` : ''}`,
+  ].flat();
+  return `${name}: ${parts.join(', ')}`;
+}
+
+const REFUSALS: readonly Column<RefusalView>[] = [
+  {
+    label: 'Code',
+    cell: ({ code, title }) => (
+      <>
+        {title} <code>{code}</code>
+      </>
+    ),
+  },
+  { label: 'Times', cell: (each) => count(each.count), sortBy: (each) => each.count },
+  {
+    label: 'Last',
+    cell: ({ lastAt }) => ago(((snapshot.value?.at ?? lastAt) - lastAt) / 1000),
+    sortBy: ({ lastAt }) => -lastAt,
+    class: 'whole',
+  },
+  { label: 'Deployment', cell: ({ deployment }) => deploymentLink(deployment), class: 'whole' },
+  { label: 'Reason', cell: ({ detail }) => detail },
+  { label: 'Request', cell: ({ requestId }) => requestLink(requestId) },
+];

@@ -1,0 +1,159 @@
+import { useEffect, useId, useState } from 'preact/hooks';
+import type { ExplanationView } from '../../client-view.ts';
+import { snapshot } from '../live.ts';
+import { post } from '../parts/action.tsx';
+import { type Fact, Facts } from '../parts/facts.tsx';
+import { clientLink, deploymentLink } from '../parts/links.tsx';
+import { changeQuery, type PageProps } from '../router.tsx';
+
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+const FIELDS = ['client', 'deployment', 'method', 'target'] as const;
+
+type Request = Readonly<Record<(typeof FIELDS)[number], string>>;
+
+/** Tells what the gateway would do with a request, and which rule decides. The address holds the request. */
+export function PolicyPage({ query }: PageProps) {
+  const asked = readRequest(query);
+  const [explanation, setExplanation] = useState<ExplanationView>();
+  const [error, setError] = useState<string>();
+  const key = JSON.stringify(asked);
+  useEffect(() => {
+    setExplanation(undefined);
+    setError(undefined);
+    if (asked.target === '') return;
+    const ended = new AbortController();
+    post<ExplanationView>('/api/policy/explain', asked, ended.signal).then(
+      setExplanation,
+      (reason: unknown) => {
+        if (!ended.signal.aborted) setError(reason instanceof Error ? reason.message : String(reason));
+      },
+    );
+    return () => ended.abort();
+  }, [key]);
+  return (
+    <>
+      <ExplainForm key={key} asked={asked} />
+      <div role="status">
+        {error !== undefined && <p class="panel broken">{error}</p>}
+        {explanation !== undefined && <Explanation explanation={explanation} />}
+      </div>
+    </>
+  );
+}
+
+function readRequest(query: URLSearchParams): Request {
+  const [client = '', deployment = '', method = '', target = ''] = FIELDS.map(
+    (name) => query.get(name) ?? '',
+  );
+  return { client, deployment, method: method === '' ? 'GET' : method, target };
+}
+
+function ExplainForm({ asked }: { readonly asked: Request }) {
+  const now = snapshot.value;
+  const target = useId();
+  const clients = now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [];
+  const deployments = now?.deployments.map(({ name }) => name) ?? [];
+  const submit = (event: SubmitEvent): void => {
+    event.preventDefault();
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
+    const data = new FormData(event.currentTarget);
+    changeQuery(Object.fromEntries(FIELDS.map((name) => [name, String(data.get(name) ?? '')])));
+  };
+  return (
+    <form class="panel explain" onSubmit={submit}>
+      <Choice label="Client" name="client" value={asked.client} options={clients} none="anonymous" />
+      <Choice
+        label="Deployment"
+        name="deployment"
+        value={asked.deployment}
+        options={deployments}
+        none="found by the target"
+      />
+      <Choice label="Method" name="method" value={asked.method} options={METHODS} />
+      <div class="wide">
+        <label for={target}>Target</label>
+        <input
+          id={target}
+          name="target"
+          required
+          spellcheck={false}
+          placeholder="/api/reports?ids=%27A-1%27"
+          defaultValue={asked.target}
+        />
+      </div>
+      <button type="submit">Explain</button>
+    </form>
+  );
+}
+
+interface ChoiceProps {
+  readonly label: string;
+  readonly name: string;
+  readonly value: string;
+  readonly options: readonly string[];
+  /** Text of the choice of nothing; without it there is none. */
+  readonly none?: string;
+}
+
+function Choice({ label, name, value, options, none }: ChoiceProps) {
+  const id = useId();
+  // A shared address can name something that is not configured any more.
+  const all = value === '' || options.includes(value) ? options : [value, ...options];
+  return (
+    <div>
+      <label for={id}>{label}</label>
+      <select id={id} name={name}>
+        {none !== undefined && <option value="">{none}</option>}
+        {all.map((option) => (
+          <option key={option} selected={option === value}>
+            {option}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+function Explanation({ explanation }: { readonly explanation: ExplanationView }) {
+  const { allowed, status, code } = explanation;
+  return (
+    <section class="panel" aria-label="Explanation">
+      <p class="headline">
+        <span class={`badge ${allowed ? 'ok' : 'broken'}`}>
+          {allowed ? '● allowed' : `■ refused: ${status} ${code}`}
+        </span>
+      </p>
+      <Facts facts={factsOf(explanation)} />
+    </section>
+  );
+}
+
+function factsOf(explanation: ExplanationView): Fact[] {
+  const { allowed, rule, detail, client, deployment, operation, site, siteAdded } = explanation;
+  const facts: Fact[] = [
+    ['Because', detail],
+    ['Decided by', rule === '' ? '' : <code>{rule}</code>],
+    ['Client', client === '' ? '' : clientLink(client)],
+    ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
+    ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
+    ['Site', site === '' ? '' : `${site}${siteAdded ? ', which the gateway adds' : ''}`],
+    ['Credential', explanation.credential],
+    ['Sends', explanation.sends === '' ? '' : <code>{explanation.sends}</code>],
+    ...explanation.parameters.map(([name, value]): Fact => [name, <code>{value}</code>]),
+    [
+      'Limits',
+      explanation.limits.length === 0 ? allowed ? 'none' : '' : <Lines lines={explanation.limits} />,
+    ],
+  ];
+  return facts.filter(([, description]) => description !== '');
+}
+
+function Lines({ lines }: { readonly lines: readonly string[] }) {
+  return (
+    <>
+      {lines.map((line) => (
+        <div key={line}>{line}</div>
+      ))}
+    </>
+  );
+}

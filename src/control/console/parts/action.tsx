@@ -1,0 +1,154 @@
+import { signal } from '@preact/signals';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
+import { callApi, useFetch } from '../api.ts';
+
+/** An action with its target, as `/api/actions` takes it. */
+export interface ActionBody {
+  readonly action: PendingActionView['action'];
+  readonly deployment?: string;
+  readonly credential?: string;
+  readonly version?: string;
+}
+
+/** Results of this page, the latest first. */
+export const results = signal<readonly ActionResultView[]>([]);
+
+const KEPT = 5;
+
+/** Tells whether this session may act; undefined: not known yet. */
+export function useAllowed(): ActionsView | undefined {
+  return useFetch<ActionsView>('/api/actions').data;
+}
+
+export interface ActionProps {
+  /** Text of the button. */
+  readonly label: string;
+  /** Names the button where several have the same text. */
+  readonly name?: string;
+  readonly body: ActionBody;
+}
+
+/** A button that asks the gateway what the action will do, and carries it out when that is confirmed. */
+export function ActionButton({ label, name, body }: ActionProps) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class="action" aria-label={name} onClick={() => setOpen(true)}>
+        {label}
+      </button>
+      {open && <ConfirmDialog title={name ?? label} body={body} onClose={() => setOpen(false)} />}
+    </>
+  );
+}
+
+interface ConfirmProps {
+  readonly title: string;
+  readonly body: ActionBody;
+  readonly onClose: () => void;
+}
+
+/** The dialog keeps the focus while it is open, and the browser gives it back to the button. Escape closes it. */
+function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [pending, setPending] = useState<PendingActionView>();
+  const [error, setError] = useState<string>();
+  const [running, setRunning] = useState(false);
+  const closed = useRef(new AbortController());
+  useEffect(() => {
+    const { signal: ended } = closed.current;
+    dialog.current?.showModal();
+    post<PendingActionView>('/api/actions', body, ended).then(setPending, tell);
+    return () => closed.current.abort();
+  }, []);
+  const tell = (reason: unknown): void => {
+    setRunning(false);
+    if (!closed.current.signal.aborted) setError(reason instanceof Error ? reason.message : String(reason));
+  };
+  const confirm = (): void => {
+    if (pending === undefined) return;
+    setRunning(true);
+    post<ActionResultView>(`/api/actions/${pending.id}/confirm`, {}, closed.current.signal).then((result) => {
+      results.value = [result, ...results.value].slice(0, KEPT);
+      dialog.current?.close();
+    }, tell);
+  };
+  return (
+    <dialog ref={dialog} aria-label={title} onClose={onClose}>
+      <h2>{title}</h2>
+      {pending === undefined && error === undefined && <p class="muted">Asking the gateway …</p>}
+      <ul>
+        {pending?.effects.map((effect) => (
+          <li key={effect}>{effect}</li>
+        ))}
+      </ul>
+      <p role="alert" class="broken">
+        {error}
+      </p>
+      <p role="status" class="muted">
+        {running && 'Under way …'}
+      </p>
+      <div class="buttons">
+        <button type="button" autofocus onClick={() => dialog.current?.close()}>
+          {error === undefined ? 'Cancel' : 'Close'}
+        </button>
+        {error === undefined && (
+          <button type="button" class="confirm" disabled={pending === undefined || running} onClick={confirm}>
+            Confirm
+          </button>
+        )}
+      </div>
+    </dialog>
+  );
+}
+
+/** The results of the actions of this page. Screen readers tell a new one. */
+export function Results() {
+  return (
+    <div role="status" class="results">
+      {results.value.map((result, index) => (
+        <section
+          key={`${results.value.length - index}`}
+          class="panel"
+          aria-label={`Result of ${result.action}`}
+        >
+          <p>
+            <b>{result.result}</b>
+          </p>
+          {result.notes.map((note) => (
+            <p key={note}>{note}</p>
+          ))}
+          {result.findings !== undefined && <Findings findings={result.findings} />}
+        </section>
+      ))}
+    </div>
+  );
+}
+
+const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'broken' } as const;
+
+function Findings({ findings }: { readonly findings: NonNullable<ActionResultView['findings']> }) {
+  return (
+    <ul class="findings">
+      {findings.map(({ deployment, check, subject, mark, saw, advice }, index) => (
+        <li key={index}>
+          <b class={CLASSES[mark]}>{mark}</b>{' '}
+          <span>
+            {[deployment, check, subject].filter((part) => part !== '').join(' · ')}: {saw}
+            {advice !== '' && <span class="muted">. {advice}</span>}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Posts JSON to the control plane: `callApi`. */
+export function post<Data>(path: string, body: object, ended: AbortSignal): Promise<Data> {
+  return callApi<Data>(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+    signal: ended,
+  });
+}
