@@ -7,13 +7,7 @@ import { Results } from '../parts/action.tsx';
 import { Badge } from '../parts/badge.tsx';
 import { CredentialActions } from '../parts/credential-actions.tsx';
 import { Charts } from '../parts/deployment-charts.tsx';
-import {
-  Addresses,
-  Certificates,
-  limitFacts,
-  nonceFacts,
-  trafficFacts,
-} from '../parts/deployment-facts.tsx';
+import { Addresses, Certificates, limitFacts, nonceFacts, trafficFacts } from '../parts/deployment-facts.tsx';
 import { Facts } from '../parts/facts.tsx';
 import type { PageProps } from '../router.tsx';
 
