@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.ts';
+import type { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
-import { credentialRefused } from '../handshake/errors.ts';
+import { cannotRepeat, credentialRefused, refusedAgain } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
@@ -236,6 +237,8 @@ export class CredentialSelector implements VersionOwner {
     for (const other of others) {
       const result = await other.probe(target);
       if (result.kind === 'accepted' && this.#rotation.stateOf(other) !== undefined) return other;
+      // An earlier refusal says nothing of now: the upstream may have changed over to this version.
+      if (result.kind === 'unclear') other.health.reset();
       if (result.kind !== 'refused') continue;
       this.#circuit.attempted();
       other.refuse(result.attempt);
@@ -253,8 +256,14 @@ export class CredentialSelector implements VersionOwner {
       // The attempts that are added go out with another version, which the upstream has accepted.
       if (this.isReplaced(version)) call.budget.extendForRotation();
       else if (used === RETRY) throw credentialRefused();
-      if (call.budget.spent) throw credentialRefused();
+      if (call.budget.spent) throw this.#refusalOf(call);
     }
+  }
+
+  /** The error of a request that cannot go on: unless all versions are refused, the next request may succeed. */
+  #refusalOf({ budget }: ClientCall): GatewayError {
+    if (this.isRefused) return credentialRefused();
+    return budget.bodySent ? cannotRepeat() : refusedAgain();
   }
 
   /**
