@@ -1,0 +1,74 @@
+import { writeFile } from 'node:fs/promises';
+import { Command, InvalidArgumentError } from 'commander';
+import type { TortureOptions } from './part.ts';
+import { parts } from './parts.ts';
+import { markdownOf, type NamedReport } from './report.ts';
+
+/** Between two lines of progress where there is no terminal, in milliseconds. */
+const QUIET_MS = 10_000;
+
+interface Choices {
+  readonly seed: number | undefined;
+  readonly first: number;
+  readonly runs: number | undefined;
+  readonly minutes: number;
+  readonly processes: number;
+}
+
+function whole(text: string): number {
+  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError('a whole number');
+  return Number(text);
+}
+
+function progressLine(): (text: string) => void {
+  let last = Number.NEGATIVE_INFINITY;
+  const { isTTY } = process.stderr;
+  return (text) => {
+    if (isTTY) {
+      process.stderr.write(`\r\x1b[K${text}`);
+    } else if (performance.now() - last > QUIET_MS) {
+      last = performance.now();
+      process.stderr.write(`${text}\n`);
+    }
+  };
+}
+
+async function torture(names: readonly string[], choices: Choices): Promise<void> {
+  const { seed, first, runs, minutes, processes } = choices;
+  const chosen = names.length === 0 ? parts : parts.filter(({ name }) => names.includes(name));
+  const unknown = names.filter((name) => !parts.some((part) => part.name === name));
+  if (unknown.length > 0)
+    throw new Error(`no part ${unknown.join(', ')}; there is ${parts.map(({ name }) => name)}`);
+  const line = progressLine();
+  const reports: NamedReport[] = [];
+  for (const { name, description, run } of chosen) {
+    const options: TortureOptions = {
+      seed: seed ?? first,
+      replays: seed !== undefined,
+      limitMs: minutes * 60_000,
+      runs,
+      processes,
+      progress: (text) => line(`${name}: ${text}`),
+      print: (text) => void process.stdout.write(text),
+    };
+    reports.push({ name, description, ...(await run(options)) });
+  }
+  const text = markdownOf(reports);
+  process.stdout.write(`\n${text}`);
+  if (seed === undefined) {
+    await writeFile('torture-report.md', text);
+    await writeFile('torture-report.json', `${JSON.stringify(reports, undefined, 2)}\n`);
+  }
+  if (reports.some(({ findings }) => findings.length > 0)) process.exitCode = 1;
+}
+
+await new Command('torture')
+  .description('Looks for defects by running the program under faults. Writes torture-report.md and .json.')
+  .argument('[parts...]', `parts to run: ${parts.map(({ name }) => name).join(', ')}; all if left out`)
+  .option('--seed <number>', 'replay this seed and print what happens', whole)
+  .option('--first <number>', 'the first seed', whole, 1)
+  .option('--runs <number>', 'the most runs of each part', whole)
+  .option('--minutes <number>', 'about how long each part takes', whole, 10)
+  .option('--processes <number>', 'processes at a time', whole, 1)
+  .action(torture)
+  .parseAsync();

@@ -1,0 +1,215 @@
+/** A change of the program that breaks a promise of it. */
+export interface Mutation {
+  readonly name: string;
+  /** The promise that it breaks. */
+  readonly breaks: string;
+  /** From the root of the repository. */
+  readonly file: string;
+  /** Text that the file has exactly once. */
+  readonly find: string;
+  readonly replace: string;
+}
+
+/** Each has to be found by an invariant: an invariant that finds none of them would prove nothing. */
+export const MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'ownership-of-parked',
+    breaks: 'a nonce with a count belongs to one process: Redis gives a parked one away and keeps it',
+    file: 'src/challenges/store/redis-scripts.ts',
+    find: `  redis.call('ZREM', KEYS[2], waiting[1])
+`,
+    replace: '',
+  },
+  {
+    name: 'ownership-of-run',
+    breaks: 'what was parked in another run of Redis is not taken: it may have been taken before',
+    file: 'src/challenges/store/redis-scripts.ts',
+    find: 'if left == run and age',
+    replace: 'if age',
+  },
+  {
+    name: 'ownership-in-memory',
+    breaks:
+      'a nonce with a count belongs to one process: the primary process gives a parked one away and keeps it',
+    file: 'src/challenges/store/memory.ts',
+    find: '    const youngest = waiting.pop();',
+    replace: '    const youngest = waiting.at(-1);',
+  },
+  {
+    name: 'parked-in-use',
+    breaks: 'a nonce is left to another process only when no request uses it',
+    file: 'src/challenges/pool.ts',
+    find: `    nonce.retire();
+    const { sharedChallenges, clock } = this.#options;`,
+    replace: '    const { sharedChallenges, clock } = this.#options;',
+  },
+  {
+    name: 'same-count',
+    breaks: 'each attempt has an nc of its own',
+    file: 'src/challenges/nonce.ts',
+    find: `    counter.last += 1;
+    if (!this.#swapsNext) return counter.last;`,
+    replace: `    if (this.#underWay < 2) counter.last += 1;
+    if (!this.#swapsNext) return counter.last;`,
+  },
+  {
+    name: 'count-goes-back',
+    breaks: 'a nonce that another process left goes on with its count',
+    file: 'src/challenges/nonce-factory.ts',
+    find: '    counter.last = Math.max(counter.last, count);',
+    replace: '    counter.last = Math.max(counter.last, count - 1);',
+  },
+  {
+    name: 'compare-and-set',
+    breaks: 'a challenge without a count replaces only the one that its process has seen',
+    file: 'src/challenges/store/redis-scripts.ts',
+    find: "if held and held[4] ~= '' and held[4] ~= ARGV[1] then return held end",
+    replace: '',
+  },
+  {
+    name: 'attempt-budget',
+    breaks: 'a request makes two authenticated attempts at most',
+    file: 'src/handshake/send-authenticated.ts',
+    find: 'this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);',
+    replace: 'this.#lastAttempt = budget.answered + 2 * turn.attempts;',
+  },
+  {
+    name: 'credential-circuit',
+    breaks: 'a refused credential is tried attemptsWhenRefused times a minute',
+    file: 'src/upstream/credential-circuit.ts',
+    find: '    if (this.#clock.now() < due) throw credentialRefused();',
+    replace: '',
+  },
+  {
+    name: 'circuit-without-window',
+    breaks: 'no minute has more attempts with a refused credential than allowed',
+    file: 'src/upstream/credential-circuit.ts',
+    find: 'const due = Math.max(last + MINUTE_MS / this.#perMinute, full ? first + MINUTE_MS : last);',
+    replace: 'const due = full ? last + MINUTE_MS / (2 * this.#perMinute) : last;',
+  },
+  {
+    name: 'permit-not-released',
+    breaks: 'a request that has ended gives its place in the limits back',
+    file: 'src/limits/permit.ts',
+    find: '    releaseOne(this.#first);',
+    replace: '    if (Math.random() > 0.2) releaseOne(this.#first);',
+  },
+  {
+    name: 'no-lower-share',
+    breaks: 'a process admits no more than the limit, whatever the store says',
+    file: 'src/limits/slots.ts',
+    find: 'return this.#inFlight + 1 <= Math.min(this.#allowed, this.#limit);',
+    replace: 'return this.#inFlight <= Math.min(this.#allowed, this.#limit);',
+  },
+  {
+    name: 'rate-not-spent',
+    breaks: 'each request takes a token',
+    file: 'src/limits/local-limit.ts',
+    find: '    this.#bucket?.spend();',
+    replace: '    if (this.#total % 4 !== 0) this.#bucket?.spend();',
+  },
+  {
+    name: 'stale-nonce-kept',
+    breaks: 'a nonce that was refused is not used again',
+    file: 'src/challenges/pool.ts',
+    find: `    if (!nonce.retired) this.#refusedInARow += 1;
+    nonce.retire();`,
+    replace: `    if (!nonce.retired) this.#refusedInARow += 1;
+    this.#known ??= nonce;`,
+  },
+  {
+    name: 'accepted-not-shared',
+    breaks: 'a nonce that the upstream has accepted serves further requests',
+    file: 'src/challenges/pool.ts',
+    find: `      this.#replace(pending, next);
+    }
+  }
+
+  /** The nonce of a handshake serves`,
+    replace: `      pending.nonce = next;
+    }
+  }
+
+  /** The nonce of a handshake serves`,
+  },
+  {
+    name: 'nonce-shared-too-early',
+    breaks: 'a nonce belongs to the request that obtained it until the upstream has accepted it',
+    file: 'src/challenges/pool.ts',
+    find: `    pending.nonce = nonce;
+    return nonce;`,
+    replace: `    pending.nonce = nonce;
+    if (this.policy === 'shared' && !this.#closed) this.#use(nonce);
+    return nonce;`,
+  },
+  {
+    name: 'no-probe',
+    breaks: 'a credential that was accepted is refused by a probe only',
+    file: 'src/handshake/credential-check.ts',
+    find: '      if (!health.accepted) return this.#isUnknownGood(attempt);',
+    replace: '      if (!health.accepted || attempt.nonce.nonce.accepted > 0) return false;',
+  },
+  {
+    name: 'waiters-forgotten',
+    breaks: 'requests that wait for a challenge go on when it does not come',
+    file: 'src/challenges/pending-challenges.ts',
+    find: '    const timer = setTimeout(goAlone, ms);',
+    replace: '    const timer = setTimeout(() => undefined, ms);',
+  },
+  {
+    name: 'probe-never-lands',
+    breaks: 'requests that wait for a probe go on when it has ended',
+    file: 'src/upstream/credential-selector.ts',
+    find: '    this.#findOut(version, target).then(land, land);',
+    replace: '    this.#findOut(version, target).then(land, land);\n    flight.land = () => undefined;',
+  },
+  {
+    name: 'unclear-probe-refuses',
+    breaks: 'a probe without a verdict leaves a credential unknown',
+    file: 'src/upstream/credential-selector.ts',
+    find: `    if (first.kind === 'unclear') {
+      version.health.reset();
+      return;
+    }`,
+    replace: `    if (first.kind === 'unclear') {
+      version.refuse(version.health.lastAttempt);
+      return;
+    }`,
+  },
+  {
+    name: 'unclear-probe-of-another',
+    breaks: 'a probe without a verdict makes another version unknown, too',
+    file: 'src/upstream/credential-selector.ts',
+    find: "      if (result.kind === 'unclear') other.health.reset();\n",
+    replace: '',
+  },
+  {
+    name: 'refused-while-unknown',
+    breaks: 'a request fails as refused only if every version of its credential is',
+    file: 'src/upstream/credential-selector.ts',
+    find: '    if (this.isRefused) return credentialRefused();',
+    replace: '    if (this.current.health.refused) return credentialRefused();',
+  },
+  {
+    name: 'heartbeat-goes-on',
+    breaks: 'nothing is left of a gateway that has ended',
+    file: 'src/redis/session.ts',
+    find: '    clearInterval(this.#timer);',
+    replace: '',
+  },
+  {
+    name: 'tickets-stay',
+    breaks: 'nothing grows: a ticket in Redis expires',
+    file: 'src/challenges/store/redis.ts',
+    find: "await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
+    replace:
+      "await step.commands.set(`${step.places.ticket}:`, '');\n      await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
+  },
+  {
+    name: 'calls-of-channel-pend',
+    breaks: 'a call that has no reply is given up',
+    file: 'src/base/message-calls.ts',
+    find: 'const deadline = Number.isFinite(deadlineMs) ? setTimeout(late, deadlineMs) : undefined;',
+    replace: 'const deadline = Number.isFinite(deadlineMs) ? setTimeout(() => late, deadlineMs) : undefined;',
+  },
+];

@@ -1,0 +1,44 @@
+import { mutate, simulateRedis } from './hooks.ts';
+import { type Job, type JobReport, readJob } from './job.ts';
+import { MUTATIONS } from './mutations.ts';
+import { installVirtualGlobals } from './virtual-globals.ts';
+
+/*
+ * Runs simulations in a process of its own, since virtual time replaces clock, timers and randomness of the whole
+ * process, and a mutation the code. The argument is a job; each line of the output is a report.
+ */
+
+const job = readJob(process.argv[2] ?? '');
+if (job.mutation !== undefined) {
+  const mutation = MUTATIONS.find(({ name }) => name === job.mutation);
+  if (mutation === undefined) throw new RangeError(`no mutation ${job.mutation}`);
+  mutate(mutation);
+}
+simulateRedis();
+installVirtualGlobals();
+// What these load has to be loaded after the hooks are there.
+const { planOf } = await import('./plan.ts');
+const { runPlan } = await import('./run.ts');
+const { replay } = await import('./shrink.ts');
+
+function report(line: JobReport): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+async function runSeeds({ first, count, stopsAtViolation }: Job): Promise<void> {
+  for (let seed = first; seed < first + count; seed += 1) {
+    const { violations, events, requests } = await runPlan(planOf(seed), { trace: false });
+    report({ seed, events, requests, violations });
+    if (violations.length > 0 && stopsAtViolation) return;
+  }
+}
+
+async function replaySeeds({ first, count, shrinks }: Job): Promise<void> {
+  for (let seed = first; seed < first + count; seed += 1) {
+    const { plan, result } = await replay(planOf(seed), shrinks);
+    const { violations, events, requests, trace } = result;
+    report({ seed, events, requests, violations, plan, trace });
+  }
+}
+
+await (job.traces ? replaySeeds(job) : runSeeds(job));
