@@ -35,23 +35,37 @@ export function readJob(text: string): Job {
 
 const PROGRAM = fileURLToPath(new URL('program.ts', import.meta.url));
 
+/** A schedule takes seconds at most, also on a busy machine; after this time the code runs in circles, in milliseconds. */
+const SILENCE_MS = 180_000;
+
 /**
- * Runs a job in a process of its own.
+ * Runs a job in a process of its own. A schedule that does not end counts as failed, and ends the job.
  * @throws Error if the process fails
  */
 export async function runJob(
   given: z.input<typeof job>,
   onReport: (report: JobReport) => void,
-  signal?: AbortSignal,
 ): Promise<void> {
   const child = spawn(process.execPath, [PROGRAM, JSON.stringify(job.parse(given))], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    ...(signal !== undefined && { signal }),
   });
   const errors: string[] = [];
   child.stderr.setEncoding('utf8').on('data', (text: string) => errors.push(text));
   const ended = once(child, 'close');
-  for await (const line of createInterface({ input: child.stdout })) onReport(JSON.parse(line));
+  let seed = given.first;
+  let hangs = false;
+  const watchdog = setTimeout(() => {
+    hangs = child.kill('SIGKILL');
+  }, SILENCE_MS);
+  for await (const line of createInterface({ input: child.stdout })) {
+    const report: JobReport = JSON.parse(line);
+    seed = report.seed + 1;
+    watchdog.refresh();
+    onReport(report);
+  }
   const [code] = await ended;
-  if (code !== 0) throw new Error(`the simulation ended with ${code}: ${errors.join('').slice(-2_000)}`);
+  clearTimeout(watchdog);
+  const violations = [{ invariant: 'every schedule ends', detail: `not within ${SILENCE_MS} ms` }];
+  if (hangs) onReport({ seed, events: 0, requests: 0, violations });
+  else if (code !== 0) throw new Error(`the simulation ended with ${code}: ${errors.join('').slice(-2_000)}`);
 }

@@ -139,7 +139,7 @@ export const MUTATIONS: readonly Mutation[] = [
     find: `    pending.nonce = nonce;
     return nonce;`,
     replace: `    pending.nonce = nonce;
-    if (this.policy === 'shared' && !this.#closed) this.#use(nonce);
+    this.#queue.serve(nonce);
     return nonce;`,
   },
   {
