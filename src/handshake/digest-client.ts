@@ -12,7 +12,8 @@ import { type Challenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { CredentialHealth } from './credential-health.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Message } from './exchange.ts';
+import { credentialRefused } from './errors.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult, Message, Refusal } from './exchange.ts';
 import type { ResponseHandler } from './response-handler.ts';
 import type { CredentialsField } from './signing.ts';
 
@@ -103,6 +104,9 @@ export class DigestClient {
     this.listener = listener;
     this.clock = clock;
   }
+
+  /** Keeps an attempt from the upstream if the credential was refused while it waited for a connection. */
+  readonly refusal: Refusal = () => (this.health.refused ? credentialRefused() : undefined);
 
   get health(): CredentialHealth {
     return this.state.health;

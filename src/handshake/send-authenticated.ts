@@ -1,4 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { asGatewayError } from '../base/errors.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
@@ -9,7 +10,7 @@ import { type Attempt, CredentialCheck, FRESH_MS } from './credential-check.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
 import type { DigestClient, ExchangeContext } from './digest-client.ts';
 import { alwaysStale, cannotRepeat, noDigest, refusedAgain } from './errors.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Lost, Message } from './exchange.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult, Lost, Message, Refusal } from './exchange.ts';
 import { onProvenHead } from './proof.ts';
 import type { UpstreamRequest } from './request.ts';
 import { attemptsOnly, type ResponseHandler } from './response-handler.ts';
@@ -172,7 +173,12 @@ class Handshake {
     const message = signed(request, nonce, nc, this.#client.options.field);
     let result: ExchangeResult;
     try {
-      result = await this.#exchange(message, onHead, handler);
+      result = await this.#exchange(message, onHead, handler, this.#attemptRefusal);
+    } catch (error) {
+      // It waited for a connection while others found that the credential is refused.
+      if (asGatewayError(error).code !== 'upstream-credential-refused') throw error;
+      this.#client.pool.abandon(attempt.nonce);
+      return REFUSED;
     } finally {
       attempt.nonce.end();
     }
@@ -184,13 +190,23 @@ class Handshake {
     return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;
   }
 
+  /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
+  get #attemptRefusal(): Refusal | undefined {
+    const { request } = this.#call;
+    const ofRequest = request.refusal;
+    if (this.#turn.whileRefused) return ofRequest;
+    const ofCredential = this.#client.refusal;
+    return ofRequest === undefined ? ofCredential : () => ofRequest() ?? ofCredential();
+  }
+
   #exchange(
     message: Message,
     onHead: ExchangeRequest['onHead'],
     handler: ResponseHandler,
+    refusal = this.#call.request.refusal,
   ): Promise<ExchangeResult> {
     const { budget, cancellation, exchange, request } = this.#call;
-    const { client, noTotalTimeout, refusal, trace } = request;
+    const { client, noTotalTimeout, trace } = request;
     const freshConnection = budget.needsFreshConnection;
     const context = { exchange, client, cancellation, freshConnection, noTotalTimeout, refusal, trace };
     if (request.body.kind === 'streamed' && message.body !== null) {

@@ -99,6 +99,11 @@ class SimulatedExchange {
   #send(): void {
     const { process, service, listener, responseTimeout } = this.#connections;
     const request = this.#request;
+    const refusal = request.refusal?.();
+    if (refusal !== undefined) {
+      this.#fail(refusal);
+      return;
+    }
     this.#progress = 'sent';
     listener.sent(request);
     this.#timer = process.timer(responseTimeout, 'response timeout', () => this.#timedOut());
