@@ -108,7 +108,8 @@ export async function findMutation(
 ): Promise<{ readonly name: string; readonly seeds: number; readonly found: string | undefined }> {
   let tried = 0;
   let found: string | undefined;
-  await runJob({ first: 1, count: seeds, mutation: name, stopsAtViolation: true }, ({ violations }) => {
+  const first = MUTATIONS.find((each) => each.name === name)?.first ?? 1;
+  await runJob({ first, count: seeds, mutation: name, stopsAtViolation: true }, ({ violations }) => {
     tried += 1;
     found ??= violations[0]?.invariant;
   });
