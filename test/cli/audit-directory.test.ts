@@ -34,11 +34,11 @@ test.each([
   'check and serve say in one sentence why %s is no directory for the audit log',
   async (directory, wanted) => {
     const file = await configured(directory);
-    const line = `${file}:4:21 audit.directory: ${wanted.replaceAll('FOLDER', folder)}\n`;
+    const line = `${file}:4:21 audit.directory: ${wanted.replaceAll('FOLDER', folder)}`;
     const check = await gateway(['check', '--config', file], SECRETS);
-    expect([check.status, check.stdout]).toEqual([2, line]);
+    expect([check.status, check.stdout]).toEqual([2, `${line}\n`]);
     const serve = await gateway(['serve', '--config', file], SECRETS);
-    expect([serve.status, serve.stderr]).toEqual([2, line]);
+    expect([serve.status, JSON.parse(serve.stderr)]).toMatchObject([2, { level: 'error', msg: line }]);
   },
 );
 
