@@ -1,5 +1,6 @@
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Browser, Page } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
@@ -229,8 +230,13 @@ test('a page that does not exist is told, and links lead from page to page', asy
   expect(pageErrors).toEqual([]);
 });
 
-test('everything that the page loads comes to less than 150 KB', () => {
+test('everything that the page loads comes to less than 200 KB, and 100 KB compressed', () => {
   const files = readdirSync(built.folder, { recursive: true, encoding: 'utf8' });
   const bytes = files.map((file) => statSync(join(built.folder, file))).filter((stat) => stat.isFile());
-  expect(bytes.reduce((sum, { size }) => sum + size, 0)).toBeLessThan(150_000);
+  expect(bytes.reduce((sum, { size }) => sum + size, 0)).toBeLessThan(200_000);
+  const compressed = files
+    .map((file) => join(built.folder, file))
+    .filter((file) => statSync(file).isFile())
+    .map((file) => gzipSync(readFileSync(file)).length);
+  expect(compressed.reduce((sum, size) => sum + size, 0)).toBeLessThan(100_000);
 });
