@@ -119,7 +119,7 @@ describe.each([
     const overview = await textOf('/');
     expect(overview).toMatch(/abstracts\s+■ broken[\s\S]+reviews\s+▲ degraded[\s\S]+submissions\s+● ok/);
     expect(overview).toMatch(/The upstream's certificate expires \d{4}-\d\d-\d\d, 3 days left\./);
-    expect(overview).toMatch(/■ broken 1 deployment\s+▲ degraded 1 deployment\s+● ok 1 deployment/);
+    expect(overview).toMatch(/3 deployments:\s+■ broken 1\s+▲ degraded 1\s+● ok 1/);
     expect(overview).toContain(recentError.advice);
     expect(await problems(page).innerText()).toMatch(
       /■ broken\s+abstracts: The upstream refuses the credential abstracts: check user name and password\.\s+▲ degraded\s+Redis is not there: nonces are not shared\.\s+▲ degraded\s+reviews$/,

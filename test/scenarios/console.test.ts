@@ -1,12 +1,18 @@
 import { createHash } from 'node:crypto';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Browser, Page } from 'playwright-core';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { type BuiltConsole, buildConsole, openBrowser, openPage } from '../support/browser.ts';
+import { useClosing } from '../support/closing.ts';
+import { startRedis } from '../support/redis.ts';
+import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
+const closing = useClosing();
 let built: BuiltConsole;
 let browser: Browser;
 
@@ -225,3 +231,45 @@ test('an upstream that cannot be reached: failing, with the circuit open', () =>
       await row(page, 'Addresses', /(?:half-)?open: one request at a time, until it responds$/).waitFor();
     },
   ));
+
+test('a refused reload stands in the banner of every page with its reason, until one is accepted', () =>
+  watch({}, async (pair, page) => {
+    const { setup, app } = pair.gateway;
+    await app.reload(async () => {
+      throw new Error('line 7: deployments.submissions has no baseUrl');
+    });
+    const refused = problem(page, /^▲ degradedThe new configuration is refused, .*line 7: .* no baseUrl\.$/);
+    await refused.waitFor();
+    await open(page, 'Clients');
+    await refused.waitFor();
+    await app.reload(async () => setup);
+    await page.getByRole('region', { name: 'Problems now' }).waitFor({ state: 'detached' });
+  }));
+
+test('an audit log that cannot be written stands in the banner, until it can be', async () => {
+  const directory = join(await folder(), 'audit');
+  const audit = auditOptions(directory);
+  await watch({ audit }, async (pair, page) => {
+    expect((await pair.get(authors)).status).toBe(200);
+    // A file in the place of the folder keeps the log from beginning another one.
+    await rm(directory, { recursive: true });
+    await writeFile(directory, '');
+    await until(async () => (await pair.get(authors)).status === 503);
+    await problem(page, /^■ brokenThe audit log cannot be written: /).waitFor();
+    await rm(directory);
+    await until(async () => (await pair.get(authors)).status === 200);
+    await problem(page, /audit log/).waitFor({ state: 'detached' });
+  });
+});
+
+test('a Redis that is gone stands in the banner, until it is back', async () => {
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  await watch({ run: { redis: redisOptions(single(redis.port)) } }, async (pair, page) => {
+    expect((await pair.get(authors)).status).toBe(200);
+    await redis.kill();
+    await problem(page, /^▲ degradedRedis is unreachable: nonces are not shared/).waitFor();
+    await redis.restart();
+    await page.getByRole('region', { name: 'Problems now' }).waitFor({ state: 'detached' });
+  });
+});

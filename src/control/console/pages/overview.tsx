@@ -105,16 +105,19 @@ function Summary({ state: whole, deployments }: SummaryProps) {
       {whole === 'ok' ? (
         <strong>All is well.</strong>
       ) : (
-        STATES.map((state) => {
-          const number = counts.get(state)?.length ?? 0;
-          return (
-            number > 0 && (
-              <span key={state}>
-                <Badge state={state} /> {counted(number, 'deployment')}
-              </span>
-            )
-          );
-        })
+        <>
+          <span>{counted(deployments.length, 'deployment')}:</span>
+          {STATES.map((state) => {
+            const number = counts.get(state)?.length ?? 0;
+            return (
+              number > 0 && (
+                <span key={state}>
+                  <Badge state={state} /> {count(number)}
+                </span>
+              )
+            );
+          })}
+        </>
       )}
     </p>
   );

@@ -24,6 +24,7 @@ export function ThemeChoice() {
     <label class="theme">
       <span>Theme </span>
       <select
+        aria-label="Theme"
         value={theme.value}
         onChange={({ currentTarget }) => {
           theme.value = themeOf(currentTarget.value);

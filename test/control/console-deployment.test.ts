@@ -1,0 +1,264 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Browser, Page } from 'playwright-core';
+import type { Metrics } from '../../src/metrics/metrics.ts';
+import {
+  accessibilityFaults,
+  type BuiltConsole,
+  buildConsole,
+  openBrowser,
+  openPage,
+} from '../support/browser.ts';
+import {
+  type ControlChange,
+  countedMetrics,
+  healthyDeployment,
+  type RunningControl,
+  startControl,
+} from '../support/console-source.ts';
+import { until } from '../support/until.ts';
+
+let built: BuiltConsole;
+let browser: Browser;
+const controls: RunningControl[] = [];
+
+beforeAll(async () => {
+  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+});
+
+afterEach(async () => {
+  await Promise.all(browser.contexts().map((context) => context.close()));
+  await Promise.all(controls.splice(0).map((control) => control.close()));
+});
+
+afterAll(async () => {
+  await browser.close();
+  await built.remove();
+});
+
+/** A control plane with these deployments, whose charts get many points in a short time. */
+async function start(names: readonly string[], change: ControlChange = {}) {
+  const { metrics, values } = countedMetrics();
+  const condition = async () => ({
+    failedChecks: [],
+    warnings: [],
+    served: true,
+    deployments: names.map(healthyDeployment),
+  });
+  const control = await startControl({
+    consoleFolder: built.folder,
+    pace: { sampleMs: 20, tickMs: 100 },
+    ...change,
+    console: { values, condition, ...change.console },
+  });
+  controls.push(control);
+  return { origin: control.origin, metrics };
+}
+
+/** Counts a request of this duration in seconds. */
+function request(metrics: Metrics, deployment: string, status = '200', seconds = 0.02): void {
+  metrics.requests.inc({ deployment, operation: '', client: 'reporting', status, code: '' });
+  metrics.deployment(deployment).operation('').duration.observe(seconds);
+}
+
+async function pointsOf(origin: string, deployment: string): Promise<number> {
+  const response = await fetch(`${origin}/api/history?deployment=${deployment}`);
+  return ((await response.json()) as { times: number[] }).times.length;
+}
+
+/** The numbers in the legend of a chart. */
+function legend(page: Page, title: string): Promise<string> {
+  return page.locator('figure').filter({ hasText: title }).locator('figcaption').innerText();
+}
+
+/** Counts the pixels of the second chart that have the colour of p50. */
+const COUNT_PIXELS = `{
+  const canvas = document.querySelectorAll('canvas')[1];
+  const place = document.createElement('i');
+  place.style.color = 'var(--blue)';
+  document.body.append(place);
+  const [red, green, blue] = getComputedStyle(place).color.match(/\\d+/g).map(Number);
+  place.remove();
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) found += 1;
+  }
+  found;
+}`;
+
+function colouredPixels(page: Page): Promise<number> {
+  return page.evaluate(COUNT_PIXELS);
+}
+
+test('the range is chosen by keyboard, stays in the address, and is fetched for this deployment alone', async () => {
+  const { origin } = await start(['a', 'b']);
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const fetched: string[] = [];
+  page.on('request', (sent) => {
+    if (sent.url().includes('/api/history')) fetched.push(new URL(sent.url()).search);
+  });
+  await page.goto(`${origin}/#/deployments/a`);
+  await page.getByLabel('Latency of a, the last 15 minutes').waitFor();
+  await page.getByRole('radio', { name: '15 min' }).focus();
+  await page.keyboard.press('ArrowRight');
+  await page.getByLabel('Latency of a, the last 3 hours').waitFor();
+  expect(page.url()).toBe(`${origin}/#/deployments/a?range=3h`);
+  await page.reload();
+  await page.getByLabel('Latency of a, the last 3 hours').waitFor();
+  expect(await page.getByRole('radio', { name: '3 h' }).isChecked()).toBe(true);
+  expect([...new Set(fetched)]).toEqual(['?deployment=a&range=15m', '?deployment=a&range=3h']);
+  expect(pageErrors).toEqual([]);
+});
+
+test('one crosshair goes through all charts, by pointer and by keyboard, with its time', async () => {
+  const { origin, metrics } = await start(['a']);
+  request(metrics, 'a', '200', 0.2);
+  await until(async () => (await pointsOf(origin, 'a')) > 3);
+  for (let count = 0; count < 50; count += 1) request(metrics, 'a', '503', 0.003);
+  await until(async () => (await pointsOf(origin, 'a')) > 30);
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/deployments/a`);
+  const slider = page.getByRole('slider', { name: 'Time' });
+  await slider.waitFor();
+  await page.locator('.canvas canvas').nth(2).waitFor();
+  const newest = await slider.getAttribute('aria-valuetext');
+  expect(await legend(page, 'Responses per second')).toMatch(/2xx 0/);
+
+  // The crosshair of the first chart shows in the others.
+  await page
+    .locator('.u-over')
+    .first()
+    .hover({ position: { x: 10, y: 20 } });
+  await until(async () => (await slider.getAttribute('aria-valuetext')) !== newest);
+  const crosshairs = page.locator('.u-cursor-x');
+  const places = () => crosshairs.evaluateAll((found) => found.map((each) => each.getAttribute('style')));
+  expect(await crosshairs.count()).toBe(3);
+  expect(new Set(await places()).size).toBe(1);
+  await page.mouse.move(0, 0);
+  await until(async () => Number(await slider.inputValue()) === Number(await slider.getAttribute('max')));
+
+  // Where the requests failed, the legend of every chart shows it.
+  await slider.focus();
+  await page.keyboard.press('Home');
+  const failed = async () => /5xx [1-9]/.test(await legend(page, 'Responses per second'));
+  for (let presses = 0; presses < 200 && !(await failed()); presses += 1)
+    await page.keyboard.press('ArrowRight');
+  expect(await legend(page, 'Latency')).toMatch(/p50 \d+(\.\d+)? ms/);
+  expect(await slider.getAttribute('aria-valuetext')).toMatch(/\d\d:\d\d:\d\d$/);
+  expect(new Set(await places()).size).toBe(1);
+});
+
+test('a point between two gaps is drawn', async () => {
+  const { origin, metrics } = await start(['a']);
+  await until(async () => (await pointsOf(origin, 'a')) > 3);
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/deployments/a`);
+  await page.locator('.canvas canvas').nth(2).waitFor();
+  expect(await colouredPixels(page)).toBe(0);
+  const before = await pointsOf(origin, 'a');
+  request(metrics, 'a');
+  await until(async () => (await pointsOf(origin, 'a')) > before + 3);
+  await page.reload();
+  await page.locator('.canvas canvas').nth(2).waitFor();
+  await until(async () => (await colouredPixels(page)) > 0);
+});
+
+test('a request that the page makes ends with the page', async () => {
+  const { origin } = await start(['a']);
+  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.route('**/api/deployments/a', () => undefined);
+  const aborted = page.waitForEvent('requestfailed', (sent) => sent.url().endsWith('/api/deployments/a'));
+  await page.goto(`${origin}/#/deployments/a`);
+  await page.waitForRequest('**/api/deployments/a').catch(() => undefined);
+  await page.getByRole('link', { name: 'Overview' }).click();
+  expect((await aborted).failure()?.errorText).toBe('net::ERR_ABORTED');
+  expect(pageErrors).toEqual([]);
+});
+
+test('an error of the API is told in words, and the page recovers', async () => {
+  const { origin } = await start(['a']);
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(`${origin}/#/deployments/a?range=9h`);
+  // A range that does not exist is the shortest one.
+  await page.getByLabel('Latency of a, the last 15 minutes').waitFor();
+  const response = await page.request.get(`${origin}/api/history?deployment=a&range=9h`);
+  expect(response.status()).toBe(400);
+  const problem = await response.text();
+  await page.route('**/api/history*', (route) =>
+    route.fulfill({ status: 400, contentType: 'application/problem+json', body: problem }),
+  );
+  await page.getByText('range must be one of 15m, 3h, 24h.').waitFor();
+  await page.unroute('**/api/history*');
+  await page.getByText('range must be one of 15m, 3h, 24h.').waitFor({ state: 'detached' });
+});
+
+test('a session that has ended leads to the sign-in', async () => {
+  const tokenSha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
+  const { origin } = await start(['a'], { tokenSha256 });
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.goto(origin);
+  await page.getByLabel('Token of the control plane').fill('test');
+  await page.keyboard.press('Enter');
+  await page.getByText('live', { exact: true }).waitFor();
+  await page.context().clearCookies();
+  await page.getByRole('link', { name: 'a', exact: true }).click();
+  await page.waitForURL(`${origin}/login`);
+});
+
+test('the API refuses what does not exist', async () => {
+  const { origin } = await start(['a'], { console: { settings: () => undefined } });
+  const statusOf = async (path: string): Promise<number> => (await fetch(`${origin}${path}`)).status;
+  expect(await statusOf('/api/deployments/none')).toBe(404);
+  expect(await statusOf('/api/history?deployment=a&deployment=b')).toBe(400);
+  expect(await statusOf('/api/history?range=1h')).toBe(400);
+  expect(await statusOf('/api/history?deployment=none&range=24h')).toBe(200);
+});
+
+describe('the overview of 200 deployments', () => {
+  const names = Array.from({ length: 200 }, (_, at) => `deployment-${String(at).padStart(3, '0')}`);
+  const broken = 'deployment-150';
+  const condition = async () => ({
+    failedChecks: [],
+    warnings: [],
+    served: true,
+    deployments: names.map((name, at) => ({
+      ...healthyDeployment(name),
+      ...(name === broken && { error: 'no address accepts a connection', serving: false }),
+      ...(at % 10 === 0 && { certificateExpiresAt: Date.now() + 86_400_000 }),
+    })),
+  });
+
+  test.each([
+    ['light', 1400],
+    ['dark', 360],
+  ] as const)('has the worst on top, sorts, filters and fits: %s, %d px', async (scheme, width) => {
+    const { origin, metrics } = await start(names, { console: { condition } });
+    for (let count = 0; count < 30; count += 1) request(metrics, 'deployment-007');
+    const { page, pageErrors } = await openPage(browser, { width, scheme });
+    await page.goto(origin);
+    const table = page.getByRole('table', { name: 'Deployments' });
+    const heads = () => table.locator('tbody th').allInnerTexts();
+    await table.locator('.sparkline').first().waitFor();
+    expect((await heads()).slice(0, 3)).toEqual([broken, 'deployment-000', 'deployment-010']);
+    expect(await heads()).toHaveLength(200);
+    // The banner stays small.
+    const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
+    expect(banner).toMatch(/deployment-150: No address accepts a connection\.[\s\S]+ and 11 more$/);
+
+    await table.getByRole('button', { name: 'Deployment' }).click();
+    expect((await heads())[0]).toBe('deployment-000');
+    await table.getByRole('button', { name: 'Deployment' }).press('Enter');
+    expect((await heads())[0]).toBe('deployment-199');
+    expect(await table.locator('th[aria-sort]').getAttribute('aria-sort')).toBe('descending');
+    await page.getByLabel('Filter').fill('BROKEN');
+    expect(await heads()).toEqual([broken]);
+    await page.getByText('1 of 200 deployments').waitFor();
+    await page.getByLabel('Filter').fill('-007');
+    const line = table.getByLabel('Requests and errors of deployment-007 in the last 15 minutes');
+    expect(await line.locator('path').first().getAttribute('d')).toMatch(/^M/);
+
+    expect(await accessibilityFaults(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    expect(pageErrors).toEqual([]);
+  });
+});
