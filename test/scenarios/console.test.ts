@@ -6,6 +6,7 @@ import type { Browser, Page } from 'playwright-core';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { type BuiltConsole, buildConsole, openBrowser, openPage } from '../support/browser.ts';
 import { useClosing } from '../support/closing.ts';
+import { setupFor } from '../support/gateway.ts';
 import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
@@ -235,10 +236,12 @@ test('an upstream that cannot be reached: failing, with the circuit open', () =>
 test('a refused reload stands in the banner of every page with its reason, until one is accepted', () =>
   watch({}, async (pair, page) => {
     const { setup, app } = pair.gateway;
-    await app.reload(async () => {
-      throw new Error('line 7: deployments.submissions has no baseUrl');
-    });
-    const refused = problem(page, /^▲ degradedThe new configuration is refused, .*line 7: .* no baseUrl\.$/);
+    const { origin } = pair.simulator.deployments.submissions;
+    await app.reload(() => setupFor({ submissions: { origin, settings: { connections: 0 } } }));
+    const refused = problem(
+      page,
+      /^▲ degradedThe new configuration is refused, .* deployments\.submissions\.connections/,
+    );
     await refused.waitFor();
     await open(page, 'Clients');
     await refused.waitFor();
