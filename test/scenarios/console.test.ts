@@ -32,7 +32,7 @@ async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Prom
   const consolePace = { sampleMs: 1_000, tickMs: 100 };
   const pair = await startPair(options.behaviour, {
     ...options,
-    run: { consoleFolder: built.folder, consolePace },
+    run: { ...options.run, consoleFolder: built.folder, consolePace },
   });
   const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
   await page.goto(`${pair.gateway.control}/#/deployments/submissions`);
