@@ -114,6 +114,30 @@ describe('a port that closes', () => {
   });
 });
 
+test('changes that follow each other at once are told as one after the first, and the last one is heard', async () => {
+  const primary = primaryChallenges();
+  const [writer, reader] = [0, 1].map(() => {
+    const { ports, close } = portPair();
+    closing.push(close);
+    primary.serve(ports[0]);
+    return storeAt(ports[1]).store;
+  }) as [ChannelChallengeStore, ChannelChallengeStore];
+  const changes = 1_000;
+  let heard = 0;
+  let seen: number | undefined;
+  reader.onChange(async () => {
+    heard += 1;
+    seen = (await reader.recall('k'))?.lifetimeMs;
+  });
+  // The reader begins its session with its first call.
+  await reader.recall('k');
+  await Promise.all(
+    Array.from({ length: changes }, (_, at) => writer.learn('k', { ...learned, lifetimeMs: 1_000 + at })),
+  );
+  await until(() => seen === 1_000 + changes - 1);
+  expect(heard).toBeLessThan(changes / 2);
+});
+
 describe('a message that no gateway sends', () => {
   const call = { kind: 'call', session: 's', id: 1, name: 'load', body: { key: 'k' }, sentAt: Date.now() };
   let primary: PrimaryProcess;

@@ -1,11 +1,10 @@
+import { ChangePause } from './change-pause.ts';
 import type { SignatureFault, ValueSigner } from './value-signer.ts';
 
 /** Characters of a message; keys hold names of the configuration and an origin. */
 const LONGEST_MESSAGE = 4096;
 /** How long a message counts, in milliseconds. */
 const MESSAGE_LIFE_MS = 60_000;
-/** Pause between two announcements of one key, in milliseconds: each costs calls to the store. */
-const PAUSE_MS = 50;
 
 export interface ChangeFeedOptions {
   /** Names this process among all. */
@@ -21,12 +20,11 @@ export interface ChangeFeedOptions {
 /** Announces changes to other processes, and hears theirs. Messages of strangers cost a bounded amount of work. */
 export class ChangeFeed {
   readonly #options: ChangeFeedOptions;
-  /** Keys that were announced lately; true: announced once more when the pause is over. */
-  readonly #announced = new Map<string, boolean>();
-  #closed = false;
+  readonly #pause: ChangePause;
 
   constructor(options: ChangeFeedOptions) {
     this.#options = options;
+    this.#pause = new ChangePause(options.onChange);
   }
 
   /** The message that this process changed something under the key. */
@@ -42,7 +40,7 @@ export class ChangeFeed {
 
   /** Tells nothing any more. */
   close(): void {
-    this.#closed = true;
+    this.#pause.close();
   }
 
   /** Tells of what the message says; returns what is wrong with it. */
@@ -55,23 +53,8 @@ export class ChangeFeed {
     const at = text.indexOf(' ');
     if (at < 1) return 'malformed';
     const key = text.slice(at + 1);
-    if (text.slice(0, at) !== process && isUsed(key)) this.#tell(key);
+    if (text.slice(0, at) !== process && isUsed(key)) this.#pause.announce(key);
     return undefined;
-  }
-
-  /** At once, and then not again before the pause is over. */
-  #tell(key: string): void {
-    if (this.#announced.has(key)) {
-      this.#announced.set(key, true);
-      return;
-    }
-    this.#announced.set(key, false);
-    setTimeout(() => {
-      const again = this.#announced.get(key);
-      this.#announced.delete(key);
-      if (again === true && !this.#closed) this.#tell(key);
-    }, PAUSE_MS).unref();
-    this.#options.onChange(key);
   }
 
   get #place() {

@@ -1,5 +1,6 @@
 import { type Clock, monotonicClock } from '../../base/clock.ts';
 import { type StoreFunction, StoreServer } from '../../base/store-server.ts';
+import { ChangePause } from './change-pause.ts';
 import { type AgedValue, type CallForms, CHALLENGES, type Change, callForms, readable } from './channel.ts';
 import { MemoryChallengeStore } from './memory.ts';
 import type { AgedChallenge, ChallengeStore } from './store.ts';
@@ -16,7 +17,8 @@ export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<Ch
     functions,
     open: (tell) => {
       const store = memory.join();
-      store.onChange((key) => tell({ changed: key } satisfies Change));
+      const pause = new ChangePause((key) => tell({ changed: key } satisfies Change));
+      store.onChange((key) => pause.announce(key));
       return store;
     },
   });

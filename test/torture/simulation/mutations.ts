@@ -213,6 +213,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/challenges/store/redis.ts',
     find: "await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
     replace:
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of a program
       "await step.commands.set(`${step.places.ticket}:`, '');\n      await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
   },
   {
