@@ -11,6 +11,7 @@ import {
   oneOf,
   origin,
   period,
+  record,
   SECTION,
   text,
   whole,
@@ -18,8 +19,8 @@ import {
 
 /** Names that the metrics have for the files and for the stream. */
 const TAKEN = ['file', 'redis'];
-const SINKS = 'a list of mappings, each with a name and one of syslog, s3';
-const KINDS = ['syslog', 's3'] as const;
+const SINKS = 'a list of mappings, each with a name and one of syslog, s3, otlp';
+const KINDS = ['syslog', 's3', 'otlp'] as const;
 
 /** TLS towards a receiver. */
 const sinkTls = (folder: string) =>
@@ -115,6 +116,34 @@ const s3 = (folder: string) =>
     { error: SECTION },
   );
 
+/** The fields that the sink sets itself, or that belong to the connection. */
+const FIELD_NAMES = {
+  allowed:
+    /^(?!(?:content-[^:]*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect)$)[!#$%&'*+.^_`|~\w-]+$/i,
+  message: 'is not the name of a header field that can be set here',
+};
+
+const otlp = (folder: string) =>
+  z.strictObject(
+    {
+      endpoint: text(
+        'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
+        isEndpoint,
+      ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
+      headers: record(source(folder), FIELD_NAMES)
+        .prefault({})
+        .describe('Header fields of each request by name, such as `authorization`.'),
+      tls: sinkTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    },
+    { error: SECTION },
+  );
+
+function isEndpoint(value: string): boolean {
+  if (!URL.canParse(value)) return false;
+  const { protocol, username, password, hash } = new URL(value);
+  return ['http:', 'https:'].includes(protocol) && username + password + hash === '';
+}
+
 /** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
 export const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
@@ -134,6 +163,9 @@ export const auditSinksSchema = (folder: string) => {
       s3: s3(folder)
         .exactOptional()
         .describe('A bucket of S3, or of a service like it, that gets closed segments.'),
+      otlp: otlp(folder)
+        .exactOptional()
+        .describe('A receiver of OpenTelemetry logs: OTLP over HTTP, in JSON.'),
     },
     { error: SECTION },
   );
@@ -149,7 +181,7 @@ export const auditSinksSchema = (folder: string) => {
   });
 };
 
-function* kindIssues(sink: Accepted<{ syslog?: object; s3?: object }>): Generator<CrossIssue> {
+function* kindIssues(sink: Accepted<{ syslog?: object; s3?: object; otlp?: object }>): Generator<CrossIssue> {
   const kinds = KINDS.filter((kind) => kind in sink);
   if (kinds.length === 1) return;
   const found = kinds.length === 0 ? 'names no receiver' : 'names receivers of several kinds';

@@ -1,4 +1,5 @@
 import type { SinkOptions, SinkTls } from '../audit/sinks/options.ts';
+import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -45,10 +46,13 @@ class Reading {
   }
 
   /** Undefined: a secret of it cannot be read. */
-  async sink({ name, timeout, syslog, s3 }: SinkSection, path: Path): Promise<SinkOptions | undefined> {
+  async sink({ name, timeout, syslog, s3, otlp }: SinkSection, path: Path): Promise<SinkOptions | undefined> {
     if (syslog !== undefined) {
       const tls = syslog.tls === false ? undefined : await this.#tls(syslog.tls, [...path, 'syslog', 'tls']);
       return { kind: 'syslog', name, timeout: timeout ?? TIMEOUT_MS, ...syslog, tls };
+    }
+    if (otlp !== undefined) {
+      return this.#otlp({ name, timeout: timeout ?? TIMEOUT_MS }, otlp, [...path, 'otlp']);
     }
     return s3 && this.#s3({ name, timeout: timeout ?? UPLOAD_TIMEOUT_MS }, s3, [...path, 's3']);
   }
@@ -67,6 +71,24 @@ class Reading {
     if (accessKeyId === undefined || secretAccessKey === undefined) return undefined;
     const secrets = { accessKeyId, secretAccessKey, sessionToken };
     return { kind: 's3', ...common, ...section, endpoint, prefix, ...secrets, lock: lock || undefined, tls };
+  }
+
+  async #otlp(
+    common: { readonly name: string; readonly timeout: number },
+    section: NonNullable<SinkSection['otlp']>,
+    path: Path,
+  ): Promise<SinkOptions> {
+    const headers = new Map<string, Secret>();
+    for (const [name, source] of Object.entries(section.headers)) {
+      const at = [...path, 'headers', name];
+      const value = await this.#secret(source, at);
+      if (value === undefined) continue;
+      const isValid = isFieldValue(value.reveal());
+      if (isValid) headers.set(name, value);
+      else this.issues.push({ path: at, message: 'has a character that a header field cannot have' });
+    }
+    const tls = await this.#tls(section.tls, [...path, 'tls']);
+    return { kind: 'otlp', ...common, endpoint: section.endpoint, headers, tls };
   }
 
   async #secret(source: SecretSource, path: Path): Promise<Secret | undefined> {

@@ -18,9 +18,12 @@ export function* secretUses({ credentials, redis, audit, deployments }: Config):
   }
   yield* given(['redis', 'password'], redis?.password);
   yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);
-  for (const [index, { s3 }] of (audit?.sinks ?? []).entries()) {
+  for (const [index, { s3, otlp }] of (audit?.sinks ?? []).entries()) {
     for (const key of ['accessKeyId', 'secretAccessKey', 'sessionToken'] as const) {
       yield* given(['audit', 'sinks', index, 's3', key], s3?.[key]);
+    }
+    for (const [name, field] of Object.entries(otlp?.headers ?? {})) {
+      yield* given(['audit', 'sinks', index, 'otlp', 'headers', name], field);
     }
   }
   for (const [name, { tls }] of Object.entries(deployments)) {

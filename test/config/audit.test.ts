@@ -94,7 +94,7 @@ const issues: Case[] = [
   [
     'with a sink without a receiver',
     with2('sinks: [{ name: a }]'),
-    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog, s3'],
+    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog, s3, otlp'],
   ],
   [
     'with sinks of the same name',
@@ -120,6 +120,16 @@ const issues: Case[] = [
     ),
     [
       '3:55 audit.sinks[0].s3.lock: is missing: give a mapping of keys to values, or false for objects without a lock',
+    ],
+  ],
+  [
+    'with an endpoint that has a password, and a header field that the sink sets itself',
+    with2(
+      'sinks: [{ name: a, otlp: { endpoint: "https://u:p@c/v1/logs", headers: { Content-Type: { env: A } } } }]',
+    ),
+    [
+      '3:73 audit.sinks[0].otlp.endpoint: must be the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
+      '3:109 audit.sinks[0].otlp.headers.Content-Type: is not the name of a header field that can be set here',
     ],
   ],
   [

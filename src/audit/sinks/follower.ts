@@ -38,10 +38,11 @@ export interface Source<T> {
 /** Sends units to one receiver. */
 export interface Delivery<T> {
   /**
-   * Resolves when the receiver has confirmed the content. Ends soon after `signal` is aborted.
+   * Resolves when the receiver has confirmed the content, to the number of records that it refused for good. Ends soon
+   * after `signal` is aborted.
    * @throws Error with a reason that holds no secret
    */
-  deliver(content: T, signal: AbortSignal): Promise<void>;
+  deliver(content: T, signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -96,8 +97,8 @@ export class Follower<T> {
   readonly #running: Promise<void>;
   /** Why nothing arrives; undefined: it does. */
   failing: string | undefined;
-  /** Records that were delivered, and attempts that failed. */
-  readonly counts = { delivered: 0, failures: 0 };
+  /** Records that were delivered, attempts that failed, and records that the receiver refused for good. */
+  readonly counts = { delivered: 0, failures: 0, refused: 0 };
 
   constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
     this.#options = options;
@@ -158,18 +159,25 @@ export class Follower<T> {
   }
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
-    const { timeout } = this.#options;
-    if (records > 0) {
-      const late = AbortSignal.timeout(timeout);
-      try {
-        await this.#deps.delivery.deliver(content, AbortSignal.any([this.#ended.signal, late]));
-      } catch (error) {
-        if (!late.aborted) throw error;
-        throw new Error(`not confirmed within ${timeout} ms`, { cause: error });
-      }
-    }
-    this.counts.delivered += records;
+    const refused = records > 0 ? await this.#confirmed(content) : 0;
+    this.counts.delivered += records - refused;
     this.#position = position;
+    if (refused === 0) return;
+    this.counts.refused += refused;
+    const { sink, replica } = this.#options;
+    const msg = 'audit sink refused records for good; they are not sent again';
+    this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
+  }
+
+  async #confirmed(content: T): Promise<number> {
+    const { timeout } = this.#options;
+    const late = AbortSignal.timeout(timeout);
+    try {
+      return await this.#deps.delivery.deliver(content, AbortSignal.any([this.#ended.signal, late]));
+    } catch (error) {
+      if (!late.aborted) throw error;
+      throw new Error(`not confirmed within ${timeout} ms`, { cause: error });
+    }
   }
 
   /** Stores the position, if it has moved. */

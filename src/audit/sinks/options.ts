@@ -44,4 +44,13 @@ export interface S3Options extends CommonOptions {
   readonly tls: SinkTls | undefined;
 }
 
-export type SinkOptions = SyslogOptions | S3Options;
+export interface OtlpOptions extends CommonOptions {
+  readonly kind: 'otlp';
+  /** The whole URL, with its path. */
+  readonly endpoint: string;
+  /** Fields of each request. */
+  readonly headers: ReadonlyMap<string, Secret>;
+  readonly tls: SinkTls | undefined;
+}
+
+export type SinkOptions = SyslogOptions | S3Options | OtlpOptions;

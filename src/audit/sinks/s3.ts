@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
-import { Agent, type Dispatcher, request } from 'undici';
+import { type Agent, type Dispatcher, request } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import { compressedName } from '../segments/segment.ts';
 import { openRegular } from '../segments/segment-reader.ts';
 import { type Delivery, RetryLater } from './follower.ts';
 import type { S3Options } from './options.ts';
 import type { ClosedSegment } from './segment-source.ts';
+import { agentFor, askedWait } from './sink-http.ts';
 
 const EMPTY_SHA256 = createHash('sha256').digest('hex');
 /** Bytes of an error document that are read for its code. */
@@ -31,26 +32,20 @@ export class S3Delivery implements Delivery<ClosedSegment> {
 
   constructor(options: S3Options) {
     this.#options = options;
-    const ca = options.tls?.ca;
-    this.#agent = new Agent({
-      connect: { ...(ca !== undefined && { ca }), minVersion: 'TLSv1.2' },
-      // The signal of a delivery is its deadline.
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      connections: 2,
-    });
+    this.#agent = agentFor(options.tls);
   }
 
-  async deliver({ replica, folder, names, onGone }: ClosedSegment, signal: AbortSignal): Promise<void> {
+  async deliver({ replica, folder, names, onGone }: ClosedSegment, signal: AbortSignal): Promise<number> {
     for (const [index, name] of names.entries()) {
       const file = await hashed(folder, name, signal);
       if (file === undefined) {
         // A file that was set aside goes with its segment.
         if (index === 0) onGone();
-        return;
+        return 0;
       }
       await this.#put(`${this.#options.prefix}${replica}/${file.name}`, file, signal);
     }
+    return 0;
   }
 
   close(): Promise<void> {
@@ -119,12 +114,12 @@ export class S3Delivery implements Delivery<ClosedSegment> {
 
   async #call(method: 'PUT' | 'HEAD', key: string, call: Call) {
     const { statusCode, headers, body } = await this.#send(method, key, call);
-    const retryAfter = Number(headers['retry-after']);
+    const wait = askedWait({ headers });
     let text = '';
     for await (const chunk of body)
       if (text.length < LONGEST_ERROR) text += (chunk as Buffer).toString('latin1');
-    if (retryAfter > 0 && [429, 503].includes(statusCode)) {
-      throw new RetryLater(this.#refused(key, statusCode, text).message, retryAfter * 1000);
+    if (wait !== undefined && [429, 503].includes(statusCode)) {
+      throw new RetryLater(this.#refused(key, statusCode, text).message, wait);
     }
     return { statusCode, headers, error: text };
   }

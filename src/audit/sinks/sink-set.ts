@@ -13,6 +13,7 @@ import {
   type Source,
 } from './follower.ts';
 import type { SinkOptions } from './options.ts';
+import { OtlpDelivery } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
 import { S3Delivery } from './s3.ts';
 import { SegmentSource } from './segment-source.ts';
@@ -107,6 +108,8 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
   switch (sink.kind) {
     case 'syslog':
       return receiver(new SyslogDelivery(sink), (log) => new RecordSource({ ...log, keys }));
+    case 'otlp':
+      return receiver(new OtlpDelivery(sink), (log) => new RecordSource({ ...log, keys }));
     case 's3':
       return receiver(
         new S3Delivery(sink),
@@ -130,7 +133,7 @@ class FollowingSink {
   readonly #receiver: Receiver;
   readonly #followers = new Map<string, AnyFollower>();
   /** Counts of followers whose log is gone. */
-  readonly #ended = { delivered: 0, failures: 0 };
+  readonly #ended = { delivered: 0, failures: 0, refused: 0 };
   #skipped = 0;
 
   constructor(sink: SinkOptions, options: SinkSetOptions, log: SinkLog) {
@@ -149,7 +152,7 @@ class FollowingSink {
     // A folder that was removed since has nothing to send.
     const behind = await Promise.all(followers.map((follower) => follower.behind().catch(() => 0)));
     const since = followers.flatMap((follower) => follower.since ?? []);
-    const sum = (key: 'delivered' | 'failures'): number =>
+    const sum = (key: 'delivered' | 'failures' | 'refused'): number =>
       followers.reduce((total, { counts }) => total + counts[key], this.#ended[key]);
     return {
       failing: followers.find(({ failing }) => failing !== undefined)?.failing,
@@ -157,7 +160,7 @@ class FollowingSink {
       behind: behind.reduce((total, each) => total + each, 0),
       delivered: sum('delivered'),
       failures: sum('failures'),
-      skipped: this.#skipped,
+      skipped: this.#skipped + sum('refused'),
     };
   }
 
@@ -169,6 +172,7 @@ class FollowingSink {
       await follower.finish(AbortSignal.abort());
       this.#ended.delivered += follower.counts.delivered;
       this.#ended.failures += follower.counts.failures;
+      this.#ended.refused += follower.counts.refused;
     }
     for (const replica of folders) {
       if (!this.#followers.has(replica)) this.#followers.set(replica, await this.#start(replica));

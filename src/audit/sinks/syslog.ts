@@ -6,6 +6,7 @@ import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Delivery } from './follower.ts';
 import type { SyslogOptions } from './options.ts';
 import type { PlacedRecord } from './record-source.ts';
+import { secureOptions } from './secure-options.ts';
 
 const SEVERITY_INFO = 6;
 const APP_NAME = 'digest-gateway';
@@ -58,11 +59,12 @@ export class SyslogDelivery implements Delivery<readonly PlacedRecord[]> {
     this.#format = new SyslogFormat(options);
   }
 
-  async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<void> {
+  async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<number> {
     const frames = Buffer.concat(records.map((record) => this.#format.frame(record)));
     const { host, port } = this.#options;
     try {
       await sendAndClose(this.#connect(), this.#options.tls === undefined, frames, signal);
+      return 0;
     } catch (error) {
       const reason = errorCode(error) || messageOf(error);
       throw new Error(`${host}:${port}: ${reason}`, { cause: error });
@@ -76,14 +78,11 @@ export class SyslogDelivery implements Delivery<readonly PlacedRecord[]> {
   #connect(): Socket {
     const { host, port, tls } = this.#options;
     if (tls === undefined) return connectTcp({ host, port });
-    const { ca, client } = tls;
     return connectTls({
       host,
       port,
-      ...(ca !== undefined && { ca }),
-      ...(client && { cert: client.chain, key: client.key.reveal() }),
+      ...secureOptions(tls),
       ...(isIP(host) === 0 && { servername: host }),
-      minVersion: 'TLSv1.2',
     });
   }
 }

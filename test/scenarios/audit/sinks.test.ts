@@ -8,6 +8,7 @@ import { useClosing } from '../../support/closing.ts';
 import { childrenOf } from '../../support/fleet-scene.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
+import { linesIn, startOtlp } from '../../support/otlp-receiver.ts';
 import { freePort } from '../../support/server-process.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { linesOf, SINK } from '../../support/sink-scene.ts';
@@ -99,6 +100,38 @@ test('a receiver over TLS gets the records of all workers, of those that were ki
   expect(all.filter((line) => line.includes('"event":"stop"')).length).toBeGreaterThanOrEqual(2);
   expect((await textsIn(file)).toSorted()).toEqual(all.toSorted());
   expect(gateway.logged.filter(({ sink }) => sink !== undefined)).toEqual([]);
+});
+
+test('an OTLP receiver over TLS gets the records of all workers, and what it refused for good is counted', async () => {
+  const authority = await createTestAuthority();
+  const receiver = await startOtlp({ pair: await authority.server() });
+  closing.push(() => receiver.close());
+  receiver.replies.push('break', { body: '{"partialSuccess":{"rejectedLogRecords":"1"}}' });
+  const folder = await mkdtemp(join(tmpdir(), 'otlp-'));
+  closing.push(() => rm(folder, { recursive: true }));
+  const caFile = join(folder, 'ca.pem');
+  const token = join(folder, 'token');
+  await writeFile(caFile, authority.ca);
+  await writeFile(token, 'Bearer marked-secret\n', { mode: 0o600 });
+  const { endpoint } = receiver;
+  const { start, send, lines } = await scene({
+    otlp: { endpoint, headers: { authorization: { file: token } }, tls: { caFile } },
+  });
+  const gateway = await start(2);
+  await send(gateway, 100);
+  await until(
+    async () => (await gateway.metric('digest_gateway_audit_sink_lag_records', { sink: SINK })) === 0,
+  );
+  const skipped = 'digest_gateway_audit_sink_skipped_records_total';
+  await until(async () => (await gateway.metric(skipped, { sink: SINK })) === 1);
+  await gateway.drain();
+  const all = await lines();
+  expect(all.filter((line) => line.includes('"kind":"access"'))).toHaveLength(100);
+  expect(linesIn(receiver.confirmed).toSorted()).toEqual(all.toSorted());
+  expect(new Set(receiver.requests.map(({ headers }) => headers.authorization))).toEqual(
+    new Set(['Bearer marked-secret']),
+  );
+  expect(JSON.stringify(gateway.logged)).not.toContain('marked-secret');
 });
 
 test('nothing is lost when the gateway is killed after a delivery, before or after its position is stored', async () => {
