@@ -29,7 +29,10 @@ async function refused(reply: OtlpReply, change: Parameters<typeof otlpTo>[1] = 
   await recordMany(await open(), 3);
   server.replies.push(reply);
   const followed = follow(otlpTo(server, change));
-  await until(async () => (await followed.status()).failures > 0 || (await followed.status()).skipped > 0);
+  await until(async () => {
+    const { failures, skipped, delivered } = await followed.status();
+    return failures + skipped + delivered > 0;
+  });
   return { server, directory, followed };
 }
 
