@@ -1,4 +1,5 @@
 import type { DeploymentFacts, GatewayCondition } from './snapshot.ts';
+import { span } from './span.ts';
 import type { AddressView } from './view.ts';
 
 /** One check of the readiness: plain data that can be sent to another process. */
@@ -140,12 +141,12 @@ function isWell({ health, circuit }: AddressCheck): boolean {
 
 function addressError({ address, health, age, circuit, reason }: AddressCheck): string {
   return health === 'failing'
-    ? `${address} has been failing for ${Math.floor(age)} s: ${reason}`
+    ? `${address} has been failing for ${span(age)}: ${reason}`
     : `${address} gets few requests, since most of the last ones failed (circuit ${circuit})`;
 }
 
 function addressText({ address, health, age, circuit }: AddressCheck): string {
-  return `${address} ${health} for ${Math.floor(age)} s, circuit ${circuit}`;
+  return `${address} ${health} for ${span(age)}, circuit ${circuit}`;
 }
 
 function pauseText({ credential, outcome, until }: PauseCheck): string {

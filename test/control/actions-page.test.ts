@@ -168,6 +168,40 @@ describe('actions', () => {
     expect(await actionsIn(scene)).toEqual([]);
   });
 
+  test('the result of an action shows although its dialog was closed, and goes with its page', async () => {
+    const scene = await start();
+    const { page } = await signedIn(scene, '/actions');
+    const held = Promise.withResolvers<void>();
+    await page.route('**/confirm', async (route) => {
+      await held.promise;
+      await route.continue();
+    });
+    await page.getByRole('button', { name: 'Run doctor' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('listitem').first().waitFor();
+    await dialog.getByRole('button', { name: 'Confirm' }).click();
+    await dialog.getByRole('button', { name: 'Close' }).waitFor();
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'detached' });
+    held.resolve();
+    const result = page.getByRole('region', { name: 'Result of doctor' });
+    await result.waitFor();
+    await page.goto(`${scene.gateway.control}/#/deployments/${NAME}`);
+    await page.getByRole('table', { name: 'Credentials' }).waitFor();
+    expect(await result.count()).toBe(0);
+  });
+
+  test('the page of actions tells that the gateway does not respond, and can try again', async () => {
+    const scene = await start();
+    const { page } = await signedIn(scene, '/');
+    await page.route('**/api/actions', (route) => route.abort());
+    await page.goto(`${scene.gateway.control}/#/actions`);
+    await page.getByRole('alert').getByText('The gateway is not reachable.').waitFor();
+    await page.unroute('**/api/actions');
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('button', { name: 'Run doctor' }).waitFor();
+  });
+
   test('a session for reading, and a gateway without actions, tell why there are none', async () => {
     const scene = await start();
     const { page } = await signedIn(scene, '/actions', WIDE, READ_TOKEN);

@@ -22,6 +22,7 @@ import {
   sourceWith,
   startControl,
 } from '../support/console-source.ts';
+import { startSwitchedRelay } from '../support/switched-relay.ts';
 
 let built: BuiltConsole;
 let browser: Browser;
@@ -170,6 +171,10 @@ test('audit lines come as they are written, and filters choose among them', asyn
   expect(await shown()).toEqual(['request-3', 'request-2']);
   await page.getByLabel('Show').selectOption('refused or failed');
   expect(await shown()).toEqual(['request-2']);
+  audit.write({ kind: 'admin', client: '', operation: 'reload' });
+  await page.getByLabel('Filter').fill('');
+  await page.getByLabel('Show').selectOption('the gateway itself');
+  await page.getByRole('row', { name: /the gateway .*reload/ }).waitFor();
 });
 
 test('very many audit lines cost the page no more than the newest ones', async () => {
@@ -211,6 +216,33 @@ test('a gateway that is gone is told', async () => {
   await page.getByText('live', { exact: true }).waitFor();
   await first.close();
   await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
+});
+
+test('a connection that dies without a sign is told, and opened again', async () => {
+  const origin = await start({});
+  const relay = await startSwitchedRelay(Number(new URL(origin).port));
+  try {
+    const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+    await page.goto(`http://127.0.0.1:${relay.port}`);
+    await page.getByText('live', { exact: true }).waitFor();
+    await relay.set('silent');
+    await page.getByText(/^No connection since/).waitFor();
+    await relay.set('open');
+    await page.getByText('live', { exact: true }).waitFor();
+  } finally {
+    await relay.close();
+  }
+});
+
+test('on a phone, numbers stand beside their labels', async () => {
+  const { source } = troubled();
+  const origin = await start({ console: source });
+  const { page } = await openPage(browser, { width: 360, scheme: 'light' });
+  await page.goto(origin);
+  await page.locator('td.numeric').first().waitFor();
+  expect(await page.evaluate(`getComputedStyle(document.querySelector('td.numeric')).textAlign`)).toBe(
+    'left',
+  );
 });
 
 test('a page that does not exist is told, and links lead from page to page', async () => {

@@ -96,8 +96,8 @@ describe('the readiness of workers', () => {
 
   test.each([
     [
-      [{ health: 'failing', age: 7, reason: 'refused' }, { age: 900 }],
-      'u:443 has been failing for 7 s: refused',
+      [{ health: 'failing', age: 841, reason: 'refused' }, { age: 900 }],
+      'u:443 has been failing for 14 min: refused',
     ],
     [
       [

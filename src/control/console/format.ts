@@ -1,3 +1,5 @@
+import { span } from '../span.ts';
+
 const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
 const dateAndTime = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
@@ -24,21 +26,6 @@ export function latency(seconds: number): string {
   const ms = seconds * 1000;
   if (ms < 1000) return `${ms < 10 ? Number(ms.toPrecision(2)) : digits.format(ms)} ms`;
   return `${Number(seconds.toPrecision(3))} s`;
-}
-
-const UNITS = [
-  ['d', 86_400],
-  ['h', 3600],
-  ['min', 60],
-] as const;
-
-/** Formats a time span in its largest unit, given in seconds. */
-export function span(seconds: number): string {
-  for (const [unit, size] of UNITS) {
-    // An hour and a half is shown as 90 min.
-    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
-  }
-  return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
 /** Formats the time since an event, given in seconds. */

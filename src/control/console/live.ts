@@ -3,6 +3,10 @@ import type { AuditLine, Snapshot, Tick } from '../view.ts';
 
 /** Pause before a refused stream is requested again, in milliseconds. */
 const AGAIN_MS = 5_000;
+/** A connection without a tick for this time is lost, in milliseconds. The gateway sends one every second. */
+const SILENCE_MS = 5_000;
+/** Interval of the check for silence, in milliseconds. */
+const CHECK_MS = 1_000;
 /** Maximum number of audit lines that are kept. */
 const LINES = 1000;
 
@@ -19,6 +23,7 @@ export const connection = signal<{ readonly connected: boolean; readonly lostAt?
 export function follow(): void {
   let source: EventSource | undefined;
   let again: number | undefined;
+  let lastTick = 0;
 
   const open = (): void => {
     clearTimeout(again);
@@ -30,7 +35,10 @@ export function follow(): void {
     on('audit', (data) => {
       auditLines.value = data as AuditLine[];
     });
-    on('tick', (data) => onTick(data as Tick));
+    on('tick', (data) => {
+      lastTick = Date.now();
+      onTick(data as Tick);
+    });
     source.addEventListener('error', () => {
       connection.value = { connected: false, lostAt: connection.value.lostAt ?? Date.now() };
       // The browser reopens a connection that broke, but not one that was refused.
@@ -44,15 +52,22 @@ export function follow(): void {
       () => 0,
     );
     if (status === 401) location.assign('/login');
-    else again = setTimeout(open, AGAIN_MS);
+    else if (!document.hidden) again = setTimeout(open, AGAIN_MS);
   };
 
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) {
       clearTimeout(again);
       source?.close();
+      connection.value = { ...connection.value, connected: false };
     } else open();
   });
+  // A connection that dies without FIN or RST raises no error event.
+  setInterval(() => {
+    if (document.hidden || !connection.value.connected || Date.now() - lastTick < SILENCE_MS) return;
+    connection.value = { connected: false, lostAt: lastTick };
+    open();
+  }, CHECK_MS);
   if (!document.hidden) open();
 }
 

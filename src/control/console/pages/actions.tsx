@@ -5,9 +5,21 @@ import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { CredentialActions } from '../parts/credential-actions.tsx';
 import { deploymentLink } from '../parts/links.tsx';
 
-/** What an operator can do with the gateway; each action tells what it will do, and waits for a confirmation. */
+/** Actions on the gateway. Each one shows its effects and waits for a confirmation. */
 export function ActionsPage() {
-  const allowed = useAllowed();
+  const { data: allowed, error, reload } = useAllowed();
+  if (allowed === undefined && error !== undefined) {
+    return (
+      <div class="panel buttons">
+        <p class="broken" role="alert">
+          {error}
+        </p>
+        <button type="button" onClick={reload}>
+          Try again
+        </button>
+      </div>
+    );
+  }
   if (allowed === undefined) return <p class="muted">Asking the gateway …</p>;
   if (!allowed.allowed) return <p class="panel">{allowed.reason}</p>;
   return (

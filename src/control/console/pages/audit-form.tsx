@@ -33,8 +33,14 @@ const KINDS = [
 /** The names of all criteria. */
 export const CRITERIA: readonly string[] = [...FIRST, ...MORE].map(([name]) => name).concat('kind');
 
+export interface AuditFormProps {
+  readonly query: URLSearchParams;
+  /** Called when the same search is submitted again, since the address does not change then. */
+  readonly onRepeat: () => void;
+}
+
 /** The form of the search. Its state is the address of the page, so a search can be sent to others. */
-export function AuditForm({ query }: { readonly query: URLSearchParams }) {
+export function AuditForm({ query, onRepeat }: AuditFormProps) {
   const lists = useId();
   const isOpen = MORE.some(([name]) => query.has(name));
   const now = snapshot.value;
@@ -62,7 +68,9 @@ export function AuditForm({ query }: { readonly query: URLSearchParams }) {
       aria-label="Search"
       onSubmit={(event) => {
         event.preventDefault();
-        location.hash = addressOf(new FormData(event.currentTarget));
+        const wanted = queryOf(new FormData(event.currentTarget));
+        if (String(wanted) === String(query)) onRepeat();
+        else location.hash = `/audit?${wanted}`;
       }}
     >
       <div class="fields">{FIRST.map(field)}</div>
@@ -97,11 +105,11 @@ export function AuditForm({ query }: { readonly query: URLSearchParams }) {
   );
 }
 
-function addressOf(form: FormData): string {
+function queryOf(form: FormData): URLSearchParams {
   const query = new URLSearchParams();
   for (const name of CRITERIA) {
     const value = String(form.get(name) ?? '').trim();
     if (value !== '') query.set(name, value);
   }
-  return `/audit?${query}`;
+  return query;
 }

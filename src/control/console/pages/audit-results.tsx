@@ -25,7 +25,7 @@ const COLUMNS: readonly Column<Row>[] = [
   },
 ];
 
-/** What a search finds, the newest first, with its progress and the links of its export. */
+/** The results of a search, the newest first, with its progress and the links of its export. */
 export function AuditResults({ query }: { readonly query: URLSearchParams }) {
   const criteria = criteriaOf(query);
   const search = useSearch(`/api/audit/search?${criteria}`);

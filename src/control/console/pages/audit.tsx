@@ -27,7 +27,11 @@ const CHAIN: Readonly<Record<ChainView['state'], string>> = {
 
 const COLUMNS: readonly Column<AuditLine>[] = [
   { label: 'Time', cell: ({ time }) => timeOfDay(Date.parse(time)), class: 'whole' },
-  { label: 'Client', cell: ({ client }) => clientLink(client), class: 'whole' },
+  {
+    label: 'Client',
+    cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
+    class: 'whole',
+  },
   {
     label: 'Deployment',
     cell: ({ deployment, site }) => (
@@ -47,6 +51,7 @@ const COLUMNS: readonly Column<AuditLine>[] = [
 
 /** The search in the audit log; without a search, its new lines as they come. */
 export function AuditPage({ query }: PageProps) {
+  const [round, setRound] = useState(0);
   const audit = snapshot.value?.audit;
   if (audit === undefined) return null;
   if (audit === null) {
@@ -59,8 +64,12 @@ export function AuditPage({ query }: PageProps) {
   }
   return (
     <>
-      <AuditForm key={String(query)} query={query} />
-      {query.size === 0 ? <NewLines audit={audit} /> : <AuditResults key={String(query)} query={query} />}
+      <AuditForm key={String(query)} query={query} onRepeat={() => setRound(round + 1)} />
+      {query.size === 0 ? (
+        <NewLines audit={audit} />
+      ) : (
+        <AuditResults key={`${round} ${query}`} query={query} />
+      )}
     </>
   );
 }

@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
-import { callApi, useFetch } from '../api.ts';
+import { callApi, type Fetched, useFetch } from '../api.ts';
 
 /** An action with its target, as `/api/actions` takes it. */
 export interface ActionBody {
@@ -11,14 +11,14 @@ export interface ActionBody {
   readonly version?: string;
 }
 
-/** Results of this page, the latest first. */
-export const results = signal<readonly ActionResultView[]>([]);
+/** Results that a page shows, the latest first. One that arrives after its page is left shows on the next. */
+const results = signal<readonly ActionResultView[]>([]);
 
 const KEPT = 5;
 
-/** Tells whether this session may act; undefined: not known yet. */
-export function useAllowed(): ActionsView | undefined {
-  return useFetch<ActionsView>('/api/actions').data;
+/** Asks the gateway whether this session may act. */
+export function useAllowed(): Fetched<ActionsView> {
+  return useFetch<ActionsView>('/api/actions');
 }
 
 export interface ActionProps {
@@ -58,20 +58,26 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   useEffect(() => {
     const { signal: ended } = closed.current;
     dialog.current?.showModal();
-    post<PendingActionView>('/api/actions', body, ended).then(setPending, tell);
+    post<PendingActionView>('/api/actions', body, ended).then(setPending, (reason: unknown) => {
+      if (!ended.aborted) setError(messageOf(reason));
+    });
     return () => closed.current.abort();
   }, []);
-  const tell = (reason: unknown): void => {
-    setRunning(false);
-    if (!closed.current.signal.aborted) setError(reason instanceof Error ? reason.message : String(reason));
-  };
   const confirm = (): void => {
     if (pending === undefined) return;
     setRunning(true);
-    post<ActionResultView>(`/api/actions/${pending.id}/confirm`, {}, closed.current.signal).then((result) => {
-      results.value = [result, ...results.value].slice(0, KEPT);
-      dialog.current?.close();
-    }, tell);
+    // Without an abort signal: the gateway finishes the action although the dialog closes.
+    post<ActionResultView>(`/api/actions/${pending.id}/confirm`, {}).then(
+      (result) => {
+        addResult(result);
+        dialog.current?.close();
+      },
+      (reason: unknown) => {
+        setRunning(false);
+        if (!closed.current.signal.aborted) setError(messageOf(reason));
+        else addResult({ action: body.action, result: messageOf(reason), notes: [] });
+      },
+    );
   };
   return (
     <dialog ref={dialog} aria-label={title} onClose={onClose}>
@@ -90,7 +96,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
       </p>
       <div class="buttons">
         <button type="button" autofocus onClick={() => dialog.current?.close()}>
-          {error === undefined ? 'Cancel' : 'Close'}
+          {running || error !== undefined ? 'Close' : 'Cancel'}
         </button>
         {error === undefined && (
           <button type="button" class="confirm" disabled={pending === undefined || running} onClick={confirm}>
@@ -102,8 +108,22 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   );
 }
 
+function messageOf(reason: unknown): string {
+  return reason instanceof Error ? reason.message : String(reason);
+}
+
+function addResult(result: ActionResultView): void {
+  results.value = [result, ...results.value].slice(0, KEPT);
+}
+
 /** The results of the actions of this page. Screen readers tell a new one. */
 export function Results() {
+  useEffect(
+    () => () => {
+      results.value = [];
+    },
+    [],
+  );
   return (
     <div role="status" class="results">
       {results.value.map((result, index) => (
@@ -144,11 +164,11 @@ function Findings({ findings }: { readonly findings: NonNullable<ActionResultVie
 }
 
 /** Posts JSON to the control plane: `callApi`. */
-export function post<Data>(path: string, body: object, ended: AbortSignal): Promise<Data> {
+export function post<Data>(path: string, body: object, ended?: AbortSignal): Promise<Data> {
   return callApi<Data>(path, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
-    signal: ended,
+    ...(ended !== undefined && { signal: ended }),
   });
 }

@@ -16,7 +16,7 @@ export function CredentialActions({ deployment, now }: CredentialActionsProps) {
     label: 'Action',
     cell: (each) => <VersionButton deployment={name} credential={each} />,
   };
-  const actions = useAllowed()?.allowed === true ? column : undefined;
+  const actions = useAllowed().data?.allowed === true ? column : undefined;
   return <Credentials credentials={credentials} now={now} actions={actions} />;
 }
 

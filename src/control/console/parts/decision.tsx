@@ -3,7 +3,10 @@ import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
 import { callApi } from '../api.ts';
 
-/** What the present policy says of a recorded request. The log has no rule: the configuration may have changed since. */
+/**
+ * The decision of the current policy on a recorded request. The audit log does not record the rule that applied, and
+ * the configuration may have changed since.
+ */
 export function Decision({ row }: { readonly row: RequestRow }) {
   const [explained, setExplained] = useState<ExplanationView | string>();
   const { client, deployment, method, path } = row;

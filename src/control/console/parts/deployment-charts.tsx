@@ -55,7 +55,7 @@ const CHARTS: readonly ChartEntry[] = [
 export interface ChartsProps {
   /** Name of the deployment. */
   readonly name: string;
-  /** As the address of the page has it; null: it has none. */
+  /** Value of the query parameter `range`; null if the address has none. */
   readonly range: string | null;
 }
 

@@ -1,3 +1,4 @@
+import { span } from '../../span.ts';
 import type {
   AddressView,
   CertificateView,
@@ -7,7 +8,7 @@ import type {
   LimitsView,
   TlsView,
 } from '../../view.ts';
-import { bytes, count, counted, date, latency, rate, span } from '../format.ts';
+import { bytes, count, counted, date, latency, rate } from '../format.ts';
 import type { Fact } from './facts.tsx';
 import { clientLink } from './links.tsx';
 import { type Column, Table } from './table.tsx';

@@ -5,11 +5,11 @@ export interface SearchProgressProps {
   readonly search: Search;
   /** Noun for what is found. */
   readonly noun: string;
-  /** What is searched, to begin a sentence. */
+  /** Start of the sentence that names the searched range. */
   readonly range: string;
 }
 
-/** How far a search is, in a sentence, with the buttons to stop it and to go on. */
+/** The progress of a search in a sentence, with buttons to stop and to continue. */
 export function SearchProgress({ search, noun, range }: SearchProgressProps) {
   const { stage, error, notes } = search;
   return (
@@ -48,7 +48,7 @@ export function SearchProgress({ search, noun, range }: SearchProgressProps) {
   );
 }
 
-/** Shown below the results, where a reader gets to who wants more. */
+/** The button below the results that loads the next page. */
 export function MoreButton({ search }: { readonly search: Search }) {
   if (search.stage !== 'paused') return null;
   return (
