@@ -18,7 +18,7 @@ export interface PageOptions extends SearchOptions {
   readonly now: () => number;
 }
 
-/** What was found, the newest first. */
+/** A page of results, the newest first. */
 export interface Page {
   readonly found: readonly Found[];
   /** Where the next page begins; undefined: the whole time range was searched. */

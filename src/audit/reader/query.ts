@@ -3,7 +3,7 @@ import { parseAddress } from '../../base/network.ts';
 import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
 
-/** What a search finds: requests, events of the gateway itself (admin records), or both. */
+/** Kinds of records that a search returns: requests, events of the gateway itself (admin records), or both. */
 export const KINDS = ['requests', 'events', 'all'] as const;
 
 /** The criteria of a search; an absent one matches every request. */

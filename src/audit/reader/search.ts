@@ -24,8 +24,8 @@ export interface SearchOptions extends ReadOptions {
 }
 
 /**
- * What matches in the logs of all processes and is under a seal, in order of time. Memory use does not depend on the size
- * of the log.
+ * Returns the matching records under a seal from the logs of all processes, in order of time. Memory use does not depend
+ * on the size of the log.
  * @throws Error if a directory cannot be read
  */
 export async function* search(options: SearchOptions): AsyncGenerator<Found, void> {
