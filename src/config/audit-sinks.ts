@@ -90,7 +90,7 @@ const s3 = (folder: string) =>
         .exactOptional()
         .describe('Stands before every key, such as `audit/`.'),
       accessKeyId: source(folder).describe(
-        'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention` and `s3:GetObject`.',
+        'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention`, `s3:GetObject` and `s3:GetObjectRetention`.',
       ),
       secretAccessKey: source(folder).describe('The secret of the access key.'),
       sessionToken: source(folder).exactOptional().describe('The session token, if the access key has one.'),

@@ -167,7 +167,7 @@ describe('an OTLP sink', () => {
     expect(followed.logged).toMatchObject([
       {
         level: 'error',
-        msg: 'audit sink refused records for good; they are not sent again',
+        msg: 'audit records were refused for good or are gone; they are not sent to the sink again',
         sink: SINK,
         log: REPLICA,
         records: 2,

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
+import { S3Delivery } from '../../src/audit/sinks/s3.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { type S3Server, s3To, startS3 } from '../support/s3-server.ts';
@@ -117,6 +118,38 @@ describe('a bucket', () => {
     const after = await Promise.all(names.map((name) => bucket.head(`audit/${REPLICA}/${name}`)));
     const versions = (heads: Headers[]): unknown[] => heads.map((head) => head.get('x-amz-version-id'));
     expect(versions(after)).toEqual(versions(before));
+  });
+
+  test('gets every segment if another key signed the position', async () => {
+    const bucket = await server.bucket('other-key');
+    const { directory, open, follow } = await scene();
+    const names = await writeSegments({ directory, open });
+    const first = follow(s3To(server, (await server.bucket('before')).name));
+    await first.untilSent();
+    await first.finish();
+    const file = positionOf(directory);
+    const position = JSON.parse(await readFile(file, 'utf8'));
+    await writeFile(file, JSON.stringify({ ...position, key: 'f'.repeat(16) }));
+    const second = follow(s3To(server, bucket.name));
+    await until(async () => (await bucket.keys()).length === names.length);
+    expect(second.logged).toMatchObject([{ msg: 'audit records are sent to the sink again', from: 0 }]);
+  });
+
+  test('gets the files that are there; the records of a segment that is gone do not count as delivered', async () => {
+    const bucket = await server.bucket('gone');
+    const files = await folder();
+    const delivery = new S3Delivery(s3To(server, bucket.name));
+    const deliver = (...names: string[]): Promise<number> =>
+      delivery.deliver({ replica: REPLICA, folder: files, names, records: 7 }, AbortSignal.timeout(30_000));
+    await writeFile(join(files, FIRST), 'segment');
+    await writeFile(join(files, `${FIRST}.2.unsealed`), 'aside');
+    expect(await deliver(FIRST, `${FIRST}.1.unsealed`, `${FIRST}.2.unsealed`)).toBe(0);
+    expect(await bucket.keys()).toEqual([
+      `audit/${REPLICA}/${FIRST}`,
+      `audit/${REPLICA}/${FIRST}.2.unsealed`,
+    ]);
+    expect(await deliver('000000000008.jsonl')).toBe(7);
+    await delivery.close();
   });
 
   test('keeps another object with the same key, and the sink waits', async () => {

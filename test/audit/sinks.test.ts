@@ -1,9 +1,11 @@
-import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, readdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { RecordSource } from '../../src/audit/sinks/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
+import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { freePort } from '../support/server-process.ts';
@@ -266,6 +268,25 @@ describe('the position of a sink', () => {
     expect(second.logged).toMatchObject([{ msg: 'audit records are sent to the sink again', from: 0 }]);
   });
 
+  test('is removed as soon as the log is another one', async () => {
+    const { directory, open, follow, syslog } = await scene();
+    const server = await syslog();
+    const audit = await open();
+    await recordMany(audit, 20);
+    const first = follow(syslogTo(server.port));
+    await first.untilSent();
+    await first.finish();
+    await audit.close();
+    await rm(join(directory, REPLICA, FIRST));
+    await recordMany(await open(), 5, 'anew');
+    const second = follow(syslogTo(await freePort()));
+    await until(async () => (await second.status()).failures > 0);
+    expect(second.logged).toContainEqual(
+      expect.objectContaining({ msg: 'audit records are sent to the sink again' }),
+    );
+    expect(await storedSeq(directory)).toBe(0);
+  });
+
   test('does not cover lines without a seal, and goes on behind them', async () => {
     const { directory, open, follow, syslog } = await scene();
     const server = await syslog();
@@ -327,7 +348,84 @@ test('the logs of all workers are sent, those that no longer run and those that 
   expect(followed.logged).toEqual([]);
 });
 
+describe('records of several segments', () => {
+  /** A closed log with compressed segments, and a source that reads it from its beginning. */
+  async function sourceOf() {
+    const { directory, open } = await scene();
+    const audit = await open(REPLICA, SMALL);
+    for (let count = 0; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
+    await audit.close('stop');
+    const folder = join(directory, REPLICA);
+    const names = (await readdir(folder)).filter((name) => name.endsWith('.zst')).sort();
+    const skipped: [first: number, last: number][] = [];
+    const source = new RecordSource({
+      folder,
+      replica: REPLICA,
+      keys: auditKeys(new Secret(AUDIT_KEY)),
+      start: undefined,
+      events: {
+        onSkipped: (first, last) => skipped.push([first, last]),
+        onDiverged: () => Promise.reject(new Error('diverged')),
+      },
+    });
+    closing.push(() => source.close());
+    const lines = await linesOf(directory);
+    return {
+      folder,
+      second: String(names[1]),
+      third: Number.parseInt(String(names[2]), 10),
+      lines,
+      skipped,
+      source,
+    };
+  }
+
+  async function nextLines(source: RecordSource): Promise<string[]> {
+    return (await source.next())?.content.map(({ line }) => line) ?? [];
+  }
+
+  test('are all sent when one cannot be read for a time', async () => {
+    const { folder, second, lines, skipped, source } = await sourceOf();
+    const file = join(folder, second);
+    await rename(file, join(folder, 'kept'));
+    await symlink('kept', file);
+    const first = await nextLines(source);
+    expect(first).toEqual(lines.slice(0, Number.parseInt(second, 10) - 1));
+    await expect(source.next()).rejects.toThrow('is no regular file');
+    await rename(join(folder, 'kept'), file);
+    expect([...first, ...(await nextLines(source))]).toEqual(lines);
+    expect(skipped).toEqual([]);
+  });
+
+  test('are sent without those of a damaged compressed one', async () => {
+    const { folder, second, third, lines, skipped, source } = await sourceOf();
+    await truncate(join(folder, second), 20);
+    const first = await nextLines(source);
+    const from = Number.parseInt(second, 10);
+    expect(first).toEqual(lines.slice(0, from - 1));
+    expect(await nextLines(source)).toEqual(lines.slice(third - 1));
+    expect(skipped).toEqual([[from, third - 1]]);
+  });
+});
+
 describe('retention', () => {
+  test('does not believe a position that another key signed', async () => {
+    const { directory, open, follow, syslog } = await scene();
+    const server = await syslog();
+    const options = { sinks: [SINK], segment: { ...SHORT, keepUnsent: 2 ** 30 } };
+    const audit = await open(REPLICA, options);
+    await recordAccess(audit, { requestId: 'q0' });
+    const followed = follow(syslogTo(server.port));
+    await followed.untilSent();
+    await followed.finish();
+    const file = positionOf(directory);
+    const position = JSON.parse(await readFile(file, 'utf8'));
+    await writeFile(file, JSON.stringify({ ...position, seq: 1_000, key: 'f'.repeat(16) }));
+    for (let count = 1; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
+    await audit.close();
+    expect(await linesOf(directory)).toHaveLength(20);
+  });
+
   test('keeps an old segment until a sink has confirmed it', async () => {
     const { directory, open, follow, syslog } = await scene();
     const options = { sinks: [SINK], segment: { ...SHORT, keepUnsent: 2 ** 30 } };

@@ -3,6 +3,7 @@ import { lstat, open, readdir, rename, rm, unlink, utimes } from 'node:fs/promis
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
+import { errorCode } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
 import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
@@ -129,17 +130,28 @@ export class Retention {
 /** The names of the sinks that have not confirmed every record up to that one. */
 async function unsentBy({ folder, replica, keys, sinks }: RetentionOptions, last: number): Promise<string[]> {
   const positions = sinks.map(async (sink) => {
-    // A position that cannot be used confirms nothing.
+    // A position that cannot be used, or that another key signed, confirms nothing.
     const found = await new PositionFile(folder, sink, replica, keys).read().catch(() => undefined);
-    return (found?.position.seq ?? 0) < last ? sink : [];
+    const confirmed = found !== undefined && found.key === undefined ? found.position.seq : 0;
+    return confirmed < last ? sink : [];
   });
   return (await Promise.all(positions)).flat();
 }
 
 async function bytesIn(folder: string): Promise<number> {
   const names = await readdir(folder);
-  const sizes = await Promise.all(names.map(async (name) => (await lstat(join(folder, name))).size));
+  const sizes = await Promise.all(names.map((name) => sizeOf(join(folder, name))));
   return sizes.reduce((sum, size) => sum + size, 0);
+}
+
+/** 0 for a file that is gone: sinks rename and remove their positions at any time. */
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await lstat(path)).size;
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error;
+    return 0;
+  }
 }
 
 /** The log of a replica, with the keys to check it. */

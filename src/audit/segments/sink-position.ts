@@ -62,7 +62,7 @@ export class PositionFile {
     if (text === undefined) return undefined;
     const { key, mac, ...position } = parse(text, this.#path);
     const signed = timingSafeEqual(Buffer.from(this.#mac(position, key)), Buffer.from(mac));
-    // Another key signed it: the caller compares that with the log.
+    // Another key signed it, so its signature cannot be checked: the caller compares it with the log.
     if (key !== this.#keys.id) return { position, key };
     if (!signed) throw new Error(`${this.#path} has no valid signature`);
     return { position, key: undefined };
@@ -86,6 +86,11 @@ export class PositionFile {
       await handle.close();
     }
     await rename(temporary, this.#path);
+  }
+
+  /** Removes the position, if there is one. */
+  async remove(): Promise<void> {
+    await rm(this.#path, { force: true });
   }
 
   #mac({ segment, previous, seq, hmac: seal }: SinkPosition, key: string): string {

@@ -27,10 +27,15 @@ const NOTHING: SinkStatus = {
   skipped: 0,
 };
 
-/** What is shown of a sink. */
+/** State of a sink for health checks. */
 export interface SinkState {
   readonly name: string;
   readonly failing: string | undefined;
+}
+
+/** The status of a sink whose thread ended by itself; its counts are added up elsewhere. */
+function failedStatus({ behind, since = Date.now() }: SinkStatus = NOTHING): SinkStatus {
+  return { ...NOTHING, failing: 'its thread failed', behind, since };
 }
 
 /**
@@ -122,7 +127,9 @@ export class AuditSinks {
         skipped: skipped + status.skipped,
       });
     }
-    this.#latest = {};
+    // The status stays until the next thread tells its own; otherwise the lag would be 0 between threads.
+    const entries = this.#data.sinks.map(({ name }) => [name, failedStatus(this.#latest[name])] as const);
+    this.#latest = Object.fromEntries(entries);
     await delay(RESTART_MS, undefined, { signal }).catch(() => undefined);
     if (!signal.aborted) [this.#thread, this.#ended] = this.#start();
   }

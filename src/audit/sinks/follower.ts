@@ -38,8 +38,8 @@ export interface Source<T> {
 /** Sends units to one receiver. */
 export interface Delivery<T> {
   /**
-   * Resolves when the receiver has confirmed the content, to the number of records that it refused for good. Ends soon
-   * after `signal` is aborted.
+   * Resolves when the receiver has confirmed the content, to the number of records that it refused for good or
+   * that are gone. Ends soon after `signal` is aborted.
    * @throws Error with a reason that holds no secret
    */
   deliver(content: T, signal: AbortSignal): Promise<number>;
@@ -97,7 +97,7 @@ export class Follower<T> {
   readonly #running: Promise<void>;
   /** Why nothing arrives; undefined: it does. */
   failing: string | undefined;
-  /** Records that were delivered, attempts that failed, and records that the receiver refused for good. */
+  /** Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone. */
   readonly counts = { delivered: 0, failures: 0, refused: 0 };
 
   constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
@@ -165,7 +165,7 @@ export class Follower<T> {
     if (refused === 0) return;
     this.counts.refused += refused;
     const { sink, replica } = this.#options;
-    const msg = 'audit sink refused records for good; they are not sent again';
+    const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
     this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
   }
 

@@ -24,12 +24,12 @@ export interface PlacedRecord extends NumberedLine {
   readonly segment: string;
 }
 
-/** What a source tells besides its units. */
+/** Events of a source. */
 export interface SourceEvents {
   /** Records that were never sent and cannot be any more, by number. */
   readonly onSkipped: (first: number, last: number, reason: string) => void;
   /** The position does not fit the log; everything is sent again from that record on, or all of it if that is 0. */
-  readonly onDiverged: (from: number, reason: string) => void;
+  readonly onDiverged: (from: number, reason: string) => Promise<void>;
 }
 
 export interface RecordSourceOptions {
@@ -68,7 +68,7 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
     const records: PlacedRecord[] = [];
     let position: SinkPosition | undefined;
     for (let characters = 0; records.length < MOST_RECORDS && characters < MOST_CHARACTERS; ) {
-      const batch = await this.#next();
+      const batch = await this.#nextOrResume(position !== undefined);
       if (batch === undefined) break;
       const { seal, header, lines } = batch;
       const { first: segment, previous } = header;
@@ -117,6 +117,21 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
     this.#found = false;
   }
 
+  /**
+   * The next batch. If a file cannot be read, the log is opened again after the last batch, since a compressed segment
+   * cannot be read on after an error. `collected`: batches were read before, which are to be delivered first.
+   */
+  async #nextOrResume(collected: boolean): Promise<SealedBatch | undefined> {
+    try {
+      return await this.#next();
+    } catch (error) {
+      // The content of a damaged file stays unreadable: the cursor goes on with the next segment.
+      if (!isDamage(error)) await this.#resume();
+      if (collected) return undefined;
+      throw error;
+    }
+  }
+
   /** The next batch after the position. */
   async #next(): Promise<SealedBatch | undefined> {
     for (;;) {
@@ -134,9 +149,14 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
     const range = `${first}-${last}`;
     if (this.#doubted.has(range) || this.#doubted.size >= MOST_DOUBTED) return false;
     this.#doubted.add(range);
-    const seeking = this.#last && { position: this.#last, key: undefined };
-    await this.#reopen(this.#last?.segment ?? 0, seeking);
+    await this.#resume();
     return true;
+  }
+
+  /** Opens the log again after the last batch. */
+  #resume(): Promise<void> {
+    const seeking = this.#seeking ?? (this.#last && { position: this.#last, key: undefined });
+    return this.#reopen(seeking?.position.segment ?? (this.#after ?? -1) + 1, seeking);
   }
 
   #tellSkipped(after: number, first: number): void {
@@ -176,11 +196,16 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
   }
 
   async #restart(segment: number, reason: string): Promise<undefined> {
-    this.#options.events.onDiverged(segment, reason);
+    await this.#options.events.onDiverged(segment, reason);
     this.#after = segment === 0 ? undefined : segment - 1;
     this.#last = undefined;
     await this.#reopen(segment, undefined);
   }
+}
+
+/** True if a compressed file was cut or changed. */
+function isDamage(error: unknown): boolean {
+  return /^(ZSTD|Z)_/.test(errorCode(error));
 }
 
 /** A folder that was removed has nothing more. */

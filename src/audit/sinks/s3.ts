@@ -35,14 +35,12 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     this.#agent = agentFor(options.tls);
   }
 
-  async deliver({ replica, folder, names, onGone }: ClosedSegment, signal: AbortSignal): Promise<number> {
+  async deliver({ replica, folder, names, records }: ClosedSegment, signal: AbortSignal): Promise<number> {
     for (const [index, name] of names.entries()) {
       const file = await hashed(folder, name, signal);
-      if (file === undefined) {
-        // A file that was set aside goes with its segment.
-        if (index === 0) onGone();
-        return 0;
-      }
+      // Retention may have removed the segment, or somebody a file that was set aside.
+      if (file === undefined && index === 0) return records;
+      if (file === undefined) continue;
       await this.#put(`${this.#options.prefix}${replica}/${file.name}`, file, signal);
     }
     return 0;

@@ -11,7 +11,7 @@ import {
   segmentsIn,
 } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
-import type { SinkPosition } from '../segments/sink-position.ts';
+import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
 import type { Source, Unit } from './follower.ts';
 import type { SourceEvents } from './record-source.ts';
 
@@ -24,25 +24,25 @@ export interface ClosedSegment {
   readonly folder: string;
   /** Names of the files; the segment is the first. */
   readonly names: readonly string[];
-  /** Called if the segment was removed before it was read. */
-  readonly onGone: () => void;
+  readonly records: number;
 }
 
 export interface SegmentSourceOptions {
   readonly folder: string;
   readonly replica: string;
-  readonly position: SinkPosition | undefined;
+  /** Undefined: everything is to be sent. */
+  readonly start: FoundPosition | undefined;
   readonly events: SourceEvents;
 }
 
 /** Finds the closed segments of one process's log after the position of a sink. */
 export class SegmentSource implements Source<ClosedSegment> {
   readonly #options: SegmentSourceOptions;
-  #last: SinkPosition | undefined;
+  #last: FoundPosition | undefined;
 
   constructor(options: SegmentSourceOptions) {
     this.#options = options;
-    this.#last = options.position;
+    this.#last = options.start;
   }
 
   async next(): Promise<Unit<ClosedSegment> | undefined> {
@@ -56,7 +56,6 @@ export class SegmentSource implements Source<ClosedSegment> {
     const later = segments.slice(at + 1).some(({ compressed }) => compressed);
     // The writer compresses segments in their order, and leaves one that was changed as it is.
     if (!segment.compressed && !later && Date.now() - since < PLAIN_AFTER_MS) return undefined;
-    this.#tellSkipped(segment.first);
     const [first, last] = [segment.first, next.first - 1];
     const position = {
       segment: first,
@@ -64,8 +63,12 @@ export class SegmentSource implements Source<ClosedSegment> {
       seq: last,
       hmac: following?.previous ?? '',
     };
-    this.#last = position;
-    return { content: await this.#contentOf(segment, last), records: last - first + 1, since, position };
+    const records = last - first + 1;
+    const content = await this.#contentOf(segment, records);
+    // Only now, since a segment whose files cannot be listed is tried again.
+    this.#tellSkipped(first);
+    this.#last = { position, key: undefined };
+    return { content, records, since, position };
   }
 
   /** Records in closed segments. */
@@ -80,34 +83,34 @@ export class SegmentSource implements Source<ClosedSegment> {
     return Promise.resolve();
   }
 
-  async #contentOf(segment: Segment, last: number): Promise<ClosedSegment> {
-    const { folder, replica, events } = this.#options;
+  async #contentOf(segment: Segment, records: number): Promise<ClosedSegment> {
+    const { folder, replica } = this.#options;
     // The log names these files, so it can only be verified with them.
     const aside = (await readdir(folder)).filter(
       (name) => isSetAside(name) && name.startsWith(segmentName(segment.first)),
     );
-    const onGone = (): void => events.onSkipped(segment.first, last, 'the segment was removed');
-    return { replica, folder, names: [segment.name, ...aside.sort()], onGone };
+    return { replica, folder, names: [segment.name, ...aside.sort()], records };
   }
 
   async #indexOfNext(segments: readonly Segment[]): Promise<number> {
-    const last = this.#last;
-    if (last === undefined) return 0;
-    const at = segments.findIndex(({ first }) => first >= last.segment);
+    if (this.#last === undefined || segments.length === 0) return 0;
+    const { position, key } = this.#last;
+    const at = segments.findIndex(({ first }) => first >= position.segment);
     const found = segments[at];
-    if (found?.first === last.segment) {
+    if (found?.first === position.segment) {
       const header = await headerOf(this.#options.folder, found);
-      if ((header?.previous ?? '') === last.previous) return at + 1;
-    } else if (at === 0) return 0;
-    if (segments.length === 0) return 0;
+      const known = key === undefined || header?.key === key;
+      if ((header?.previous ?? '') === position.previous && known) return at + 1;
+    } else if (at === 0 && key === undefined) return 0;
+    await this.#options.events.onDiverged(0, 'the log is not the one that the position belongs to');
     this.#last = undefined;
-    this.#options.events.onDiverged(0, 'the log is not the one that the position belongs to');
     return 0;
   }
 
   #tellSkipped(first: number): void {
-    if (this.#last === undefined || first <= this.#last.seq + 1) return;
-    this.#options.events.onSkipped(this.#last.seq + 1, first - 1, 'they were removed from the log');
+    const after = this.#last?.position.seq;
+    if (after === undefined || first <= after + 1) return;
+    this.#options.events.onSkipped(after + 1, first - 1, 'they were removed from the log');
   }
 }
 

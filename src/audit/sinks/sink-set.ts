@@ -96,7 +96,7 @@ interface FollowedLog {
   readonly events: SourceEvents;
 }
 
-/** What takes units of one kind, with the source that makes them. */
+/** A delivery with the matching kind of source. */
 interface Receiver {
   follow(log: FollowedLog, options: FollowerOptions, deps: CommonDeps): AnyFollower;
   close(): Promise<void>;
@@ -111,10 +111,7 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
     case 'otlp':
       return receiver(new OtlpDelivery(sink), (log) => new RecordSource({ ...log, keys }));
     case 's3':
-      return receiver(
-        new S3Delivery(sink),
-        (log) => new SegmentSource({ ...log, position: log.start?.position }),
-      );
+      return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
   }
 }
 
@@ -195,8 +192,11 @@ class FollowingSink {
         this.#skipped += last - first + 1;
         this.#log.error({ sink, log: replica, first, last, reason }, 'audit records never reach the sink');
       },
-      onDiverged: (from: number, reason: string): void =>
-        this.#log.error({ sink, log: replica, from, reason }, 'audit records are sent to the sink again'),
+      onDiverged: async (from: number, reason: string): Promise<void> => {
+        // Retention would take the position for that of the present log.
+        await file.remove();
+        this.#log.error({ sink, log: replica, from, reason }, 'audit records are sent to the sink again');
+      },
     };
     const common = { file, position: start?.position, log: this.#log };
     return this.#receiver.follow({ folder, replica, start, events }, { sink, replica, timeout }, common);
