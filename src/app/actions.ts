@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { count } from '../base/count.ts';
@@ -17,6 +18,8 @@ import type { DeploymentVersion, Serving } from './serving.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
+/** Maximum time of the test of a version, in milliseconds: shorter than the idle timeout of the control plane. */
+const TEST_MS = 20_000;
 /** Deployments that are examined at once; each opens connections of its own. */
 const EXAMINED = 50;
 
@@ -69,11 +72,11 @@ export class Actions implements GatewayActions {
     log.info(details, 'action of an operator');
     try {
       const outcome = await this.#perform(request, actor);
-      audit.admin('action-result', { action: request.action, result: 'success' });
+      audit.admin('action-result', { ...request, result: 'success' });
       return outcome;
     } catch (error) {
       const code = error instanceof ActionError ? error.code : 'action-failed';
-      audit.admin('action-result', { action: request.action, result: 'failure', code });
+      audit.admin('action-result', { ...request, result: 'failure', code });
       log.warn({ action: request.action, code, reason: messageOf(error) }, 'action failed');
       throw error;
     }
@@ -191,7 +194,12 @@ export class Actions implements GatewayActions {
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
     const { serving } = this.#deps;
     const choice: DeploymentVersion = { deployment, credential, version };
-    const test = await serving.testVersion(choice);
+    const late = new AbortController();
+    // A test that ends later changes nothing: the operator has been told that it failed.
+    const test = await Promise.race([
+      serving.testVersion(choice),
+      delay(TEST_MS, 'unclear' as const, { signal: late.signal }),
+    ]).finally(() => late.abort());
     if (test === 'unknown') throw new ActionError('target-unknown');
     if (test === 'spent') throw new ActionError('attempts-used-up');
     if (test === 'refused') throw new ActionError('version-refused');

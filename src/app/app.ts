@@ -5,6 +5,7 @@ import type { AuditSinks } from '../audit/sinks/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
+import { parseAddress } from '../base/network.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
@@ -34,7 +35,7 @@ export interface AppDeps {
   readonly uid: number | undefined;
   /** The audit log of this process, which the app closes. */
   readonly audit: Audit;
-  /** What sends the audit logs to receivers, which the app closes; undefined: nothing does. */
+  /** Sends the audit logs to receivers; the app closes it. Undefined: no sinks are configured. */
   readonly auditSinks?: AuditSinks | undefined;
   /** The metrics of this process, and of all processes of the gateway. */
   readonly metrics: Metrics;
@@ -242,8 +243,12 @@ function auditLogAccess(
   return {
     directory: options.directory,
     keys: [keys],
-    recordedAddress: (address) =>
-      active().audit?.pseudonymise.includes('address') ? pseudonyms.of(address) : address,
+    recordedAddress: (address) => {
+      const isHidden = active().audit?.pseudonymise.includes('address') === true;
+      // The log has addresses in one spelling; a pseudonym stays as it is.
+      const spelled = parseAddress(address)?.toString();
+      return isHidden && spelled !== undefined ? pseudonyms.of(spelled) : address;
+    },
     record: (event, details) => audit.admin(event, details),
   };
 }

@@ -60,16 +60,10 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(config: Config, { client, method, target, host }: ExplainedRequest): Explanation {
-  const routes = new Routes(
-    Object.entries(config.deployments).map(([name, settings]) => ({
-      deployment: { name, settings },
-      match: { ...settings.match, baseUrl: settings.baseUrl },
-    })),
-  );
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
-    const { name, settings } = routes.find(parsed);
+    const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
     const { rule, parameters, ...grant } = decide(rules, client, {
@@ -99,6 +93,24 @@ export function explain(config: Config, { client, method, target, host }: Explai
     const rule = decidingPart(code, clientPath(config, client), deployment);
     return { allowed: false, client: client.id, deployment, rule, status: kind.status, code, detail };
   }
+}
+
+type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;
+
+/** Many deployments make many routes, which the console asks for with each request that it explains. */
+const knownRoutes = new WeakMap<Config, ExplainedRoutes>();
+
+function routesOf(config: Config): ExplainedRoutes {
+  const known = knownRoutes.get(config);
+  if (known !== undefined) return known;
+  const routes: ExplainedRoutes = new Routes(
+    Object.entries(config.deployments).map(([name, settings]) => ({
+      deployment: { name, settings },
+      match: { ...settings.match, baseUrl: settings.baseUrl },
+    })),
+  );
+  knownRoutes.set(config, routes);
+  return routes;
 }
 
 function rulePath(config: Config, client: Client, rule: number): string {

@@ -121,13 +121,13 @@ function forHolders(guard: Guard, pages: Pages): Admission {
 
 /** Returns the sender; or the verdict on its token, if it has neither a session nor a right token. */
 async function callerFrom(req: Request, guard: Guard): Promise<Caller | 'wrong' | number> {
+  // A token may allow more than the session that a browser adds.
+  const verdict = await verdictOnToken(req, guard);
+  if (isAccess(verdict)) return { access: verdict, by: 'token', id: `token ${verdict}` };
   const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
   const access = session === undefined ? undefined : guard.accessOf(session, Date.now());
-  if (session !== undefined && access !== undefined) {
-    return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
-  }
-  const verdict = await verdictOnToken(req, guard);
-  return isAccess(verdict) ? { access: verdict, by: 'token', id: `token ${verdict}` } : verdict;
+  if (session === undefined || access === undefined) return verdict;
+  return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
 }
 
 async function verdictOnToken(req: Request, guard: Guard): Promise<Verdict> {

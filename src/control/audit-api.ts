@@ -12,7 +12,7 @@ import { RecentQueries } from './recent-queries.ts';
 import { Slots } from './slots.ts';
 import { traceUrlOf } from './trace-url.ts';
 
-/** What the console needs to search the audit log. */
+/** The audit log that the control plane searches. */
 export interface AuditLogAccess {
   readonly directory: string;
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
@@ -126,7 +126,7 @@ export class AuditApi {
     if (slot === undefined) return tooMany(res, 1, 'Other searches are under way. Retry later.');
     const { searchMs } = this.#options.bounds;
     const { limit, after, budgetMs, query } = request;
-    if (after === undefined) this.#recordOnce(req, log);
+    this.#recordOnce(req, log);
     const gone = this.#untilGone(req, res, searchMs + 5_000);
     const timeout = AbortSignal.timeout(searchMs);
     const scope = { directory: log.directory, keys: log.keys, query };
@@ -173,7 +173,7 @@ export class AuditApi {
     return AbortSignal.any([gone.signal, this.#closing.signal]);
   }
 
-  /** Records a search, unless the same address sent it a short time ago. */
+  /** Records a search, unless the same address sent it, or another page of it, a short time ago. */
   #recordOnce(req: Request, log: AuditLogAccess): void {
     const details = detailsOf(req, log, {});
     if (this.#recent.isNew(JSON.stringify(details), Date.now())) log.record('audit-search', details);

@@ -80,7 +80,12 @@ const exportParameters = z.strictObject({
   ...criteria,
   format: z.enum(FORMATS, { error: `is one of ${FORMATS.join(', ')}` }).default('csv'),
 });
-const requestParameters = z.strictObject({ from: criteria.from, to: criteria.to, ...paging });
+const requestParameters = z.strictObject({
+  requestId: text,
+  from: criteria.from,
+  to: criteria.to,
+  ...paging,
+});
 
 type Criteria = Omit<z.output<typeof exportParameters>, 'format'>;
 
@@ -113,8 +118,9 @@ export function readExport(parameters: unknown, keys: readonly AuditKeys[]): Exp
 
 /** Reads the parameters of the records of one request. @throws ParameterError */
 export function readRequest(requestId: string, parameters: unknown): PageRequest {
-  const { cursor: after, limit, seconds, ...given } = read(requestParameters, parameters);
-  return { query: queryOf({ ...given, requestId }, []), ...pageOf({ after, limit, seconds }) };
+  const all = { ...(parameters as object), requestId };
+  const { cursor: after, limit, seconds, ...given } = read(requestParameters, all);
+  return { query: queryOf(given, []), ...pageOf({ after, limit, seconds }) };
 }
 
 interface Paging {

@@ -63,13 +63,13 @@ export interface RefusalView {
   readonly requestId: string;
 }
 
-/** What one data plane knows of a client. */
+/** Limits and refusals of a client in one data plane. */
 export interface ClientUse {
   readonly limits: LimitUseView | null;
   readonly refusals: readonly RefusalView[];
 }
 
-/** What comes of a request. Absent parts are empty. */
+/** The policy's decision on a request. Absent parts are empty. */
 export interface ExplanationView {
   readonly allowed: boolean;
   readonly client: string;

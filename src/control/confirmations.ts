@@ -14,8 +14,8 @@ interface Pending<T> {
 }
 
 /**
- * What waits for a confirmation. Each has an unguessable id, which serves once, for the session that began it, and for a
- * minute.
+ * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
+ * it.
  */
 export class Confirmations<T> {
   readonly #clock: Clock;

@@ -8,7 +8,7 @@ const WAIT_SECONDS = 60;
 const COUNTS = 4096;
 const SESSION_MS = 12 * 3_600_000;
 
-/** What a token or session allows: everything, or reading alone. */
+/** Access that a token or session gives: to everything, or to reading alone. */
 export type Access = 'full' | 'read';
 
 /** Result of a token check; a number means too many wrong tokens, and is the time to wait in seconds. */
@@ -68,7 +68,7 @@ export class Guard {
     return access === 'full' || access === 'read' ? access : undefined;
   }
 
-  #seal(until: string): Buffer {
-    return createHmac('sha256', this.#sessionKey).update(until).digest();
+  #seal(text: string): Buffer {
+    return createHmac('sha256', this.#sessionKey).update(text).digest();
   }
 }

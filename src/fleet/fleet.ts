@@ -21,11 +21,12 @@ import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import { commitAll, prepareAll } from './activation.ts';
-import { adoptVersions, clientUseOf, promoteInAll } from './all-workers.ts';
+import { clientUseOf } from './client-use.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import { RecentLines } from './recent-lines.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { type StartedWorker, startedOf } from './started-worker.ts';
+import { WorkerVersions } from './worker-versions.ts';
 import { workersCheck } from './workers-check.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
@@ -64,6 +65,7 @@ export class Fleet implements Serving {
   #setup: AppSetup;
   readonly #workers = new Map<RemoteWorker, Stage>();
   readonly #lines = new RecentLines();
+  readonly #versions = new WorkerVersions();
   #linesWantedAt = Number.NEGATIVE_INFINITY;
   #ownLinesFrom = 0;
   #isActivating = false;
@@ -154,13 +156,12 @@ export class Fleet implements Serving {
     return { ...merged, readiness, condition, audit: mergeAudit(views) };
   }
 
-  /** One worker tests it for all: the upstream may lock out an address that fails often. */
-  async testVersion(choice: DeploymentVersion): Promise<VersionTest> {
-    return (await this.#of('serving')[0]?.testVersion(choice)) ?? 'unclear';
+  testVersion(choice: DeploymentVersion): Promise<VersionTest> {
+    return this.#versions.test(this.#of('serving'), choice);
   }
 
   promote(choice: DeploymentVersion): Promise<void> {
-    return promoteInAll([...this.#of('opening'), ...this.#of('serving')], choice);
+    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choice);
   }
 
   clientUse(client: string): Promise<ClientUse> {
@@ -235,8 +236,9 @@ export class Fleet implements Serving {
         await worker.prepare(toTransfer(given));
         await worker.commit();
       }
-      await adoptVersions(worker, this.#of('serving')[0]);
+      // From here on, reloads and promotions reach this worker.
       this.#setStage(worker, 'opening');
+      await this.#versions.adopt(worker, () => this.#of('serving')[0]);
       const address = await worker.listen();
       this.#setStage(worker, 'serving');
       return { worker, address };

@@ -175,8 +175,9 @@ class Handshake {
     try {
       result = await this.#exchange(message, onHead, handler, this.#attemptRefusal);
     } catch (error) {
-      // It waited for a connection while others found that the credential is refused.
+      // It waited for a connection while others found that the credential is refused, so nothing of it left.
       if (asGatewayError(error).code !== 'upstream-credential-refused') throw error;
+      budget.bodySent = false;
       this.#client.pool.abandon(attempt.nonce);
       return REFUSED;
     } finally {
