@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys, Pseudonyms } from '../../src/audit/keys.ts';
+import { cursorOf } from '../../src/audit/reader/position.ts';
 import type { AdminDetails } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS, type AuditBounds } from '../../src/control/audit-api.ts';
@@ -186,10 +187,14 @@ describe('GET /api/audit/search', () => {
     await search(origin, 'client=app-7&limit=5');
     await search(origin, `client=app-7&limit=1&cursor=${cursor}`);
     await search(origin, 'client=app-8&limit=1');
+    // A cursor of the client's own making begins at the newest record.
+    const newest = cursorOf({ time: '9000-01-01T00:00:00.000Z', folder: '', seq: 0 });
+    await search(origin, `client=app-9&cursor=${newest}`);
     const common = { by: 'api', address: '127.0.0.1' };
     expect(recorded).toEqual([
       { event: 'audit-search', details: { ...common, query: ['client=app-7'] } },
       { event: 'audit-search', details: { ...common, query: ['client=app-8'] } },
+      { event: 'audit-search', details: { ...common, query: ['client=app-9'] } },
     ]);
   });
 

@@ -109,9 +109,9 @@ describe.each([1, 2])('with %d workers', (workers) => {
     expect(refusals(scene)).toBe(0);
     expect(await recorded(scene, 'event', 'action', 'version', 'by', 'address', 'result')).toEqual([
       ['action', 'promote', '2', 'token', '127.0.0.1', undefined],
-      ['action-result', 'promote', undefined, undefined, undefined, 'success'],
+      ['action-result', 'promote', '2', undefined, undefined, 'success'],
       ['action', 'roll-back', '1', 'token', '127.0.0.1', undefined],
-      ['action-result', 'roll-back', undefined, undefined, undefined, 'success'],
+      ['action-result', 'roll-back', '1', undefined, undefined, 'success'],
     ]);
   });
 
