@@ -144,7 +144,8 @@ test.each(['check', 'serve'])('%s ends with status 2 and one sentence for each f
     withMode('clients.pem', 0o666, () => gateway([command, '--config', configFile], environment)),
   );
   expect(status).toBe(2);
-  const lines = `${stdout}${stderr}`.trim().split('\n');
+  const printed = `${stdout}${stderr}`.trim().split('\n');
+  const lines = command === 'serve' ? printed.map((line) => String(JSON.parse(line).msg)) : printed;
   expect(
     lines.map((line) => line.replace(/^.*?gateway\.yaml:\d+:\d+ /, '').replace(`${folder}/`, '')),
   ).toEqual([
