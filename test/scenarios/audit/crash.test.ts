@@ -88,7 +88,7 @@ async function expectWhole(
   expect(responded.length).toBeGreaterThan(CLIENTS);
   expect(responded.filter((id) => !recorded.has(id))).toEqual([]);
   // Each kill that left lines without a seal is in the audit log and in the log of the process.
-  expect(logged.filter(({ unsealed }) => unsealed !== undefined)).toHaveLength(recoveries);
+  expect(logged.filter(({ sha256 }) => sha256 !== undefined)).toHaveLength(recoveries);
   const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));
   expect(heads).not.toEqual([]);
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
