@@ -185,7 +185,10 @@ describe('actions', () => {
     await dialog.waitFor({ state: 'detached' });
     held.resolve();
     const result = page.getByRole('region', { name: 'Result of doctor' });
-    await result.waitFor();
+    await result
+      .getByText(/submissions · credential/)
+      .first()
+      .waitFor();
     await page.goto(`${scene.gateway.control}/#/deployments/${NAME}`);
     await page.getByRole('table', { name: 'Credentials' }).waitFor();
     expect(await result.count()).toBe(0);
