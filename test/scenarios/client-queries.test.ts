@@ -53,8 +53,11 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
   for (let count = 0; count < 6; count += 1) expect(await send(authors)).toBe(200);
   for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
   expect(await send(authors.replace('%27DEMO-2026-0001%27', '%27A%27,%27B%27,%27C%27'))).toBe(400);
-  // Workers tell each other what was used.
-  await until(async () => JSON.parse((await client('reporting')).text).limits.daily.used === 6);
+  // Workers tell each other later what was used, and that requests have ended.
+  await until(async () => {
+    const { daily, concurrent } = JSON.parse((await client('reporting')).text).limits;
+    return daily.used === 6 && concurrent.inFlight === 0;
+  });
   const { status, text } = await client('reporting');
   expect(status).toBe(200);
   expect(JSON.parse(text)).toEqual({
