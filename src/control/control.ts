@@ -16,6 +16,7 @@ import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { type Readiness, readinessText, readinessView } from './readiness.ts';
 import { type ReloadResult, reloadHandler } from './reload.ts';
+import { Slots } from './slots.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
 export interface ControlOptions {
@@ -206,9 +207,10 @@ function metricsFormat({ headers: { accept = '' } }: Request): MetricsFormat {
 
 /** Refuses a scrape while many are unfinished: each holds the text of all metrics in memory. */
 function scrapeBound(): RequestHandler {
-  let open = 0;
+  const scrapes = new Slots(SCRAPES);
   return (_req, res, next) => {
-    if (open >= SCRAPES) {
+    const slot = scrapes.take();
+    if (slot === undefined) {
       res
         .status(503)
         .set('retry-after', '30')
@@ -216,10 +218,7 @@ function scrapeBound(): RequestHandler {
         .send('Too many scrapes at once. Retry later.\n');
       return;
     }
-    open += 1;
-    res.once('close', () => {
-      open -= 1;
-    });
+    res.once('close', () => slot[Symbol.dispose]());
     next();
   };
 }

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { putBounded } from '../base/bounded-map.ts';
 
 /** For so long the same query is not new, in milliseconds. */
 const KNOWN_MS = 600_000;
@@ -14,10 +15,7 @@ export class RecentQueries {
     const key = hash('sha256', query, 'base64url');
     const before = this.#seen.get(key);
     if (before !== undefined && now - before < KNOWN_MS) return false;
-    this.#seen.delete(key);
-    this.#seen.set(key, now);
-    const [oldest] = this.#seen.keys();
-    if (this.#seen.size > MOST_KNOWN && oldest !== undefined) this.#seen.delete(oldest);
+    putBounded(this.#seen, key, now, MOST_KNOWN);
     return true;
   }
 }

@@ -1,6 +1,7 @@
 import type { RequestHandler } from 'express';
 import type { LocatedIssue } from '../config/issues.ts';
 import { sendProblem } from './problem.ts';
+import { Slots } from './slots.ts';
 
 /** The result of a reload. */
 export type ReloadResult = Reloaded | ReloadRefused;
@@ -30,17 +31,15 @@ const MOST_PENDING = 8;
 
 /** Serves `POST /api/reload`. `reload` is called with the address of the client, and never rejects. */
 export function reloadHandler(reload: (address: string) => Promise<ReloadResult>): RequestHandler {
-  let pending = 0;
+  const pending = new Slots(MOST_PENDING);
   return async (req, res) => {
-    if (pending >= MOST_PENDING) {
+    using slot = pending.take();
+    if (slot === undefined) {
       res.set('retry-after', '5');
       sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
       return;
     }
-    pending += 1;
-    const outcome = await reload(req.socket.remoteAddress ?? '').finally(() => {
-      pending -= 1;
-    });
+    const outcome = await reload(req.socket.remoteAddress ?? '');
     if (outcome.result === 'success') {
       res.set('cache-control', 'no-store').json(outcome);
       return;

@@ -1,3 +1,4 @@
+import { putBounded } from '../base/bounded-map.ts';
 import type { GatewayError } from '../base/errors.ts';
 
 /** Distinct pairs of client and code that are kept. */
@@ -26,8 +27,7 @@ export class ClientRefusals {
   add(client: string, deployment: string, { code, kind, detail }: GatewayError, requestId: string): void {
     const pair = `${client} ${code}`;
     const count = (this.#byPair.get(pair)?.count ?? 0) + 1;
-    this.#byPair.delete(pair);
-    this.#byPair.set(pair, {
+    const refusal = {
       code,
       title: kind.title,
       count,
@@ -35,9 +35,8 @@ export class ClientRefusals {
       deployment,
       detail: detail.slice(0, LONGEST_DETAIL),
       requestId,
-    });
-    const [oldest] = this.#byPair.keys();
-    if (this.#byPair.size > KEPT && oldest !== undefined) this.#byPair.delete(oldest);
+    };
+    putBounded(this.#byPair, pair, refusal, KEPT);
   }
 
   /** The refusals of a client, the latest first. */

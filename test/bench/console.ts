@@ -1,5 +1,5 @@
 /**
- * What the console costs: `node test/bench/console.ts [minutes] [deployments]`, 10 minutes and 200 deployments unless
+ * Measures the console: `node test/bench/console.ts [minutes] [deployments]`, 10 minutes and 200 deployments unless
  * given. A gateway in front of the simulator with traffic, its page in Chromium at three times its pace: the size of
  * what it loads, the time to its first paint and to its table, the heap, nodes and listeners of the page after
  * collecting, alternating between overview and a deployment, the gateway's CPU time and memory, and the memory of

@@ -23,7 +23,7 @@ const keys = auditKeys(new Secret(AUDIT_KEY));
 const REFUSED_ID = '0b09c2bc-cf30-4baf-8235-a720206927ad';
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 
-/** What the policy says of every request here; a test with a whole gateway has real ones. */
+/** The policy's decision on every request here; a test with a whole gateway has real ones. */
 const REFUSED: ExplanationView = {
   allowed: false,
   client: 'reporting',

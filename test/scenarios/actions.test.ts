@@ -78,7 +78,7 @@ async function states({ control }: Scene): Promise<string[]> {
   return submissions?.credentials.map(({ version, state }) => `${version} ${state}`) ?? [];
 }
 
-/** What the records of actions hold that is asked for. */
+/** The values of these members in the records of actions. */
 async function recorded({ log }: Scene, ...keys: string[]): Promise<unknown[][]> {
   const records = await recordsIn(log);
   return records

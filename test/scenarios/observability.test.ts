@@ -99,7 +99,7 @@ describe('a trace', () => {
   const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
   const TRACEPARENT = `00-${TRACE_ID}-b7ad6b7169203331-01`;
 
-  /** What Prometheus 3 sends. */
+  /** The Accept field of Prometheus 3. */
   const OPEN_METRICS =
     'application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1';
 

@@ -91,7 +91,7 @@ function followLogs(directory: string, options: SinkOptions, key: string): Follo
       });
     },
     finish() {
-      // What a test did not wait for, it does not want.
+      // A test does not need messages that it has not awaited.
       finished ??= set.finish(AbortSignal.timeout(10));
       return finished;
     },

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 
 export interface TerminalEnd {
   readonly status: number | null;
-  /** What the pseudo terminal got: stdout and stderr of the program, as far as they are not redirected. */
+  /** Text on the pseudo terminal: stdout and stderr of the program, as far as they are not redirected. */
   readonly screen: string;
 }
 

@@ -110,7 +110,7 @@ function settleStep(random: Random): Step {
   };
 }
 
-/** What others write to the same Redis. */
+/** Writes of other programs to the same Redis. */
 function strangerStep(random: Random): Step {
   const key = random.pick(KEYS);
   return random.pick<Step>([

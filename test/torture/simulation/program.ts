@@ -16,7 +16,7 @@ if (job.mutation !== undefined) {
 }
 simulateRedis();
 installVirtualGlobals();
-// What these load has to be loaded after the hooks are there.
+// These modules must be loaded after the hooks are in place.
 const { planOf } = await import('./plan.ts');
 const { runPlan } = await import('./run.ts');
 const { replay } = await import('./shrink.ts');

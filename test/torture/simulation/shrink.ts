@@ -40,7 +40,7 @@ async function reduce(
 
 function without(plan: Plan, part: Part, at: number, count: number): Plan {
   if (part === 'faults') {
-    // What is expected depends on how the password changes.
+    // The expected result depends on how the password changes.
     const faults = plan.faults.filter(
       ({ kind }, index) => isOfPassword(kind) || index < at || index >= at + count,
     );

@@ -125,7 +125,7 @@ export class SimulatedProcess {
 export class World {
   readonly seed: string;
   readonly random: Random;
-  /** What happened, one line for each event; undefined: it is not kept. */
+  /** One line for each event; undefined: events are not kept. */
   readonly #trace: string[] | undefined;
   readonly #queue = new EventQueue<Planned>();
   #now = 0;
@@ -183,7 +183,7 @@ export class World {
     if (process.pausedUntil > event.time) {
       this.#planned += 1;
       event.time = process.pausedUntil;
-      // What comes together is in the order in which it would have come.
+      // Messages that arrive together keep the order in which they would have arrived.
       event.rank = Math.floor(event.rank);
       event.number = this.#planned;
       this.#queue.add(event);

@@ -1,7 +1,7 @@
 import type { SimulatedProcess, World } from '../world.ts';
 import type { UpstreamMessage, UpstreamReply, UpstreamServer } from './server.ts';
 
-/** What becomes of an exchange: the connection breaks before or after the server has seen the request. */
+/** The outcome of an exchange: the connection breaks before or after the server has seen the request. */
 export type Fate = 'ok' | 'lost-before' | 'lost-after';
 
 /** The upstream as a service with runs, connections and a load. */
