@@ -5,8 +5,15 @@ import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { ActionError } from '../control/action-errors.ts';
-import type { FindingView } from '../control/action-view.ts';
-import type { ActionOutcome, ActionPlan, ActionRequest, Actor, GatewayActions } from '../control/actions.ts';
+import type { ActionName, FindingView, PromotedView } from '../control/action-view.ts';
+import type {
+  ActionOutcome,
+  ActionPlan,
+  ActionRequest,
+  Actor,
+  GatewayActions,
+  Promotion,
+} from '../control/actions.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { ReloadResult } from '../control/reload.ts';
 import type { CredentialView } from '../control/view.ts';
@@ -63,21 +70,48 @@ export class Actions implements GatewayActions {
     }
   }
 
-  async perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+  perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+    return this.#recorded(request, actor, () => this.#perform(request, actor));
+  }
+
+  /**
+   * Puts a version in use at every deployment that has it, if each upstream accepts it; otherwise nothing changes.
+   * @throws ActionError if it is refused
+   */
+  promoteEverywhere({ credential, version }: Promotion, address: string): Promise<PromotedView> {
+    const action = { action: 'promote', credential, ...(version !== undefined && { version }) } as const;
+    return this.#recorded(action, { by: 'token', address }, async () => {
+      const choices = await this.#promotable(credential, version);
+      for (const choice of choices) await this.#test(choice);
+      for (const choice of choices) await this.#deps.serving.promote(choice);
+      return {
+        result: 'success',
+        credential,
+        version: choices[0]?.version ?? '',
+        deployments: choices.map(({ deployment }) => deployment),
+      };
+    });
+  }
+
+  /** Writes a record before an action has an effect, and one of its result. */
+  async #recorded<T>(
+    action: { readonly action: ActionName },
+    { by, address }: Pick<Actor, 'by' | 'address'>,
+    act: () => Promise<T>,
+  ): Promise<T> {
     const { audit, log } = this.#deps;
     this.#check();
-    const { by, address } = actor;
-    const details = { ...request, by, address };
+    const details = { ...action, by, address };
     if (!(await audit.adminWritten('action', details))) throw new ActionError('audit-unavailable');
     log.info(details, 'action of an operator');
     try {
-      const outcome = await this.#perform(request, actor);
-      audit.admin('action-result', { ...request, result: 'success' });
+      const outcome = await act();
+      audit.admin('action-result', { ...action, result: 'success' });
       return outcome;
     } catch (error) {
       const code = error instanceof ActionError ? error.code : 'action-failed';
-      audit.admin('action-result', { ...request, result: 'failure', code });
-      log.warn({ action: request.action, code, reason: messageOf(error) }, 'action failed');
+      audit.admin('action-result', { ...action, result: 'failure', code });
+      log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
       throw error;
     }
   }
@@ -192,20 +226,40 @@ export class Actions implements GatewayActions {
   }
 
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
-    const { serving } = this.#deps;
     const choice: DeploymentVersion = { deployment, credential, version };
+    await this.#test(choice);
+    await this.#deps.serving.promote(choice);
+    return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  }
+
+  /** @throws ActionError unless the upstream accepts the version */
+  async #test(choice: DeploymentVersion): Promise<void> {
     const late = new AbortController();
     // A test that ends later changes nothing: the operator has been told that it failed.
     const test = await Promise.race([
-      serving.testVersion(choice),
+      this.#deps.serving.testVersion(choice),
       delay(TEST_MS, 'unclear' as const, { signal: late.signal }),
     ]).finally(() => late.abort());
     if (test === 'unknown') throw new ActionError('target-unknown');
     if (test === 'spent') throw new ActionError('attempts-used-up');
     if (test === 'refused') throw new ActionError('version-refused');
     if (test === 'unclear') throw new ActionError('version-unclear');
-    await serving.promote(choice);
-    return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  }
+
+  /** The deployments that have this version and do not use it yet. `version` undefined: the next one. */
+  async #promotable(credential: string, version: string | undefined): Promise<DeploymentVersion[]> {
+    const { condition } = await this.#deps.report();
+    const held = condition.deployments.flatMap(({ name: deployment, credentials }) =>
+      credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
+    );
+    if (held.length === 0) throw new ActionError('target-unknown');
+    const chosen = version ?? held.find(({ state }) => state === 'waits to be tried')?.version;
+    if (chosen === undefined) throw new ActionError('no-next-version');
+    const ofVersion = held.filter((each) => each.version === chosen);
+    if (ofVersion.length === 0) throw new ActionError('target-unknown');
+    const unused = ofVersion.filter(({ state }) => state !== 'in use');
+    if (unused.length === 0) throw new ActionError('version-in-use');
+    return unused.map(({ deployment }) => ({ deployment, credential, version: chosen }));
   }
 }
 

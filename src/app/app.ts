@@ -170,10 +170,8 @@ export class App {
     return { ...report, readiness, condition: conditionWith(readiness, report.condition.deployments) };
   }
 
-  /** Undefined: they are off. */
-  get #actions(): Actions | undefined {
+  #createActions(): Actions {
     const { serving, audit, log } = this.#deps;
-    if (!this.#setup.config.control.actions) return undefined;
     return new Actions({
       serving,
       audit,
@@ -194,11 +192,12 @@ export class App {
 
   #openControl(): ControlPlane {
     const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { tokenSha256, readTokenSha256, traceUrl } = this.#setup.config.control;
+    const { tokenSha256, readTokenSha256, traceUrl, actions: offered } = this.#setup.config.control;
+    const actions = this.#createActions();
     const setup = (): AppSetup => this.#active;
     return new ControlPlane({
       tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
-      actions: this.#actions,
+      actions: offered ? actions : undefined,
       queries: queriesOf({ serving, setup }),
       clock: monotonicClock,
       scrape: async (format) => {
@@ -208,6 +207,7 @@ export class App {
       live: () => serving.live,
       readiness: async () => (await this.#report()).readiness,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
+      promote: (promotion, address) => actions.promoteEverywhere(promotion, address),
       console: consoleSource({
         values: async (names) => {
           await this.#observe(names);

@@ -30,6 +30,10 @@ const ERRORS = {
   ],
   'version-in-use': [409, 'This version is in use already.'],
   'no-fallback': [409, 'No earlier version is kept, so there is nothing to roll back to.'],
+  'no-next-version': [
+    409,
+    'No version waits to be tried. Put the next secret beside the current one first, or name the version.',
+  ],
   'version-refused': [409, 'The upstream refuses this version. Nothing has changed.'],
   'version-unclear': [
     409,

@@ -31,6 +31,15 @@ export interface ActionResultView {
   readonly findings?: readonly FindingView[];
 }
 
+/** The response to `POST /api/credentials/NAME/promote`. */
+export interface PromotedView {
+  readonly result: 'success';
+  readonly credential: string;
+  readonly version: string;
+  /** The deployments that use this version from now on, and did not before. */
+  readonly deployments: readonly string[];
+}
+
 /** A finding of doctor. */
 export interface FindingView {
   /** Name of the deployment; empty: it is about the gateway itself. */

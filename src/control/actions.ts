@@ -1,12 +1,19 @@
-import { type RequestHandler, Router } from 'express';
+import { type Request, type RequestHandler, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import { ActionError, sendActionError } from './action-errors.ts';
-import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
+import type {
+  ActionName,
+  ActionResultView,
+  ActionsView,
+  PendingActionView,
+  PromotedView,
+} from './action-view.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
 import { Confirmations, VALID_MS } from './confirmations.ts';
 import { jsonBody } from './json-body.ts';
+import { Slots } from './slots.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;
@@ -51,6 +58,13 @@ export interface Actor {
 export interface ActionOutcome extends Omit<ActionResultView, 'action'> {
   /** Called when the response has left. */
   readonly afterwards?: () => void;
+}
+
+/** A version of a credential that is to be used by every deployment that has it. */
+export interface Promotion {
+  readonly credential: string;
+  /** Undefined: the one that waits to be tried. */
+  readonly version: string | undefined;
 }
 
 /** The actions of a gateway. */
@@ -118,6 +132,41 @@ export function actionsRouter(options: ActionsOptions): Router {
   router.post('/api/actions', admission.acts, jsonBody('action-invalid'), begin);
   router.post('/api/actions/:id/confirm', admission.acts, jsonBody('action-invalid'), confirm);
   return router;
+}
+
+const promotionSchema = z.strictObject({ version: name.optional() });
+
+/** Serves `POST /api/credentials/NAME/promote`, which needs no confirmation, as it needs the token itself. */
+export function promotionRouter(
+  admission: Admission,
+  promote: (promotion: Promotion, address: string) => Promise<PromotedView>,
+  onError: (error: unknown) => void,
+): Router {
+  const router = Router();
+  const path = '/api/credentials/:name/promote';
+  const read = jsonBody('action-invalid');
+  const running = new Slots(1);
+  router.post(
+    path,
+    admission.changes,
+    (req, res, next) => (hasBody(req) ? read(req, res, next) : next()),
+    handler(onError, async (req, res) => {
+      const { data } = promotionSchema.safeParse(req.body ?? {});
+      const credential = name.safeParse(req.params['name']).data;
+      if (data === undefined || credential === undefined) throw new ActionError('action-invalid');
+      using slot = running.take();
+      if (slot === undefined) throw new ActionError('action-running');
+      res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
+    }),
+  );
+  router.all(path, (_req, res) => {
+    res.set('allow', 'POST').sendStatus(405);
+  });
+  return router;
+}
+
+function hasBody({ headers }: Request): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */

@@ -6,7 +6,8 @@ import helmet from 'helmet';
 import type { Clock } from '../base/clock.ts';
 import { openPort } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
-import { actionsRouter, type GatewayActions } from './actions.ts';
+import type { PromotedView } from './action-view.ts';
+import { actionsRouter, type GatewayActions, type Promotion, promotionRouter } from './actions.ts';
 import { admission } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
@@ -32,6 +33,11 @@ export interface ControlOptions {
   readonly readiness: () => Promise<Readiness>;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
+  /**
+   * Puts a version of a credential in use for a client at this address.
+   * @throws ActionError if it is refused
+   */
+  readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
   /** Returns the current offer of the data plane. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
@@ -137,6 +143,7 @@ export class ControlPlane {
       res.set('allow', 'POST').sendStatus(405);
     });
     const { actions, queries, clock } = options;
+    app.use(promotionRouter(guarded, options.promote, onError));
     app.use(actionsRouter({ admission: guarded, actions, clock, onError }));
     app.use(queriesRouter({ admission: guarded, queries, onError }));
     app.use(this.#console.router);

@@ -252,7 +252,9 @@ describe('the position of a sink', () => {
     const { directory, open, follow, syslog } = await scene();
     const server = await syslog();
     const audit = await open(REPLICA, SMALL);
-    await recordMany(audit, 20);
+    await recordMany(audit, 10);
+    // In a second segment: the first segments of both logs begin alike.
+    await recordMany(audit, 10);
     const first = follow(syslogTo(server.port));
     await first.untilSent();
     await first.finish();

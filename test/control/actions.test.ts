@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { ActionError } from '../../src/control/action-errors.ts';
+import type { PromotedView } from '../../src/control/action-view.ts';
 import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
 import { type ControlChange, type RunningControl, startControl } from '../support/console-source.ts';
 import {
@@ -263,5 +264,80 @@ describe('who may not act', () => {
     });
     expect(preflight.headers.get('access-control-allow-origin')).toBeNull();
     expect(preflight.headers.get('access-control-allow-headers')).toBeNull();
+  });
+});
+
+describe('a promotion', () => {
+  const PATH = '/api/credentials/c%20d/promote';
+
+  test('needs no confirmation and no control.actions, and takes the next version unless one is named', async () => {
+    const { origin } = await start({ actions: undefined });
+    const plain = await fetch(`${origin}${PATH}`, { method: 'POST', headers: OF_PROGRAM });
+    expect([plain.status, plain.headers.get('cache-control')]).toEqual([200, 'no-store']);
+    const promoted = { result: 'success', credential: 'c d', deployments: ['d'] };
+    expect(await plain.json()).toEqual({ ...promoted, version: '2' });
+    expect(await post(`${origin}${PATH}`, { version: '3' }, OF_PROGRAM)).toEqual({
+      status: 200,
+      json: { ...promoted, version: '3' },
+    });
+  });
+
+  test.each([
+    ['no token', {}, 401, undefined],
+    ['a wrong token', { authorization: 'Bearer wrong' }, 401, undefined],
+    ['the token that may read', { authorization: `Bearer ${READ_TOKEN}` }, 403, 'read-only'],
+    ['a page of another site', { ...OF_PROGRAM, origin: 'https://elsewhere.example' }, 403, 'cross-site'],
+  ])('is refused to %s', async (_case, headers, status, code) => {
+    let called = false;
+    const promote = (): never => {
+      called = true;
+      throw new Error('promoted');
+    };
+    const { origin } = await start({ promote });
+    const refused = await post(`${origin}${PATH}`, {}, headers as Record<string, string>);
+    expect([refused.status, refused.json.code]).toEqual([status, code]);
+    expect(called).toBe(false);
+  });
+
+  test('is refused to a session: a browser adds its cookie to any request', async () => {
+    const { origin } = await start();
+    const headers = ofPage(origin, await signIn(origin, TOKEN));
+    expect((await post(`${origin}${PATH}`, {}, headers)).status).toBe(401);
+  });
+
+  test.each([[{ version: '' }], [{ version: 'x'.repeat(300) }], [{ version: 3 }], [{ other: '1' }], [[]]])(
+    'of %j is none',
+    async (body) => {
+      const { origin } = await start();
+      expect(await post(`${origin}${PATH}`, body, OF_PROGRAM)).toMatchObject({
+        status: 400,
+        json: { code: 'action-invalid' },
+      });
+    },
+  );
+
+  test('needs POST', async () => {
+    const { origin } = await start();
+    const got = await fetch(`${origin}${PATH}`, { headers: OF_PROGRAM });
+    expect([got.status, got.headers.get('allow')]).toEqual([405, 'POST']);
+  });
+
+  test('waits for no other one', async () => {
+    const first = Promise.withResolvers<PromotedView>();
+    const begun = Promise.withResolvers<void>();
+    const { origin } = await start({
+      promote: () => {
+        begun.resolve();
+        return first.promise;
+      },
+    });
+    const promoted = post(`${origin}${PATH}`, {}, OF_PROGRAM);
+    await begun.promise;
+    expect(await post(`${origin}${PATH}`, {}, OF_PROGRAM)).toMatchObject({
+      status: 409,
+      json: { code: 'action-running' },
+    });
+    first.resolve({ result: 'success', credential: 'c d', version: '2', deployments: ['d'] });
+    expect((await promoted).status).toBe(200);
   });
 });

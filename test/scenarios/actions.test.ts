@@ -7,7 +7,7 @@ import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { type FleetScene, startFleet } from '../support/fleet-scene.ts';
-import { act, OF_PROGRAM, post, TOKEN_HASHES } from '../support/operator.ts';
+import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/operator.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -127,6 +127,41 @@ describe.each([1, 2])('with %d workers', (workers) => {
     expect(await recorded(scene, 'event', 'result', 'code')).toEqual([
       ['action', undefined, undefined],
       ['action-result', 'failure', 'version-refused'],
+    ]);
+  });
+
+  test('a program promotes the next version with the token alone', async () => {
+    const scene = await start(workers, { control: { port: 0, tokenSha256: TOKEN_HASHES.tokenSha256 } });
+    const promote = (name = NAME, body = {}): Promise<Told> =>
+      post(`${scene.control}/api/credentials/${name}/promote`, body, OF_PROGRAM);
+    accept(scene, OLD);
+    expect(await promote()).toMatchObject({ status: 409, json: { code: 'version-refused' } });
+    expect(await promote('other')).toMatchObject({ status: 404, json: { code: 'target-unknown' } });
+    expect(await promote(NAME, { version: '9' })).toMatchObject({
+      status: 404,
+      json: { code: 'target-unknown' },
+    });
+    accept(scene, OLD, NEW);
+    const promoted = { result: 'success', credential: NAME, version: '2', deployments: [NAME] };
+    expect(await promote(NAME, { version: '2' })).toEqual({ status: 200, json: promoted });
+    accept(scene, NEW);
+    await served(scene);
+    expect(refusals(scene)).toBe(1);
+    expect(await promote()).toMatchObject({ status: 409, json: { code: 'no-next-version' } });
+    expect(await promote(NAME, { version: '2' })).toMatchObject({
+      status: 409,
+      json: { code: 'version-in-use' },
+    });
+    const records = await recorded(scene, 'event', 'action', 'credential', 'by', 'address', 'result', 'code');
+    const begun = ['action', 'promote', NAME, 'token', '127.0.0.1', undefined, undefined];
+    expect(records.slice(0, 2)).toEqual([
+      begun,
+      ['action-result', 'promote', NAME, undefined, undefined, 'failure', 'version-refused'],
+    ]);
+    expect(records.filter(([, , , , , result]) => result === 'success')).toHaveLength(1);
+    expect(records.slice(6, 8)).toEqual([
+      begun,
+      ['action-result', 'promote', NAME, undefined, undefined, 'success', undefined],
     ]);
   });
 

@@ -190,6 +190,12 @@ export async function startControl({
     live: () => true,
     readiness: async () => ({ status: 'ready', checks: [] }),
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
+    promote: async ({ credential, version = '2' }) => ({
+      result: 'success',
+      credential,
+      version,
+      deployments: ['d'],
+    }),
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
     consoleFolder: '',
     audit: { log: undefined, traceUrl: undefined },
