@@ -10,14 +10,17 @@ import { ratios, shuffled, spreadOf } from './compare/statistics.ts';
 import { startBenchUpstream } from './compare/upstream.ts';
 
 /**
- * Requests per second and CPU time a request of 1, 2 and 4 workers that have a core each. A core is a part of a real
- * one (a quota of the kernel's), so that load and upstream do not slow the workers down, although they use the same
- * machine. All gateways stay alive; each round has a slice of each one, in random order; ratios are to one worker in
- * the same round. Arguments: rounds (12), the part of a core (0.25). Needs root and control groups of version 1.
+ * Requests per second and CPU time a request of 1, 2 and 4 workers that have a core each, and of as many gateways that
+ * know nothing of each other (`2 apart`): how much two processes on one machine slow each other down. A core is a part of
+ * a real one (a quota of the kernel's), so that load and upstream do not slow the workers down, although they use the
+ * same machine. All gateways stay alive; each round has a slice of each one, in random order; ratios are to one worker in
+ * the same round. Arguments: rounds (12), the part of a core (0.35), what is measured (1,2,2 apart,4). Needs root and
+ * control groups of version 1.
  */
 const rounds = Number(process.argv[2] ?? 12);
-const part = Number(process.argv[3] ?? 0.25);
-const WORKERS = [1, 2, 4] as const;
+const part = Number(process.argv[3] ?? 0.35);
+const names = (process.argv[4] ?? '1,2,2 apart,4').split(',');
+const ONE = '1';
 /** For each worker, so that a request waits equally long with any number of them. */
 const CONNECTIONS = 32;
 /** Requests after which V8 has compiled what a worker uses: the first ones cost up to twice as much. */
@@ -36,40 +39,52 @@ interface Slice {
   readonly cpuUs: number;
 }
 
+/** Gateways that are measured together. */
+interface Fleet {
+  readonly name: string;
+  /** Of all gateways together. */
+  readonly workers: number;
+  readonly gateways: readonly RunningContender[];
+  readonly slices: Map<number, Slice>;
+}
+
 const group = join(GROUPS, `digest-gateway-bench-${process.pid}`);
 /** In the order in which they were made. */
 const groups: string[] = [];
 const upstream = await startBenchUpstream();
-const gateways = new Map<number, RunningContender>();
+const running: RunningContender[] = [];
 try {
-  for (const workers of WORKERS) gateways.set(workers, await start(workers));
-  for (const workers of WORKERS) await warmUp(workers);
+  const fleets: Fleet[] = [];
+  for (const name of names) fleets.push(await startFleet(name));
+  for (const fleet of fleets) await warmUp(fleet);
   await makeGroup(group);
-  for (const workers of WORKERS) await limitCores(workers);
-  const slices = new Map(WORKERS.map((workers) => [workers as number, new Map<number, Slice>()]));
+  for (const fleet of fleets) await limitCores(fleet);
   for (let round = 1; round <= rounds; round += 1) {
-    for (const workers of shuffled([...WORKERS], Math.random)) {
-      slices.get(workers)?.set(round, await measure(workers));
-    }
+    for (const fleet of shuffled(fleets, Math.random)) fleet.slices.set(round, await measure(fleet));
   }
-  print(slices);
+  print(fleets);
 } finally {
-  await Promise.all([...gateways.values()].map((running) => running.close()));
+  await Promise.all(running.map((gateway) => gateway.close()));
   await upstream.close();
   // A control group can be removed when its processes have ended and its children are removed.
   for (const folder of groups.toReversed()) await rmdir(folder);
 }
 
-function gatewayWith(workers: number): RunningContender {
-  const running = gateways.get(workers);
-  if (running === undefined) throw new Error('The gateway is not running.');
-  return running;
+/** `name`: the number of workers; with `apart`, the number of gateways of one process. */
+async function startFleet(name: string): Promise<Fleet> {
+  const [count = '', apart] = name.split(' ');
+  const workers = Number(count);
+  const gateways: RunningContender[] = [];
+  for (let started = 0; started < (apart === undefined ? 1 : workers); started += 1) {
+    gateways.push(await start(apart === undefined ? workers : 1));
+  }
+  return { name, workers, gateways, slices: new Map() };
 }
 
-function start(workers: number): Promise<RunningContender> {
+async function start(workers: number): Promise<RunningContender> {
   const contender = CONTENDERS.find(({ name }) => name === 'gateway');
   if (contender === undefined) throw new Error('There is no gateway.');
-  return startContender(
+  const gateway = await startContender(
     {
       ...contender,
       prepare: async (place, bench) => [
@@ -80,46 +95,63 @@ function start(workers: number): Promise<RunningContender> {
     upstream,
     undefined,
   );
+  running.push(gateway);
+  return gateway;
 }
 
-async function warmUp(workers: number): Promise<void> {
-  await underLoad(workers, async (load) => {
+async function warmUp(fleet: Fleet): Promise<void> {
+  await underLoad(fleet, async (saturate) => {
     let requests = 0;
-    while (requests < workers * WARM_UP_REQUESTS) requests += await load.saturate(WARM_UP_SLICE_MS);
+    while (requests < fleet.workers * WARM_UP_REQUESTS) requests += await saturate(WARM_UP_SLICE_MS);
   });
 }
 
-function measure(workers: number): Promise<Slice> {
-  const { pid } = gatewayWith(workers);
-  return underLoad(workers, async (load) => {
-    await load.saturate(LEAD_MS);
-    const [before, begun] = [cpuOf(pid), performance.now()];
-    const requests = await load.saturate(SLICE_MS);
-    const cpuUs = cpuBetween(before, cpuOf(pid)) / 1e3 / requests;
+function measure(fleet: Fleet): Promise<Slice> {
+  return underLoad(fleet, async (saturate) => {
+    await saturate(LEAD_MS);
+    const before = fleet.gateways.map(({ pid }) => cpuOf(pid));
+    const begun = performance.now();
+    const requests = await saturate(SLICE_MS);
+    const used = fleet.gateways.map(({ pid }, at) => cpuBetween(before[at] ?? new Map(), cpuOf(pid)));
+    const cpuUs = used.reduce((sum, each) => sum + each, 0) / 1e3 / requests;
     return { rate: (1000 * requests) / (performance.now() - begun), cpuUs };
   });
 }
 
-async function underLoad<T>(workers: number, use: (load: LoadConnections) => Promise<T>): Promise<T> {
-  const load = await LoadConnections.open(gatewayWith(workers).question('2KB'), workers * CONNECTIONS);
+async function underLoad<T>(
+  { gateways, workers }: Fleet,
+  use: (saturate: (ms: number) => Promise<number>) => Promise<T>,
+): Promise<T> {
+  const connections = (workers / gateways.length) * CONNECTIONS;
+  const loads: LoadConnections[] = [];
   try {
-    return await use(load);
+    for (const gateway of gateways)
+      loads.push(await LoadConnections.open(gateway.question('2KB'), connections));
+    return await use(async (ms) => {
+      const counts = await Promise.all(loads.map((load) => load.saturate(ms)));
+      return counts.reduce((sum, count) => sum + count, 0);
+    });
   } finally {
-    await load.close();
+    await Promise.all(loads.map((load) => load.close()));
   }
 }
 
 /** Gives each worker a core, and the primary a share of the cores of its workers. */
-async function limitCores(workers: number): Promise<void> {
-  const all = join(group, `workers-${workers}`);
+async function limitCores({ name, workers, gateways }: Fleet): Promise<void> {
+  const all = join(group, name.replace(' ', '-'));
   await limit(all, workers * part);
-  const primary = gatewayWith(workers).pid;
-  const processes = new Set([...cpuOf(primary).keys()].map((thread) => Number(thread.split('/')[0])));
-  for (const pid of processes) {
-    const own = join(all, `${pid}`);
-    await limit(own, pid === primary ? workers * part : part);
-    await writeFile(join(own, 'cgroup.procs'), `${pid}`);
+  for (const { pid: first } of gateways) {
+    const isPrimary = gateways.length < workers;
+    for (const pid of processesOf(first)) {
+      const own = join(all, `${pid}`);
+      await limit(own, isPrimary && pid === first ? workers * part : part);
+      await writeFile(join(own, 'cgroup.procs'), `${pid}`);
+    }
   }
+}
+
+function processesOf(pid: number): ReadonlySet<number> {
+  return new Set([...cpuOf(pid).keys()].map((thread) => Number(thread.split('/')[0])));
 }
 
 async function limit(folder: string, cores: number): Promise<void> {
@@ -133,22 +165,23 @@ async function makeGroup(folder: string): Promise<void> {
   groups.push(folder);
 }
 
-function print(slices: ReadonlyMap<number, ReadonlyMap<number, Slice>>): void {
-  const figures = (workers: number, of: (slice: Slice) => number): Map<number, number> =>
-    new Map([...(slices.get(workers) ?? [])].map(([round, slice]) => [round, of(slice)]));
-  const cells = (workers: number, of: (slice: Slice) => number): string[] => {
-    const own = figures(workers, of);
-    const ratio = spreadOf(ratios(own, figures(1, of)));
+function print(fleets: readonly Fleet[]): void {
+  const one = fleets.find(({ name }) => name === ONE);
+  const figures = (fleet: Fleet | undefined, of: (slice: Slice) => number): Map<number, number> =>
+    new Map([...(fleet?.slices ?? [])].map(([round, slice]) => [round, of(slice)]));
+  const cells = (fleet: Fleet, of: (slice: Slice) => number): string[] => {
+    const own = figures(fleet, of);
+    const ratio = spreadOf(ratios(own, figures(one, of)));
     const percent = ((100 * ratio.margin) / ratio.median).toFixed(0);
     return [
       spreadOf([...own.values()]).median.toFixed(0),
-      workers === 1 ? '1' : `${ratio.median.toFixed(2)}±${percent}%`,
+      fleet === one ? '1' : `${ratio.median.toFixed(2)}±${percent}%`,
     ];
   };
-  const rows = WORKERS.map((workers) => [
-    `${workers}`,
-    ...cells(workers, ({ rate }) => rate),
-    ...cells(workers, ({ cpuUs }) => cpuUs),
+  const rows = fleets.map((fleet) => [
+    fleet.name,
+    ...cells(fleet, ({ rate }) => rate),
+    ...cells(fleet, ({ cpuUs }) => cpuUs),
   ]);
   const config = {
     border: getBorderCharacters('void'),

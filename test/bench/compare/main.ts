@@ -44,7 +44,7 @@ const FULL: Plan = {
   rounds: { fewest: 5, most: 15 },
   latencyRounds: 5,
   crowd: 1000,
-  ms: { warmUp: 8000, slice: 250, latency: 600, crowd: 400, total: 288_000 },
+  ms: { warmUp: 20_000, slice: 250, latency: 600, crowd: 400, total: 288_000 },
 };
 
 const QUICK: Plan = {

@@ -109,6 +109,8 @@ export interface MeasureDeps {
 /** The cell from which the rate for latencies, the allocations and the steady memory come. */
 export const MAIN_CELL: Cell = { document: '2KB', connections: 32 };
 const WARM_UP_STEP_MS = 500;
+/** Requests in which V8 compiles what a request needs. On a busy machine the cost does not fall in every step. */
+const NODE_WARM_UP_REQUESTS = 50_000;
 /** A warm-up is over when so many steps have brought nothing. */
 const STEADY_STEPS = 5;
 /** As a part of the lowest cost so far. */
@@ -223,7 +225,7 @@ async function warmUpAll(
     progress(`warming up ${name}`);
     const longest = onNode === true ? plan.ms.warmUp : plan.ms.warmUp * SHORT_WARM_UP;
     await underLoad(running, MAIN_CELL, async (load) => {
-      warmUps.push(await untilSteady(running, load, longest));
+      warmUps.push(await untilSteady(running, load, longest, onNode === true ? NODE_WARM_UP_REQUESTS : 0));
       steady.set(name, memoryOf(running.pid).now);
     });
     // Large bodies and requests that come alone take other paths, which are compiled with their first slices otherwise.
@@ -246,12 +248,13 @@ export async function untilSteady(
   running: RunningContender,
   load: LoadConnections,
   mostMs: number,
+  fewest = 0,
 ): Promise<WarmUp> {
   const end = performance.now() + mostMs;
   const cpuUs: number[] = [];
   let requests = 0;
   let [lowest, vain] = [Number.POSITIVE_INFINITY, 0];
-  while (vain < STEADY_STEPS && performance.now() < end) {
+  while ((requests < fewest || vain < STEADY_STEPS) && performance.now() < end) {
     const before = cpuOf(running.pid);
     const sent = await load.saturate(WARM_UP_STEP_MS);
     const cost = cpuBetween(before, cpuOf(running.pid)) / 1e3 / sent;

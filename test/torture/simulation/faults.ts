@@ -133,6 +133,10 @@ const BEGINNINGS: Readonly<Record<FaultKind, Begin>> = {
       network.slow(gatewayHost(fault), hostOf(primary.name), until, 1_500 * fault.amount);
     return nothing;
   },
+  'primary-deaf': ({ network, primary }, fault, until) => {
+    if (primary !== undefined) network.lose(gatewayHost(fault), hostOf(primary.name), until);
+    return nothing;
+  },
   'offer-next': (fleet) => {
     fleet.offer({ current: FIRST_PASSWORD, next: NEXT_PASSWORD });
     return nothing;

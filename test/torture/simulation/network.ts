@@ -3,13 +3,13 @@ import type { SimulatedProcess, World } from './world.ts';
 /** Between two messages of one connection, in milliseconds, so that they keep their order. */
 const APART_MS = 0.001;
 
-/** A time in which messages between two processes are delayed: by so much, or until it ends. */
+/** A time in which messages between two processes are delayed: by so much, or until it ends; or are lost. */
 interface Disturbance {
   readonly one: string;
   readonly other: string;
   readonly until: number;
   /** In milliseconds; undefined: the network is cut until the end of the time. */
-  readonly delayMs: number | undefined;
+  readonly delayMs: number | 'lost' | undefined;
 }
 
 export interface NetworkOptions {
@@ -37,6 +37,15 @@ export class Network {
     this.#disturb({ one, other, until, delayMs });
   }
 
+  /** Loses messages until this time: the other end cannot read them. */
+  lose(one: string, other: string, until: number): void {
+    this.#disturb({ one, other, until, delayMs: 'lost' });
+  }
+
+  loses(one: string, other: string): boolean {
+    return this.#between(one, other).some(({ delayMs }) => delayMs === 'lost');
+  }
+
   isCut(one: string, other: string): boolean {
     return this.#between(one, other).some(({ delayMs }) => delayMs === undefined);
   }
@@ -47,6 +56,7 @@ export class Network {
     const { now, random } = this.#world;
     let time = now + random.between(least, most);
     for (const { until, delayMs } of this.#between(from, to)) {
+      if (delayMs === 'lost') continue;
       time =
         delayMs === undefined
           ? Math.max(time, until + random.between(0, 200))
@@ -81,6 +91,11 @@ export class Link {
     this.#network = network;
     this.#from = hostOf(from.name);
     this.#to = to;
+  }
+
+  /** True: what is sent now never arrives. */
+  get isLossy(): boolean {
+    return this.#network.loses(this.#from, hostOf(this.#to.name));
   }
 
   send(label: string, receive: () => void): void {

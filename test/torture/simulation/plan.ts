@@ -33,7 +33,7 @@ const WITH_REDIS = [
   'redis-duplicates',
   'redis-clock',
 ] as const;
-const WITH_CHANNEL = ['primary-pause', 'primary-slow'] as const;
+const WITH_CHANNEL = ['primary-pause', 'primary-slow', 'primary-deaf'] as const;
 const PASSWORDS = ['offer-next', 'change-password', 'offer-last'] as const;
 
 export type FaultKind =
