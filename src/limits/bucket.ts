@@ -69,6 +69,11 @@ export class Bucket {
     return !this.open && !this.#alone && this.#pool >= 1 + this.#settings.burst * WORTH_ASKING;
   }
 
+  /** True if no more than half is used up, here and in the whole bucket. */
+  get isAmple(): boolean {
+    return 2 * this.#tokens >= this.#capacity && 2 * this.#pool >= this.#settings.burst;
+  }
+
   /** Seconds until the whole bucket has a token more; not rounded. */
   get nextIn(): number {
     const { perSecond, burst } = this.#settings;

@@ -25,6 +25,8 @@ export interface LimitSyncOptions {
 export class LimitSync {
   readonly #options: LimitSyncOptions;
   #timer: NodeJS.Timeout | undefined;
+  /** When the timer fires. */
+  #due = Number.POSITIVE_INFINITY;
   #running: Promise<void> | undefined;
   #again = false;
   /** The last call failed: only the beat tries again. */
@@ -45,9 +47,11 @@ export class LimitSync {
       return;
     }
     const { local, clock } = this.#options;
-    const wait = local.starved ? 0 : this.#last + local.pauseMs - clock.now();
+    const pauseMs = local.starved ? 0 : local.pauseMs;
+    const due = this.#last + pauseMs;
+    const wait = due - clock.now();
     if (wait <= 0) void this.settle();
-    else this.#timer ??= setTimeout(() => void this.settle(), wait).unref();
+    else if (due < this.#due) this.#settleIn(wait, due);
   }
 
   /** The caller calls it every `BEAT_MS`. */
@@ -86,10 +90,16 @@ export class LimitSync {
     return this.#options.local.idleMs > ASLEEP_AFTER_MS;
   }
 
+  #settleIn(milliseconds: number, due: number): void {
+    clearTimeout(this.#timer);
+    this.#due = due;
+    this.#timer = setTimeout(() => void this.settle(), milliseconds).unref();
+  }
+
   async #settle(lifetimeMs: number): Promise<void> {
     const { name, local, store, clock, onError } = this.#options;
     clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#due = Number.POSITIVE_INFINITY;
     this.#last = clock.now();
     this.#reportedAsleep = this.#asleep;
     const report = local.report(lifetimeMs);

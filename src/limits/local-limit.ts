@@ -28,6 +28,8 @@ export interface LimitUse {
 
 /** The longest delay of a report, in milliseconds, while few processes share the limit. */
 const LONGEST_PAUSE_MS = 50;
+/** The same while no more than half of the limit is used: no process needs the part of another one then. */
+const AMPLE_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 2;
 /**
  * With more processes, each reports more rarely: a report costs the store the more the more processes there are, so
@@ -161,9 +163,14 @@ export class LocalLimit {
   /** The delay of a report, in milliseconds: at most a quarter of the time in which the bucket fills. */
   get pauseMs(): number {
     const { rate } = this.#settings;
-    const longest = Math.min(CROWD_PAUSE_MS, LONGEST_PAUSE_MS * Math.max(1, this.#members / FEW_PROCESSES));
+    const crowd = Math.min(CROWD_PAUSE_MS, LONGEST_PAUSE_MS * Math.max(1, this.#members / FEW_PROCESSES));
+    const longest = this.#isAmple ? Math.max(crowd, AMPLE_PAUSE_MS) : crowd;
     const quarter = rate === undefined ? longest : (rate.burst / rate.perSecond) * 250;
     return Math.min(longest, Math.max(SHORTEST_PAUSE_MS, quarter));
+  }
+
+  get #isAmple(): boolean {
+    return this.#slots.isAmple && this.#bucket?.isAmple !== false && this.#quota?.isAmple !== false;
   }
 
   /** Milliseconds since it was last used; 0 while requests are under way. */

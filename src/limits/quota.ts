@@ -60,6 +60,11 @@ export class Quota {
     return !this.open && this.remaining >= 1;
   }
 
+  /** True if no more than half is used up, here and in all processes. */
+  get isAmple(): boolean {
+    return 2 * this.#left >= partOf(this.#limit, this.#share) && 2 * this.remaining >= this.#limit;
+  }
+
   /** Whole seconds until the day ends. */
   static secondsLeft(epoch: number): number {
     return Math.ceil((DAY_MS - (epoch % DAY_MS)) / 1000);

@@ -40,6 +40,11 @@ export class Slots {
     return !this.open && this.free >= 1;
   }
 
+  /** True if no more than half is in use, here and in all processes. */
+  get isAmple(): boolean {
+    return 2 * this.#inFlight <= this.#allowed && 2 * this.free >= this.#limit;
+  }
+
   /** Takes over the requests under way elsewhere, as of the report with `reported` requests here. */
   accept(othersInFlight: number, share: number, reported: number): void {
     this.#share = share;

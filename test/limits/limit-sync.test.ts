@@ -145,19 +145,35 @@ test('while a limit is not used, reports are rare, and hold until the next one',
 });
 
 test('the more processes share a limit, the more rarely each reports', () => {
-  const pauses = (settings: Parameters<typeof limit>[0]): number[] => {
+  const pauses = (settings: Parameters<typeof limit>[0], state: object): number[] => {
     const local = new LocalLimit('client', limit(settings), clocksAt());
     return [1, 8, 40, 1000].map((members) => {
-      local.accept(
-        { tokens: 1, used: 0, othersInFlight: 0, members, share: 1 / members },
-        local.report(3_000),
-      );
+      const nothing = { tokens: 0, used: 0, othersInFlight: 0 };
+      local.accept({ ...nothing, ...state, members, share: 1 / members }, local.report(3_000));
       return local.pauseMs;
     });
   };
-  expect(pauses({ daily: 9 })).toEqual([50, 50, 250, 500]);
+  expect(pauses({ daily: 9 }, { used: 5 })).toEqual([50, 50, 250, 500]);
+  expect(pauses({ concurrent: 9 }, { othersInFlight: 5 })).toEqual([50, 50, 250, 500]);
   // A quarter of the time in which the bucket fills.
-  expect(pauses({ rate: { perSecond: 100, burst: 40 } })).toEqual([50, 50, 100, 100]);
+  const rate = { perSecond: 100, burst: 40 };
+  expect(pauses({ rate }, { tokens: 19 })).toEqual([50, 50, 100, 100]);
+  // Half of the limit is free.
+  expect(pauses({ daily: 9 }, { used: 4 })).toEqual([250, 250, 250, 500]);
+  expect(pauses({ concurrent: 9 }, { othersInFlight: 4 })).toEqual([250, 250, 250, 500]);
+  expect(pauses({ rate }, { tokens: 20 })).toEqual([100, 100, 100, 100]);
+});
+
+test('a report that was put off comes at once when half of the limit is used', async () => {
+  const { passing, clocks, store } = setScene({ daily: 20 });
+  expect(passing(1)).toBe(1);
+  store.answer({ used: 1 });
+  await setImmediate();
+  clocks.pass(100);
+  expect(passing(8)).toBe(8);
+  expect(store.reports).toHaveLength(1);
+  expect(passing(2)).toBe(2);
+  expect(store.reports).toHaveLength(2);
 });
 
 test('a process that leaves settles for the last time', async () => {
