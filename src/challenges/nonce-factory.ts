@@ -12,8 +12,35 @@ const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
 /** Longest plausible lifetime, in milliseconds; a later time is a number with another meaning. */
 const FARTHEST_MS = 24 * 60 * 60_000;
 
+/**
+ * Counters of nonces with qop, by nonce. Some upstreams issue the same nonce within one millisecond, even for two
+ * versions of a credential: it goes on with its count, so that no nc goes out twice.
+ */
+export class NonceCounters {
+  /** The latest last. */
+  readonly #counters = new Map<string, NonceCounter>();
+
+  /** The counter of a nonce that was issued now, or that another process has used so many times. */
+  of(nonce: string, count: number): NonceCounter {
+    const known = this.#counters.get(nonce);
+    const counter = known ?? new NonceCounter();
+    counter.isShared = known !== undefined;
+    counter.last = Math.max(counter.last, count);
+    this.#counters.set(nonce, counter);
+    if (this.#counters.size > REMEMBERED) {
+      for (const oldest of this.#counters.keys()) {
+        this.#counters.delete(oldest);
+        break;
+      }
+    }
+    return counter;
+  }
+}
+
 export interface NonceFactoryOptions {
   readonly credential: Credential;
+  /** Those of other nonces of the same upstream; left out: there are none. */
+  readonly counters?: NonceCounters;
   readonly clock: Clock;
   /** A new random cnonce. */
   readonly newCnonce: () => string;
@@ -24,11 +51,11 @@ export interface NonceFactoryOptions {
 /** Makes challenges into nonces that can be used, wherever they come from. */
 export class NonceFactory {
   readonly #options: NonceFactoryOptions;
-  /** Counters of nonces with qop, by nonce, the latest last. Some upstreams issue the same nonce within one millisecond. */
-  readonly #counters = new Map<string, NonceCounter>();
+  readonly #counters: NonceCounters;
 
   constructor(options: NonceFactoryOptions) {
     this.#options = options;
+    this.#counters = options.counters ?? new NonceCounters();
   }
 
   /** The upstream has just issued it. */
@@ -53,32 +80,16 @@ export class NonceFactory {
   }
 
   #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>, count = 0): Nonce {
-    const counter = held.challenge.qop.length === 0 ? new NonceCounter() : this.#counterOf(held, count);
+    const { nonce, qop } = held.challenge;
+    const counter = qop.length === 0 ? new NonceCounter() : this.#counters.of(nonce, count);
     const { credential, clock, newCnonce, wallTime } = this.#options;
     return new Nonce(held, credential, {
       cnonce: newCnonce(),
       obtainedAt: clock.now() - ageMs,
-      hintMs: expiryHint(held.challenge.nonce, wallTime() - ageMs),
+      hintMs: expiryHint(nonce, wallTime() - ageMs),
       counter,
       ...origin,
     });
-  }
-
-  /** A nonce that the upstream issues again goes on with its count: no nc goes out twice. */
-  #counterOf({ challenge }: HeldChallenge, count: number): NonceCounter {
-    const { nonce } = challenge;
-    const known = this.#counters.get(nonce);
-    const counter = known ?? new NonceCounter();
-    counter.isShared = known !== undefined;
-    counter.last = Math.max(counter.last, count);
-    this.#counters.set(nonce, counter);
-    if (this.#counters.size > REMEMBERED) {
-      for (const oldest of this.#counters.keys()) {
-        this.#counters.delete(oldest);
-        break;
-      }
-    }
-    return counter;
   }
 }
 

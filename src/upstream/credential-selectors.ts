@@ -1,3 +1,4 @@
+import { NonceCounters } from '../challenges/nonce-factory.ts';
 import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';
@@ -10,7 +11,7 @@ export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;
 }
 
-export interface SelectorsDeps extends VersionDeps {
+export interface SelectorsDeps extends Omit<VersionDeps, 'counters'> {
   /** Called when a candidate of a deployment was promoted or refused. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
 }
@@ -119,10 +120,11 @@ export class CredentialSelectors {
   #open(set: CredentialSet, { options }: Transport, circuit: CredentialCircuit): CredentialSelector {
     const { clock, onRotation } = this.#deps;
     const { deployment } = options;
+    const deps = { ...this.#deps, counters: new NonceCounters() };
     return new CredentialSelector(set, {
       circuit,
       clock,
-      open: (credential, owner) => new CredentialVersion(credential, options, this.#deps, owner),
+      open: (credential, owner) => new CredentialVersion(credential, options, deps, owner),
       onRotation: (rotation) => onRotation({ deployment, ...rotation }),
     });
   }

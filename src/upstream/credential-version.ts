@@ -3,6 +3,7 @@ import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
+import type { NonceCounters } from '../challenges/nonce-factory.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { NoncePools, PoolUse } from '../challenges/pools.ts';
 import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
@@ -49,6 +50,8 @@ export interface VersionOptions {
 
 export interface VersionDeps {
   readonly pools: NoncePools;
+  /** Of all versions of a credential. */
+  readonly counters: NonceCounters;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly tracing: Tracing | undefined;
@@ -157,10 +160,11 @@ export class CredentialVersion implements DigestListener {
   /** Requests go out over this transport from now on; those of others may still be under way. */
   attach(transport: Transport): void {
     const { noncePolicy, algorithms, renewAhead } = transport.options;
-    const { pools, clock, onPolicyStep, onCrossProcess } = this.#deps;
+    const { pools, counters, clock, onPolicyStep, onCrossProcess } = this.#deps;
     const use = pools.use({
       key: this.#key,
       credential: this.#credential,
+      counters,
       algorithms,
       clock,
       wallTime: Date.now,

@@ -3,6 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
+import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
@@ -19,7 +20,7 @@ function held(nonce: string, qop = ''): HeldChallenge {
   return { challenge, cookies: [] };
 }
 
-function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
+function poolOn(store: ChallengeStore = new MemoryChallengeStore(), counters?: NonceCounters): NoncePool {
   let count = 0;
   const newCnonce = (): string => {
     count += 1;
@@ -30,6 +31,7 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore()): NoncePool {
   return new NoncePool({
     sharedChallenges,
     credential,
+    ...(counters !== undefined && { counters }),
     algorithms: ['MD5'],
     clock,
     newCnonce,
@@ -97,6 +99,14 @@ describe('one handshake at a time', () => {
 });
 
 describe('a nonce', () => {
+  test('that the upstream gives to two versions of a credential has one count', () => {
+    const counters = new NonceCounters();
+    const [one, other] = [poolOn(undefined, counters), poolOn(undefined, counters)];
+    const first = one.offer(one.open(), held('n', 'auth'));
+    const second = other.offer(other.open(), held('n', 'auth'));
+    expect([first, second, first].map((nonce) => nonce.begin(0)?.nc)).toEqual([1, 2, 3]);
+  });
+
   test('gives each nc once, from 1', () => {
     const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
     expect([1, 2, 3].map(() => nonce.begin(0)?.nc)).toEqual([1, 2, 3]);

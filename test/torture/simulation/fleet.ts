@@ -63,13 +63,13 @@ export class Fleet {
     this.plan = plan;
     this.world = new World(`simulation ${seed}`, { trace });
     this.network = new Network(this.world, { latencyMs });
+    const server = new UpstreamServer(scaledProfile(profile, plan.lifetimeScale), FIRST_PASSWORD);
     this.observer = new Observer(this.world, {
       attemptsWhenRefused: plan.settings.attemptsWhenRefused,
-      repeatsNonces: profile.timed === true,
+      reissued: server.reissued,
     });
     const start = (name: string): SimulatedProcess => new SimulatedProcess(this.world, name);
-    const scaled = scaledProfile(profile, plan.lifetimeScale);
-    this.service = new UpstreamService(this.world, new UpstreamServer(scaled, FIRST_PASSWORD), start);
+    this.service = new UpstreamService(this.world, server, start);
     this.redis = store === 'redis' ? new RedisServer(this.world, this.network, start) : undefined;
     if (this.redis !== undefined) {
       useRedisServer(this.redis);

@@ -135,16 +135,6 @@ export const MUTATIONS: readonly Mutation[] = [
   /** The nonce of a handshake serves`,
   },
   {
-    name: 'nonce-shared-too-early',
-    breaks: 'a nonce belongs to the request that obtained it until the upstream has accepted it',
-    file: 'src/challenges/pool.ts',
-    find: `    pending.nonce = nonce;
-    return nonce;`,
-    replace: `    pending.nonce = nonce;
-    this.#queue.serve(nonce);
-    return nonce;`,
-  },
-  {
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
     file: 'src/handshake/credential-check.ts',

@@ -1,6 +1,5 @@
 import type { ExchangeRequest } from '../../../src/handshake/exchange.ts';
 import { REFUSED_WINDOW_MS, refusedTooOften } from './bounds.ts';
-import { hostOf } from './network.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { answerIn, type UpstreamReply, valuesOf } from './upstream/server.ts';
 import type { SimulatedProcess, World } from './world.ts';
@@ -36,8 +35,8 @@ export interface Violation {
 /** Facts of a schedule that explain what would be wrong otherwise. */
 export interface Expectations {
   readonly attemptsWhenRefused: number;
-  /** True: two challenges can have the same nonce. */
-  readonly repeatsNonces: boolean;
+  /** Nonces that the upstream issued more than once. */
+  readonly reissued: ReadonlySet<string>;
 }
 
 /** Watches gateways and upstream, and checks what must hold after each step. */
@@ -178,8 +177,9 @@ export class Observer {
   }
 
   #checkCount(process: SimulatedProcess, nonce: string, nc: string): void {
-    const host = this.#expectations.repeatsNonces ? hostOf(process.name) : '';
-    const use = `${host} ${nonce} ${nc}`;
+    // Two processes that are given the same nonce cannot know of each other.
+    const holder = this.#expectations.reissued.has(nonce) ? process.name : '';
+    const use = `${holder} ${nonce} ${nc}`;
     const before = this.#used.get(use);
     this.#used.set(use, process.name);
     if (before === undefined) return;

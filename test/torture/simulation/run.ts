@@ -112,7 +112,11 @@ class Run {
       }
       const failed = records.filter(({ status }) => status !== 200);
       const exchanges = records.reduce((sum, record) => sum + record.exchanges, 0);
-      const expired = records.flatMap(({ refusals }) => refusals).filter((verdict) => verdict === 'expired');
+      // The upstream said so, or the gateway knew it and asked for another one.
+      const expired = records.flatMap(({ refusals, exchanges, authenticated }) => [
+        ...refusals.filter((verdict) => verdict === 'expired'),
+        ...Array.from({ length: exchanges - authenticated }),
+      ]);
       const describe = (record: RequestRecord): string =>
         `${record.id}: ${record.code ?? record.status}, ${record.exchanges} exchanges ${record.refusals}`;
       const detail = `gateway ${at}: ${records.map(describe).join('; ')}`;

@@ -55,6 +55,8 @@ const NEAR_END = 0.9;
 export class UpstreamServer {
   readonly profile: Profile;
   readonly #nonces = new Map<string, IssuedNonce>();
+  /** Nonces that were issued more than once, within a millisecond. */
+  readonly reissued = new Set<string>();
   /** The latest nonce of each opaque. */
   readonly #latest = new Map<string, string>();
   readonly #ha1 = new Map<string, string>();
@@ -203,7 +205,10 @@ export class UpstreamServer {
           ).toString('base64')
         : process.random.bytes(12).toString('hex');
     const known = this.#nonces.get(nonce);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.reissued.add(nonce);
+      return known;
+    }
     const issuedAt = process.world.now;
     const state = { firstUsedAt: undefined, uses: 0, highest: 0, counts: new Set<number>(), killed: false };
     const issued = { nonce, issuedAt, address, opaque, cookie, ...state };
