@@ -4,7 +4,6 @@ import { monotonicClock } from '../base/clock.ts';
 import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import { ActionError } from '../control/action-errors.ts';
 import type { ActionName, FindingView, PromotedView } from '../control/action-view.ts';
 import type {
   ActionOutcome,
@@ -14,6 +13,7 @@ import type {
   GatewayActions,
   Promotion,
 } from '../control/actions.ts';
+import { ControlError } from '../control/control-error.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { ReloadResult } from '../control/reload.ts';
 import type { CredentialView } from '../control/view.ts';
@@ -76,7 +76,7 @@ export class Actions implements GatewayActions {
 
   /**
    * Puts a version in use at every deployment that has it, if each upstream accepts it; otherwise nothing changes.
-   * @throws ActionError if it is refused
+   * @throws ControlError if it is refused
    */
   promoteEverywhere({ credential, version }: Promotion, address: string): Promise<PromotedView> {
     const action = { action: 'promote', credential, ...(version !== undefined && { version }) } as const;
@@ -102,14 +102,14 @@ export class Actions implements GatewayActions {
     const { audit, log } = this.#deps;
     this.#check();
     const details = { ...action, by, address };
-    if (!(await audit.adminWritten('action', details))) throw new ActionError('audit-unavailable');
+    if (!(await audit.adminWritten('action', details))) throw new ControlError('audit-unavailable');
     log.info(details, 'action of an operator');
     try {
       const outcome = await act();
       audit.admin('action-result', { ...action, result: 'success' });
       return outcome;
     } catch (error) {
-      const code = error instanceof ActionError ? error.code : 'action-failed';
+      const code = error instanceof ControlError ? error.code : 'action-failed';
       audit.admin('action-result', { ...action, result: 'failure', code });
       log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
       throw error;
@@ -117,7 +117,7 @@ export class Actions implements GatewayActions {
   }
 
   #check(): void {
-    if (this.#deps.isDraining()) throw new ActionError('gateway-draining');
+    if (this.#deps.isDraining()) throw new ControlError('gateway-draining');
   }
 
   #perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
@@ -142,9 +142,9 @@ export class Actions implements GatewayActions {
     const reloaded = await this.#deps.reload(address);
     if (reloaded.result === 'failure') {
       const { status, reason } = reloaded;
-      if (status === 422) throw new ActionError('reload-refused', reason);
-      if (status === 409) throw new ActionError('reload-impossible', `No reload is possible: ${reason}.`);
-      throw new ActionError('action-failed');
+      if (status === 422) throw new ControlError('reload-refused', reason);
+      if (status === 409) throw new ControlError('reload-impossible', `No reload is possible: ${reason}.`);
+      throw new ControlError('action-failed');
     }
     const { changed, needsRestart, warnings } = reloaded;
     return {
@@ -166,10 +166,10 @@ export class Actions implements GatewayActions {
   #doctorEffects(deployment: string | undefined): string[] {
     const { deployments } = this.#deps.setup().config;
     if (deployment !== undefined && deployments[deployment] === undefined) {
-      throw new ActionError('target-unknown');
+      throw new ControlError('target-unknown');
     }
     const count = deployment === undefined ? Object.keys(deployments).length : 1;
-    if (count > EXAMINED) throw new ActionError('too-many-deployments');
+    if (count > EXAMINED) throw new ControlError('too-many-deployments');
     return [
       `Doctor opens connections of its own to ${deployment ?? 'every upstream, to Redis and to the audit folder'}.`,
       'It answers a challenge with each version of each credential, so an upstream that counts failures sees those that it refuses.',
@@ -200,15 +200,15 @@ export class Actions implements GatewayActions {
     const { condition } = await this.#deps.report();
     const facts = condition.deployments.find(({ name }) => name === deployment);
     const versions = facts?.credentials.filter(({ name }) => name === credential) ?? [];
-    if (versions.length === 0) throw new ActionError('target-unknown');
+    if (versions.length === 0) throw new ControlError('target-unknown');
     if (version === undefined) {
       const fallback = versions.find(({ state }) => state === 'kept as fallback');
-      if (fallback === undefined) throw new ActionError('no-fallback');
+      if (fallback === undefined) throw new ControlError('no-fallback');
       return fallback;
     }
     const found = versions.find((each) => each.version === version);
-    if (found === undefined) throw new ActionError('target-unknown');
-    if (found.state === 'in use') throw new ActionError('version-in-use');
+    if (found === undefined) throw new ControlError('target-unknown');
+    if (found.state === 'in use') throw new ControlError('version-in-use');
     return found;
   }
 
@@ -232,7 +232,7 @@ export class Actions implements GatewayActions {
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
   }
 
-  /** @throws ActionError unless the upstream accepts the version */
+  /** @throws ControlError unless the upstream accepts the version */
   async #test(choice: DeploymentVersion): Promise<void> {
     const late = new AbortController();
     // A test that ends later changes nothing: the operator has been told that it failed.
@@ -240,10 +240,10 @@ export class Actions implements GatewayActions {
       this.#deps.serving.testVersion(choice),
       delay(TEST_MS, 'unclear' as const, { signal: late.signal }),
     ]).finally(() => late.abort());
-    if (test === 'unknown') throw new ActionError('target-unknown');
-    if (test === 'spent') throw new ActionError('attempts-used-up');
-    if (test === 'refused') throw new ActionError('version-refused');
-    if (test === 'unclear') throw new ActionError('version-unclear');
+    if (test === 'unknown') throw new ControlError('target-unknown');
+    if (test === 'spent') throw new ControlError('attempts-used-up');
+    if (test === 'refused') throw new ControlError('version-refused');
+    if (test === 'unclear') throw new ControlError('version-unclear');
   }
 
   /** The deployments that have this version and do not use it yet. `version` undefined: the next one. */
@@ -252,13 +252,13 @@ export class Actions implements GatewayActions {
     const held = condition.deployments.flatMap(({ name: deployment, credentials }) =>
       credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
     );
-    if (held.length === 0) throw new ActionError('target-unknown');
+    if (held.length === 0) throw new ControlError('target-unknown');
     const chosen = version ?? held.find(({ state }) => state === 'waits to be tried')?.version;
-    if (chosen === undefined) throw new ActionError('no-next-version');
+    if (chosen === undefined) throw new ControlError('no-next-version');
     const ofVersion = held.filter((each) => each.version === chosen);
-    if (ofVersion.length === 0) throw new ActionError('target-unknown');
+    if (ofVersion.length === 0) throw new ControlError('target-unknown');
     const unused = ofVersion.filter(({ state }) => state !== 'in use');
-    if (unused.length === 0) throw new ActionError('version-in-use');
+    if (unused.length === 0) throw new ControlError('version-in-use');
     return unused.map(({ deployment }) => ({ deployment, credential, version: chosen }));
   }
 }

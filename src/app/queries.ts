@@ -1,5 +1,4 @@
 import type { Config } from '../config/schema.ts';
-import { ActionError } from '../control/action-errors.ts';
 import type {
   ClientDetailView,
   ExplanationView,
@@ -7,6 +6,7 @@ import type {
   ParameterLimitView,
   RuleView,
 } from '../control/client-view.ts';
+import { ControlError } from '../control/control-error.ts';
 import type { ExplainRequest, Queries } from '../control/queries.ts';
 import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -41,9 +41,9 @@ function explained(
   { client: id, deployment, method, target }: ExplainRequest,
 ): ExplanationView {
   const client = clientIn(config, id === '' ? undefined : id);
-  if (client === undefined) throw new ActionError('client-unknown');
+  if (client === undefined) throw new ControlError('client-unknown');
   const settings = deployment === '' ? undefined : config.deployments[deployment];
-  if (deployment !== '' && settings === undefined) throw new ActionError('target-unknown');
+  if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
   const { parameters, ...explanation } = { ...NOTHING, ...explain(config, { client, method, target, host }) };
   return { ...explanation, parameters: Object.entries(parameters) };

@@ -2,7 +2,6 @@ import { type Request, type RequestHandler, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import { ActionError, sendActionError } from './action-errors.ts';
 import type {
   ActionName,
   ActionResultView,
@@ -12,6 +11,7 @@ import type {
 } from './action-view.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
 import { Confirmations, VALID_MS } from './confirmations.ts';
+import { ControlError, sendControlError } from './control-error.ts';
 import { jsonBody } from './json-body.ts';
 import { Slots } from './slots.ts';
 
@@ -69,11 +69,11 @@ export interface Promotion {
 
 /** The actions of a gateway. */
 export interface GatewayActions {
-  /** @throws ActionError if the action is not possible now */
+  /** @throws ControlError if the action is not possible now */
   plan(request: ActionRequest): Promise<ActionPlan>;
   /**
    * Records an action in the audit log, then carries it out.
-   * @throws ActionError if it is refused, or failed
+   * @throws ControlError if it is refused, or failed
    */
   perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
 }
@@ -98,10 +98,10 @@ export function actionsRouter(options: ActionsOptions): Router {
   const router = Router();
   const begin = handler(onError, async (req, res) => {
     const { data } = requestSchema.safeParse(req.body);
-    if (data === undefined) throw new ActionError('action-invalid');
+    if (data === undefined) throw new ControlError('action-invalid');
     const { request, effects } = await given(actions).plan(data);
     const id = confirmations.add(callerOf(res)?.id ?? '', request);
-    if (id === undefined) throw new ActionError('confirmations-pending');
+    if (id === undefined) throw new ControlError('confirmations-pending');
     const { action } = request;
     res.json({ id, action, effects, validSeconds: VALID_MS / 1000 } satisfies PendingActionView);
   });
@@ -110,10 +110,10 @@ export function actionsRouter(options: ActionsOptions): Router {
     const caller = callerOf(res);
     const { id } = req.params;
     const request = confirmations.take(caller?.id ?? '', String(id));
-    if (request === undefined) throw new ActionError('confirmation-unknown');
+    if (request === undefined) throw new ControlError('confirmation-unknown');
     const { action } = request;
-    if (running.has(action)) throw new ActionError('action-running');
-    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ActionError('too-many-actions');
+    if (running.has(action)) throw new ControlError('action-running');
+    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
     recent.add(clock.now());
     running.add(action);
     const gone = new AbortController();
@@ -153,9 +153,9 @@ export function promotionRouter(
     handler(onError, async (req, res) => {
       const { data } = promotionSchema.safeParse(req.body ?? {});
       const credential = name.safeParse(req.params['name']).data;
-      if (data === undefined || credential === undefined) throw new ActionError('action-invalid');
+      if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
       using slot = running.take();
-      if (slot === undefined) throw new ActionError('action-running');
+      if (slot === undefined) throw new ControlError('action-running');
       res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
     }),
   );
@@ -176,19 +176,19 @@ export function handler(onError: (error: unknown) => void, handle: RequestHandle
     try {
       await handle(req, res, next);
     } catch (error) {
-      if (!(error instanceof ActionError)) onError(error);
-      if (!res.headersSent) sendActionError(res, error instanceof ActionError ? error : 'action-failed');
+      if (!(error instanceof ControlError)) onError(error);
+      if (!res.headersSent) sendControlError(res, error instanceof ControlError ? error : 'action-failed');
     }
   };
 }
 
 function given(actions: GatewayActions | undefined): GatewayActions {
-  if (actions === undefined) throw new ActionError('actions-off');
+  if (actions === undefined) throw new ControlError('actions-off');
   return actions;
 }
 
 function allowedView(actions: GatewayActions | undefined, caller: Caller | undefined): ActionsView {
-  if (actions === undefined) return { allowed: false, reason: new ActionError('actions-off').message };
-  if (caller?.access !== 'full') return { allowed: false, reason: new ActionError('read-only').message };
+  if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
+  if (caller?.access !== 'full') return { allowed: false, reason: new ControlError('read-only').message };
   return { allowed: true, reason: '' };
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
-import { sendActionError } from './action-errors.ts';
+import { sendControlError } from './control-error.ts';
 import { type Access, Guard, type TokenHashes, type Verdict } from './guard.ts';
 import type { Pages } from './pages.ts';
 import { sendProblem } from './problem.ts';
@@ -99,19 +99,19 @@ function forHolders(guard: Guard, pages: Pages): Admission {
       else res.redirect(303, '/login');
     },
     changes: async (req, res, next) => {
-      if (isCrossSite(req)) return sendActionError(res, 'cross-site');
+      if (isCrossSite(req)) return sendControlError(res, 'cross-site');
       const verdict = await verdictOnToken(req, guard);
-      if (verdict === 'read') return sendActionError(res, 'read-only');
+      if (verdict === 'read') return sendControlError(res, 'read-only');
       if (verdict === 'full') next();
       else refuse(res, verdict);
     },
     acts: async (req, res, next) => {
-      if (isCrossSite(req)) return sendActionError(res, 'cross-site');
+      if (isCrossSite(req)) return sendControlError(res, 'cross-site');
       const found = await callerFrom(req, guard);
       if (typeof found !== 'object') return refuse(res, found);
-      if (found.access !== 'full') return sendActionError(res, 'read-only');
+      if (found.access !== 'full') return sendControlError(res, 'read-only');
       // A browser adds the cookie to any request, so the request must say where it comes from.
-      if (found.by === 'session' && !isFromOwnPage(req)) return sendActionError(res, 'cross-site');
+      if (found.by === 'session' && !isFromOwnPage(req)) return sendControlError(res, 'cross-site');
       Object.assign(res.locals, { caller: found });
       next();
     },

@@ -35,7 +35,7 @@ export interface ControlOptions {
   readonly reload: (address: string) => Promise<ReloadResult>;
   /**
    * Puts a version of a credential in use for a client at this address.
-   * @throws ActionError if it is refused
+   * @throws ControlError if it is refused
    */
   readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
   /** Returns the current offer of the data plane. */

@@ -1,9 +1,9 @@
 import { Router } from 'express';
 import { z } from 'zod';
-import { ActionError } from './action-errors.ts';
 import { handler } from './actions.ts';
 import type { Admission } from './admission.ts';
 import type { ClientDetailView, ExplanationView } from './client-view.ts';
+import { ControlError } from './control-error.ts';
 import { jsonBody } from './json-body.ts';
 
 /** Longest name and longest target in a request, in characters. */
@@ -26,7 +26,7 @@ export type ExplainRequest = z.output<typeof explainSchema>;
 
 /** Answers questions of the console about clients and rules. Nothing is changed or sent. */
 export interface Queries {
-  /** @throws ActionError if there is no such client or deployment */
+  /** @throws ControlError if there is no such client or deployment */
   explain(request: ExplainRequest): ExplanationView;
   /** Resolves to undefined if there is no such client. */
   client(name: string): Promise<ClientDetailView | undefined>;
@@ -43,14 +43,14 @@ export function queriesRouter({ admission, queries, onError }: QueriesOptions): 
   const router = Router();
   const explain = handler(onError, async (req, res) => {
     const { data } = explainSchema.safeParse(req.body);
-    if (data === undefined) throw new ActionError('request-invalid');
+    if (data === undefined) throw new ControlError('request-invalid');
     res.json(queries.explain(data));
   });
   router.post('/api/policy/explain', admission.reads, jsonBody('request-invalid'), explain);
   const client = handler(onError, async (req, res) => {
     const { name } = req.params;
     const found = await queries.client(String(name));
-    if (found === undefined) throw new ActionError('client-unknown');
+    if (found === undefined) throw new ControlError('client-unknown');
     res.json(found);
   });
   router.get('/api/clients/:name', admission.reads, client);

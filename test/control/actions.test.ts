@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
-import { ActionError } from '../../src/control/action-errors.ts';
 import type { PromotedView } from '../../src/control/action-view.ts';
 import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
+import { ControlError } from '../../src/control/control-error.ts';
 import { type ControlChange, type RunningControl, startControl } from '../support/console-source.ts';
 import {
   act,
@@ -93,7 +93,7 @@ describe('an action', () => {
 
   test('tells why it is refused, and nothing of an unexpected error', async () => {
     const errors: unknown[] = [];
-    const failures = [new ActionError('version-refused'), new Error('a secret')];
+    const failures = [new ControlError('version-refused'), new Error('a secret')];
     const { actions } = notedActions(() => Promise.reject(failures.shift()));
     const { origin } = await start({ actions, onError: (error) => errors.push(error) });
     expect(await act(origin, reload)).toMatchObject({ status: 409, json: { code: 'version-refused' } });

@@ -1,7 +1,7 @@
 import { monotonicClock } from '../../src/base/clock.ts';
-import { ActionError } from '../../src/control/action-errors.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
+import { ControlError } from '../../src/control/control-error.ts';
 import type { Queries } from '../../src/control/queries.ts';
 import type {
   AuditLines,
@@ -156,7 +156,7 @@ export const recentError: ErrorView = {
 
 const NO_QUERIES: Queries = {
   explain: () => {
-    throw new ActionError('client-unknown');
+    throw new ControlError('client-unknown');
   },
   client: async () => undefined,
 };

@@ -50,16 +50,16 @@ const ERRORS = {
   'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],
 } as const satisfies Record<string, readonly [status: number, detail: string]>;
 
-export type ActionErrorCode = keyof typeof ERRORS;
+export type ControlErrorCode = keyof typeof ERRORS;
 
 /** An action, or a question of the console, that is refused. The message says why and what to do. */
-export class ActionError extends Error {
-  override readonly name = 'ActionError';
-  readonly code: ActionErrorCode;
+export class ControlError extends Error {
+  override readonly name = 'ControlError';
+  readonly code: ControlErrorCode;
   readonly status: number;
 
   /** `detail`: a sentence in place of the one of the code. */
-  constructor(code: ActionErrorCode, detail?: string) {
+  constructor(code: ControlErrorCode, detail?: string) {
     const [status, usual] = ERRORS[code];
     super(detail ?? usual);
     this.code = code;
@@ -68,8 +68,8 @@ export class ActionError extends Error {
 }
 
 /** Sends a problem document with the code. */
-export function sendActionError(res: Response, error: ActionErrorCode | ActionError): void {
-  const { code, status, message } = typeof error === 'string' ? new ActionError(error) : error;
+export function sendControlError(res: Response, error: ControlErrorCode | ControlError): void {
+  const { code, status, message } = typeof error === 'string' ? new ControlError(error) : error;
   if (status === 429) res.set('retry-after', '60');
   sendProblem(res, status, message, { code });
 }
