@@ -112,7 +112,7 @@ export async function issue(
       new x509.BasicConstraintsExtension(false, undefined, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
       new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage[usage]]),
-      new x509.SubjectAlternativeNameExtension([...names]),
+      ...(names.length > 0 ? [new x509.SubjectAlternativeNameExtension([...names])] : []),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(issuer.keys.publicKey),
     ],

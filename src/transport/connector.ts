@@ -10,7 +10,13 @@ import type { Credential } from '../credentials/credentials.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
 import { PinMissing, showsPin } from './pins.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
-import { secureContextFor, type TlsSeen, tlsSeenOn, type UpstreamTls } from './upstream-tls.ts';
+import {
+  checkServerName,
+  secureContextFor,
+  type TlsSeen,
+  tlsSeenOn,
+  type UpstreamTls,
+} from './upstream-tls.ts';
 
 const require = createRequire(import.meta.url);
 /** By itself: undici's index also loads its clients, fetch and mocks, which take 15 MiB of memory. */
@@ -95,6 +101,7 @@ function connectorsWithin(
         allowH2: false,
         timeout,
         rejectUnauthorized: true,
+        checkServerIdentity: checkServerName,
         secureContext,
         // A session that is resumed does not show the whole chain, and the pin may be of any part of it.
         maxCachedSessions: tls.pins.length > 0 ? 0 : null,

@@ -8,6 +8,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import { leavingFrom } from './egress.ts';
 import { ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts';
 import { proxyError, proxyTooSlow } from './proxy-errors.ts';
+import { checkServerName } from './upstream-tls.ts';
 
 /** As undici has it for connections of its own. */
 const KEEP_ALIVE_MS = 60_000;
@@ -124,6 +125,7 @@ export class ProxyTunnel {
       ...options,
       // Node would take the name from the header Host, and that is the upstream's.
       servername: isIP(host) === 0 ? host : '',
+      checkServerIdentity: checkServerName,
       ...(proxy.ca !== undefined && { ca: proxy.ca }),
     });
   }

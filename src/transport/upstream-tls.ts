@@ -1,5 +1,11 @@
 import { hash, type X509Certificate } from 'node:crypto';
-import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
+import {
+  checkServerIdentity,
+  createSecureContext,
+  type PeerCertificate,
+  type SecureContext,
+  type TLSSocket,
+} from 'node:tls';
 import type { Secret } from '../base/secret.ts';
 
 /** Client certificate for upstreams that request one. */
@@ -62,6 +68,14 @@ export function secureContextFor({ ca, minVersion, clientCertificate }: Upstream
       key: clientCertificate.key.reveal(),
     }),
   });
+}
+
+/**
+ * Returns an error unless the alternative names of a certificate include the host. If a certificate has none, Node.js
+ * takes the common name, which a client must not use (RFC 9110 §4.3.4).
+ */
+export function checkServerName(host: string, certificate: PeerCertificate): Error | undefined {
+  return checkServerIdentity(host, { ...certificate, subject: { ...certificate.subject, CN: '' } });
 }
 
 /** Observations of a connection; undefined: it resumed the session of another one and showed no certificate. */

@@ -7,6 +7,7 @@ import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { pinOf } from '../../src/transport/pins.ts';
 import { startGateway } from '../support/gateway.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { authors, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
@@ -104,6 +105,26 @@ describe('an error', () => {
       await upstream.close();
       expect(problem.detail).toContain('it does not speak TLS. Check scheme and port');
     });
+  });
+
+  test('arises from a certificate without alternative names, whatever its common name', async () => {
+    const serverName = 'submissions.example.org';
+    const authority = await createTestAuthority();
+    const named = { type: 'dns', value: serverName } as const;
+    for (const [names, status] of [
+      [[named], 200],
+      [[], 502],
+    ] as const) {
+      const { cert, key } = await authority.server({ subject: `CN=${serverName}`, names });
+      const upstream = await startUpstream((_request, response) => response.end(), { cert, key });
+      const deployment = { origin: upstream.origin, ca: authority.ca, settings: { tls: { serverName } } };
+      const gateway = await startGateway({ deployment });
+      const response = await fetch(`${gateway.origin}/x`);
+      await gateway.close();
+      await upstream.close();
+      expect(response.status).toBe(status);
+      if (status === 502) expect((await problemOf(response)).detail).toContain('is for another host');
+    }
   });
 
   test('does not arise from another name if tls.serverName is set', async () => {
