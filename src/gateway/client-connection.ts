@@ -216,10 +216,13 @@ export class ClientConnection {
   }
 }
 
-/** True if the client announces no further request. */
-function isLast({ headers }: IncomingMessage, res: ServerResponse): boolean {
+/** True if no further request may follow on the connection. */
+function isLast({ headers, httpVersion, url = '' }: IncomingMessage, res: ServerResponse): boolean {
   const { connection } = headers;
   if (!res.shouldKeepAlive) return true;
+  // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
+  // §9.3, appendix C.2.2).
+  if (httpVersion === '1.0' && !url.startsWith('/')) return true;
   // If the values of Connection disagree, close wins (RFC 9112 §9.3).
   return connection !== undefined && connection !== 'keep-alive' && CLOSE.test(connection);
 }

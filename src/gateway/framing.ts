@@ -43,12 +43,12 @@ export function checkFraming(
  * received, including the Authorization that the gateway added (RFC 9110 §9.3.8).
  * @throws GatewayError `method-unsupported`
  */
-export function checkMethod({ method, headers }: IncomingMessage): void {
+export function checkMethod({ method, rawHeaders }: IncomingMessage): void {
   if (method === 'TRACE') {
     throw new GatewayError('method-unsupported', 'TRACE is not supported: it would show the credential.');
   }
   // RFC 9110 §7.6.2: Max-Forwards 0 addresses the gateway, not the upstream.
-  if (method === 'OPTIONS' && headers['max-forwards'] === '0') {
+  if (method === 'OPTIONS' && fieldValues(rawHeaders, 'max-forwards').some((value) => /^0+$/.test(value))) {
     throw new GatewayError(
       'method-unsupported',
       'The gateway has no options of its own: leave out Max-Forwards.',

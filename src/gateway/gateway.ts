@@ -18,7 +18,7 @@ import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts
 import { type ClientRefusal, ClientRefusals } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
 import { checkFraming, checkMethod, checkUpgrade } from './framing.ts';
-import { outboundHeaders } from './headers.ts';
+import { countDownForwards, outboundHeaders } from './headers.ts';
 import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
 import { requestIdOf } from './request-id.ts';
@@ -243,6 +243,7 @@ export class Gateway {
     const { client, trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
+    if (req.method === 'OPTIONS') countDownForwards(headers);
     response.inFlight = true;
     metrics.requestsInFlight.inc();
     const request = { client, method: req.method ?? '', target, headers, body, trace, noTotalTimeout };

@@ -82,6 +82,18 @@ export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace 
 }
 
 /**
+ * Counts Max-Forwards of an OPTIONS request down for the next recipient (RFC 9110 §7.6.2). A value that is no number stays.
+ * @param headers flat list, changed in place
+ */
+export function countDownForwards(headers: string[]): void {
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    const value = headers[index + 1] ?? '';
+    if (headers[index]?.toLowerCase() !== 'max-forwards' || !/^\d+$/.test(value)) continue;
+    headers[index + 1] = String(Math.min(Number(value), Number.MAX_SAFE_INTEGER) - 1);
+  }
+}
+
+/**
  * Returns the headers of the client's response: the upstream's without those for the gateway, plus Via and
  * X-Request-Id.
  * @param trailers true if the response can carry trailers, so that Trailer is kept
@@ -103,9 +115,12 @@ export function interimHeaders(raw: RawHeaders): string[] {
   return without(raw, NOT_WITHOUT_CONTENT);
 }
 
-/** Returns the trailers for the client. */
-export function inboundTrailers(raw: RawHeaders): [string, string][] {
-  const kept = without(raw, NOT_INBOUND);
+/**
+ * Returns the trailers for the client.
+ * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
+ */
+export function inboundTrailers(raw: RawHeaders, head: RawHeaders): [string, string][] {
+  const kept = without(raw, NOT_INBOUND, false, connectionListed([...head, ...raw]));
   const pairs: [string, string][] = [];
   for (let index = 0; index + 1 < kept.length; index += 2) {
     pairs.push([kept[index] ?? '', kept[index + 1] ?? '']);
@@ -114,8 +129,12 @@ export function inboundTrailers(raw: RawHeaders): [string, string][] {
 }
 
 /** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */
-function without(raw: RawHeaders, unwanted: ReadonlySet<string>, folded = false): string[] {
-  const listed = connectionListed(raw);
+function without(
+  raw: RawHeaders,
+  unwanted: ReadonlySet<string>,
+  folded = false,
+  listed = connectionListed(raw),
+): string[] {
   const kept: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';

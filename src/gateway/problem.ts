@@ -30,7 +30,7 @@ export function sendProblem(
 /** Does the same on a connection on which no request could be read, and closes it. */
 export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
-  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\n`;
+  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\ndate: ${new Date().toUTCString()}\r\n`;
   for (let index = 0; index < headers.length; index += 2)
     text += `${headers[index]}: ${headers[index + 1]}\r\n`;
   socket.end(`${text}connection: close\r\n\r\n${body}`);

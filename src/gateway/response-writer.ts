@@ -56,6 +56,8 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   /** The reason why the buffered response is not sent. */
   #failure: GatewayError | undefined;
   #dropped = false;
+  /** Headers of the upstream, on which its trailers depend. */
+  #received: RawHeaders = [];
   #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
@@ -103,6 +105,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   head(status: number, reason: string, headers: RawHeaders): void {
     checkCoding(headers);
+    this.#received = headers;
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
     const fields = inboundHeaders(headers, status, this.#record.requestId, trailers);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
@@ -242,7 +245,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     if (this.#dropped) return;
     this.#writeHead();
     try {
-      if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers));
+      if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers, this.#received));
     } catch (error) {
       throw unpassable(error);
     }

@@ -83,7 +83,7 @@ describe('to the client go', () => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
     expect(inboundHeaders(raw, 200, 'id', false)).toEqual(['A', '1', 'B', '2', ...VIA, 'x-request-id', 'id']);
     expect(interimHeaders(raw)).toEqual(['A', '1', 'B', '2']);
-    expect(inboundTrailers(raw)).toEqual([
+    expect(inboundTrailers(raw, [])).toEqual([
       ['A', '1'],
       ['B', '2'],
     ]);
@@ -114,6 +114,16 @@ describe('what Connection lists', () => {
     ];
     expect(outboundHeaders([...raw, 'X-Four', '4'], '1.1')).toEqual(['X-Four', '4', ...VIA]);
     expect(interimHeaders([...raw, 'X-Four', '4'])).toEqual(['X-Four', '4']);
+  });
+
+  test('ends with the head, and with the trailers that follow it', () => {
+    const trailers = ['X-Mine', '1', 'X-Kept', '2', 'x-mine', '3'];
+    expect(inboundTrailers(trailers, ['Connection', 'x-mine'])).toEqual([['X-Kept', '2']]);
+  });
+
+  test('may have empty elements, which mean nothing', () => {
+    const raw = ['Connection', ', ,X-One,,\t,X-Two,', 'X-One', '1', 'X-Two', '2', 'X-Three', '3'];
+    expect(outboundHeaders(raw, '1.1')).toEqual(['X-Three', '3', ...VIA]);
   });
 
   test('never takes the length of the body away', () => {

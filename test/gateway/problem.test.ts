@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
-import { type ErrorCode, GatewayError } from '../../src/base/errors.ts';
+import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.ts';
 import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
 import { useClosing } from '../support/closing.ts';
 import { RawClient } from '../support/raw-client.ts';
@@ -51,6 +51,31 @@ describe('a problem', () => {
     });
   });
 
+  test('uses types of RFC 9209 §2.3 only', () => {
+    const types = [
+      ...['dns_timeout', 'dns_error', 'destination_not_found', 'destination_unavailable'],
+      ...[
+        'destination_ip_prohibited',
+        'destination_ip_unroutable',
+        'connection_refused',
+        'connection_terminated',
+      ],
+      ...[
+        'connection_timeout',
+        'connection_read_timeout',
+        'connection_write_timeout',
+        'connection_limit_reached',
+      ],
+      ...['tls_protocol_error', 'tls_certificate_error', 'tls_alert_received', 'http_request_error'],
+      ...['http_request_denied', 'http_response_incomplete', 'http_response_header_section_size'],
+      ...['http_response_header_size', 'http_response_body_size', 'http_response_trailer_section_size'],
+      ...['http_response_trailer_size', 'http_response_transfer_coding', 'http_response_content_coding'],
+      ...['http_response_timeout', 'http_upgrade_failed', 'http_protocol_error', 'proxy_internal_response'],
+      ...['proxy_internal_error', 'proxy_configuration_error', 'proxy_loop_detected'],
+    ];
+    expect(types).toEqual(expect.arrayContaining(errorKinds().map(([, { proxyError }]) => proxyError)));
+  });
+
   test('tells nothing of the cause', async () => {
     const answer = await answered((_req, res) => sendProblem(res, refusal, 'id-1', false));
     expect(answer.body.toString()).not.toContain('private');
@@ -79,8 +104,13 @@ describe('a problem', () => {
     const usual = await answered((_req, res) => sendProblem(res, refusal, 'id-1', true));
     const raw = await answered((req) => sendRawProblem(req.socket, refusal, 'id-1'));
     expect([raw.status, raw.reason, raw.body]).toEqual([usual.status, usual.reason, usual.body]);
-    const own = ({ headers }: RawResponse) => headers.filter(([name]) => name !== 'Date');
+    const own = ({ headers }: RawResponse) => headers.filter(([name]) => name.toLowerCase() !== 'date');
     expect(own(raw)).toEqual(own(usual));
+    for (const answer of [usual, raw]) {
+      expect(valuesOf(answer, 'date')).toEqual([
+        expect.stringMatching(/^\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT$/),
+      ]);
+    }
   });
 });
 
