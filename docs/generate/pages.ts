@@ -2,6 +2,7 @@ import { packageVersion } from '../../src/cli/version.ts';
 import { configJsonSchema } from '../../src/config/json-schema.ts';
 import { cliPage } from './cli.ts';
 import { configurationPage } from './configuration.ts';
+import { conformancePage } from './conformance.ts';
 import { errorsPage } from './errors.ts';
 import { licencesPage } from './licences.ts';
 import { manPage } from './man.ts';
@@ -13,6 +14,7 @@ export async function generatedPages(): Promise<Map<string, string>> {
     ['docs/cli.md', await cliPage()],
     ['docs/digest-gateway.1', await manPage(await packageVersion())],
     ['docs/errors.md', errorsPage()],
+    ['docs/conformance.md', conformancePage()],
     ['docs/licences.md', licencesPage()],
     ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],
   ]);

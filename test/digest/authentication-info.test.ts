@@ -37,6 +37,11 @@ describe('parsing', () => {
     });
   });
 
+  test('ignores what it does not know', () => {
+    const field = 'digest="00", nextnonce="N", x-rspauth="1", nextnonces=M, __proto__="y"';
+    expect(parseAuthenticationInfo([field])).toEqual({ ...NOTHING, nextnonce: 'N' });
+  });
+
   test('takes nothing from no field', () => {
     expect(parseAuthenticationInfo([])).toEqual(NOTHING);
   });

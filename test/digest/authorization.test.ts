@@ -98,6 +98,32 @@ describe('no injection', () => {
   });
 });
 
+test.each<[Partial<Challenge>, string]>([
+  [{}, 'u'],
+  [{ utf8: true }, 'J\u00e4s\u00f8n'],
+  [{ userhash: true }, 'u'],
+])('quotes what RFC 7616 §3.4 quotes, and names the user once: %j', (parts, username) => {
+  const token = { algorithmToken: 'MD5', opaque: 'o', qop: ['auth', 'auth-int'] } as const;
+  const sent = [...readAuthorization(prepare({ ...token, ...parts }, username).authorize(request))];
+  const names = (quoted: boolean) =>
+    sent.filter(([, { wire }]) => wire.startsWith('"') === quoted).map(([name]) => name);
+  expect(sent.filter(([name]) => name.startsWith('username'))).toHaveLength(1);
+  expect(names(true).filter((name) => name !== 'username')).toEqual([
+    'realm',
+    'nonce',
+    'uri',
+    'opaque',
+    'cnonce',
+    'response',
+  ]);
+  expect(names(false).filter((name) => !['username*', 'userhash'].includes(name))).toEqual([
+    'algorithm',
+    'nc',
+    'qop',
+  ]);
+  expect(names(true).includes('username')).toBe(parts.utf8 !== true);
+});
+
 describe('user names', () => {
   const userParameter = (username: string, parts: Partial<Challenge>) => {
     const read = readAuthorization(prepare(parts, username).authorize(request));

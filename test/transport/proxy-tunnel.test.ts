@@ -127,6 +127,17 @@ describe('a proxy that answers', () => {
     );
   });
 
+  test('with domain and parameters that nobody knows is answered as without', async () => {
+    const { proxy, heads } = await scripted(
+      asks(`${DIGEST}, domain="/elsewhere http://a.example/", x="y"`),
+      OK,
+    );
+    const tunnel = tunnelThrough(proxy.origin);
+    expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
+    expect(heads[1]).not.toMatch(/domain|x="y"/);
+    expect(heads[2]).toMatch(/nc=00000002/);
+  });
+
   test('with nextnonce gets that one, from 1 on', async () => {
     const { proxy, heads } = await scripted(
       asks(DIGEST),

@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { setupFor } from '../../support/gateway.ts';
+import { setupFor, startGateway } from '../../support/gateway.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
@@ -143,6 +144,32 @@ describe('the reuse policy', () => {
       expect(pair.gateway.logged).toEqual([]);
     });
   });
+});
+
+test('nextnonce of a response is used, whatever its status', async () => {
+  for (const qop of ['', ', qop="auth"']) {
+    const statuses = [200, 404, 500, 304, 403];
+    const answers: string[] = [];
+    await using upstream = await startUpstream(({ headers }, res) => {
+      const { authorization } = headers;
+      if (authorization === undefined) {
+        res.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="n0"${qop}` }).end();
+        return;
+      }
+      answers.push(authorization);
+      const next = `nextnonce="n${answers.length}"`;
+      res.writeHead(statuses[answers.length - 1] ?? 200, { 'authentication-info': next }).end();
+    });
+    const settings = { tls: { allowPlaintext: true } };
+    await using gateway = await startGateway({ upstream: { origin: upstream.origin, settings } });
+    for (const status of statuses) expect((await fetch(gateway.origin)).status).toBe(status);
+    const values = (name: RegExp) => answers.map((answer) => name.exec(answer)?.[1]);
+    expect(values(/ nonce="([^"]*)"/)).toEqual(statuses.map((_, index) => `n${index}`));
+    if (qop === '') continue;
+    expect(values(/ nc=(\w+)/)).toEqual(statuses.map(() => '00000001'));
+    const cnonces = values(/ cnonce="([0-9a-f]{32,})"/);
+    expect([cnonces.includes(undefined), new Set(cnonces).size]).toEqual([false, statuses.length]);
+  }
 });
 
 describe('a nonce count', () => {
