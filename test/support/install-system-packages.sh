@@ -38,6 +38,12 @@ need fish fish
 need mandoc mandoc
 need /usr/lib/python3/dist-packages/yaml python3-yaml
 need /usr/lib/python3/dist-packages/requests python3-requests
+need ruby ruby
+need /usr/share/rubygems-integration/all/specifications/webrick-*.gemspec ruby-webrick
+need /usr/lib/python3/dist-packages/cherrypy python3-cherrypy3
+need /usr/lib/python3/dist-packages/twisted python3-twisted
+need /usr/lib/python3/dist-packages/flask_httpauth.py python3-flask-httpauth
+need /usr/share/java/tomcat10-embed-core.jar libtomcat10-embed-java
 need javac default-jdk-headless
 need mcs mono-mcs
 need /usr/lib/mono/4.5/System.Net.Http.dll libmono-system-net-http4.0-cil

@@ -1,0 +1,107 @@
+import { account, type RealServer, startRealServer } from './real-server.ts';
+import type { Place } from './server-process.ts';
+
+/** What each program has: where it is, the account, its access log, and the echo. */
+const common = ({ folder, port }: Place): string => `
+import hashlib
+FOLDER, PORT = ${JSON.stringify(folder)}, ${port}
+REALM, USER, PASSWORD = ${[account.realm, account.username, account.password].map((text) => JSON.stringify(text)).join(', ')}
+LOG = open(FOLDER + '/access.log', 'a', buffering=1)
+def record(status, method, authorization):
+    LOG.write('%s\\t%s\\t%s\\n' % (status, method, authorization or '-'))
+def echo(method, target, body):
+    return '%s %s %s  -\\n' % (method, target, hashlib.sha256(body).hexdigest())
+`;
+
+function startPython(program: string): Promise<RealServer> {
+  return startRealServer({
+    users: '',
+    // Debian's own: its packages are not those of another Python on the path.
+    command: (file) => ['/usr/bin/python3', file],
+    configuration: (place) => `${common(place)}${program}`,
+  });
+}
+
+/** CherryPy with its tool auth_digest (MD5, qop=auth, nonces of 600 s, nc unchecked). */
+export function startCherryPy(): Promise<RealServer> {
+  return startPython(`
+import cherrypy
+from cherrypy.lib import auth_digest
+class Echo:
+    @cherrypy.expose
+    def default(self, *parts, **query):
+        request = cherrypy.request
+        cherrypy.response.headers['Content-Type'] = 'text/plain'
+        return echo(request.method, request.request_line.split(' ')[1], b'')
+def on_end():
+    request = cherrypy.request
+    record(str(cherrypy.response.status)[:3], request.method, request.headers.get('Authorization'))
+cherrypy.tools.record = cherrypy.Tool('on_end_request', on_end)
+cherrypy.config.update({
+    'environment': 'production',
+    'server.socket_host': '127.0.0.1',
+    'server.socket_port': PORT,
+    'server.ssl_module': 'builtin',
+    'server.ssl_certificate': FOLDER + '/cert.pem',
+    'server.ssl_private_key': FOLDER + '/key.pem',
+})
+cherrypy.quickstart(Echo(), '/', {'/': {
+    'tools.record.on': True,
+    'tools.auth_digest.on': True,
+    'tools.auth_digest.realm': REALM,
+    'tools.auth_digest.get_ha1': auth_digest.get_ha1_dict_plain({USER: PASSWORD}),
+    'tools.auth_digest.key': 'a key of the test',
+}})
+`);
+}
+
+/** Twisted's guard (MD5, qop=auth). @param lifetime seconds of a nonce, 900 when left out */
+export function startTwisted(lifetime = 900): Promise<RealServer> {
+  return startPython(`
+from twisted.cred import checkers, credentials, portal
+from twisted.internet import reactor, ssl
+from twisted.web import guard, resource, server
+from zope.interface import implementer
+class Echo(resource.Resource):
+    isLeaf = True
+    def render(self, request):
+        request.setHeader(b'content-type', b'text/plain')
+        return echo(request.method.decode(), request.uri.decode(), request.content.read()).encode()
+@implementer(portal.IRealm)
+class Realm:
+    def requestAvatar(self, avatar, mind, *interfaces):
+        return resource.IResource, Echo(), lambda: None
+class Site(server.Site):
+    def log(self, request):
+        record(request.code, request.method.decode(), request.getHeader('authorization'))
+users = checkers.InMemoryUsernamePasswordDatabaseDontUse()
+users.addUser(USER.encode(), PASSWORD.encode())
+factory = guard.DigestCredentialFactory(b'md5', REALM.encode())
+credentials.DigestCredentialFactory.CHALLENGE_LIFETIME_SECS = ${lifetime}
+root = guard.HTTPAuthSessionWrapper(portal.Portal(Realm(), [users]), [factory])
+context = ssl.DefaultOpenSSLContextFactory(FOLDER + '/key.pem', FOLDER + '/cert.pem')
+reactor.listenSSL(PORT, Site(root), context, interface='127.0.0.1')
+reactor.run()
+`);
+}
+
+/** Flask-HTTPAuth: nonce and opaque live in the cookie of a session; HTTP/1.0, so each request has a connection. */
+export function startFlask(): Promise<RealServer> {
+  return startPython(`
+from flask import Flask, request
+from flask_httpauth import HTTPDigestAuth
+app = Flask('echo')
+app.config['SECRET_KEY'] = 'a key of the test'
+auth = HTTPDigestAuth(realm=REALM)
+auth.get_password(lambda user: PASSWORD if user == USER else None)
+@app.route('/<path:path>')
+@auth.login_required
+def echoed(path):
+    return echo(request.method, request.environ['RAW_URI'], request.get_data()), {'Content-Type': 'text/plain'}
+@app.after_request
+def after(response):
+    record(response.status_code, request.method, request.headers.get('Authorization'))
+    return response
+app.run('127.0.0.1', PORT, ssl_context=(FOLDER + '/cert.pem', FOLDER + '/key.pem'), threaded=True)
+`);
+}

@@ -1,0 +1,108 @@
+import { account, type RealServer, startRealServer } from './real-server.ts';
+
+/** Tomcat 10 with its DigestAuthenticator; under /short, nonces live for one second, elsewhere for 300. */
+export function startTomcat(): Promise<RealServer> {
+  const { realm, username, password } = account;
+  const [user, word, name] = [username, password, realm].map((text) => JSON.stringify(text));
+  return startRealServer({
+    users: '',
+    command: (file) => [
+      ...[
+        'java',
+        '-XX:TieredStopAtLevel=1',
+        '-Xshare:auto',
+        '-cp',
+        '/usr/share/java/tomcat10-embed-core.jar',
+      ],
+      ...['--source', '17', file],
+    ],
+    configuration: ({ folder, port }) => `
+import jakarta.servlet.http.*;
+import java.io.IOException;
+import java.security.MessageDigest;
+import java.util.HexFormat;
+import org.apache.catalina.Context;
+import org.apache.catalina.authenticator.DigestAuthenticator;
+import org.apache.catalina.connector.Connector;
+import org.apache.catalina.startup.Tomcat;
+import org.apache.catalina.valves.AccessLogValve;
+import org.apache.tomcat.util.descriptor.web.*;
+import org.apache.tomcat.util.net.*;
+
+class Server {
+  static final String FOLDER = ${JSON.stringify(folder)};
+
+  public static void main(String[] args) throws Exception {
+    var tomcat = new Tomcat();
+    tomcat.setBaseDir(FOLDER);
+    tomcat.setSilent(true);
+    tomcat.setConnector(connector());
+    tomcat.getHost().getPipeline().addValve(accessLog());
+    tomcat.addUser(${user}, ${word});
+    tomcat.addRole(${user}, "client");
+    protect(tomcat.addContext("", FOLDER), 300_000);
+    protect(tomcat.addContext("/short", FOLDER), 1_000);
+    tomcat.start();
+    tomcat.getServer().await();
+  }
+
+  static void protect(Context context, long nonceMillis) {
+    Tomcat.addServlet(context, "echo", new Echo());
+    context.addServletMappingDecoded("/*", "echo");
+    var paths = new SecurityCollection();
+    paths.addPatternDecoded("/*");
+    var constraint = new SecurityConstraint();
+    constraint.addCollection(paths);
+    constraint.addAuthRole("client");
+    context.addConstraint(constraint);
+    context.setLoginConfig(new LoginConfig("DIGEST", ${name}, null, null));
+    var authenticator = new DigestAuthenticator();
+    authenticator.setNonceValidity(nonceMillis);
+    context.getPipeline().addValve(authenticator);
+  }
+
+  static Connector connector() {
+    var host = new SSLHostConfig();
+    var certificate = new SSLHostConfigCertificate(host, SSLHostConfigCertificate.Type.UNDEFINED);
+    certificate.setCertificateFile(FOLDER + "/cert.pem");
+    certificate.setCertificateKeyFile(FOLDER + "/key.pem");
+    host.addCertificate(certificate);
+    var connector = new Connector();
+    connector.setPort(${port});
+    connector.setProperty("address", "127.0.0.1");
+    connector.setProperty("SSLEnabled", "true");
+    connector.setSecure(true);
+    connector.setScheme("https");
+    connector.addSslHostConfig(host);
+    return connector;
+  }
+
+  static AccessLogValve accessLog() {
+    var log = new AccessLogValve();
+    log.setDirectory(FOLDER);
+    log.setPrefix("access.log");
+    log.setSuffix("");
+    log.setRotatable(false);
+    log.setBuffered(false);
+    log.setPattern("%s\\t%m\\t%{Authorization}i");
+    return log;
+  }
+}
+
+class Echo extends HttpServlet {
+  @Override
+  protected void service(HttpServletRequest request, HttpServletResponse response) throws IOException {
+    try {
+      var hash = MessageDigest.getInstance("SHA-256").digest(request.getInputStream().readAllBytes());
+      var query = request.getQueryString() == null ? "" : "?" + request.getQueryString();
+      response.setContentType("text/plain");
+      response.getWriter().print(request.getMethod() + " " + request.getRequestURI() + query + " "
+          + HexFormat.of().formatHex(hash) + "  -\\n");
+    } catch (java.security.NoSuchAlgorithmException error) {
+      throw new IOException(error);
+    }
+  }
+}
+`,
+  });
+}

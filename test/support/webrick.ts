@@ -1,0 +1,44 @@
+import { apacheUsers } from './apache.ts';
+import { account, type RealServer, startRealServer } from './real-server.ts';
+
+export interface WebrickOptions {
+  /** Seconds; 1800 when left out. */
+  readonly nonceLifetime?: number;
+  /** Each response names the next nonce. */
+  readonly nextNonce?: boolean;
+}
+
+/** Ruby's WEBrick with its DigestAuth (MD5, qop auth and auth-int). */
+export function startWebrick(options: WebrickOptions = {}): Promise<RealServer> {
+  const { nonceLifetime = 1800, nextNonce = false } = options;
+  return startRealServer({
+    users: apacheUsers(account.password),
+    command: (file) => ['ruby', file],
+    configuration: ({ folder, port }) => `
+require 'webrick'
+require 'webrick/https'
+require 'digest'
+folder = ${JSON.stringify(folder)}
+log = File.open(folder + '/access.log', 'a')
+log.sync = true
+quiet = WEBrick::Log.new(File::NULL)
+server = WEBrick::HTTPServer.new(
+  BindAddress: '127.0.0.1', Port: ${port}, Logger: quiet,
+  AccessLog: [[log, "%s\\t%m\\t%{Authorization}i"]],
+  SSLEnable: true,
+  SSLCertificate: OpenSSL::X509::Certificate.new(File.read(folder + '/cert.pem')),
+  SSLPrivateKey: OpenSSL::PKey.read(File.read(folder + '/key.pem')))
+auth = WEBrick::HTTPAuth::DigestAuth.new(
+  Realm: ${JSON.stringify(account.realm)}, UserDB: WEBrick::HTTPAuth::Htdigest.new(folder + '/users'), Logger: quiet,
+  NonceExpirePeriod: ${nonceLifetime}, NonceExpireDelta: 0, CheckNc: false, UseNextNonce: ${nextNonce})
+server.mount_proc('/') do |request, response|
+  auth.authenticate(request, response)
+  response['Content-Type'] = 'text/plain'
+  hash = Digest::SHA256.hexdigest(request.body || '')
+  response.body = "#{request.request_method} #{request.unparsed_uri} #{hash}  -\\n"
+end
+trap('TERM') { server.shutdown }
+server.start
+`,
+  });
+}
