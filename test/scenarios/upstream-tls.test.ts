@@ -89,11 +89,12 @@ describe('an error', () => {
 
   describe('is 502 upstream-tls and says what to do:', () => {
     test.each(rows)('%s', async (_name, behaviour, tls, sentence) => {
-      const { get, simulator } = await startPair(behaviour, { settings: { tls } });
+      const { get, simulator, gateway } = await startPair(behaviour, { settings: { tls } });
       const problem = await problemOf(await get(authors));
       expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
       expect(problem.detail).toContain(`The TLS connection to the upstream cannot be trusted: ${sentence}`);
       expect(problem.detail).not.toContain('127.0.0.1');
+      expect(gateway.logged.map(({ code }) => code)).toContain('upstream-tls');
       expect(simulator.counts('submissions').requests).toBe(0);
     });
 
