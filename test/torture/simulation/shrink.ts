@@ -2,16 +2,16 @@ import type { Violation } from './observer.ts';
 import { isOfPassword, type Plan } from './plan.ts';
 import { type RunResult, runPlan } from './run.ts';
 
-/** Runs that are spent on making a schedule smaller. */
-const TRIES = 200;
+/** Events that are spent on making a schedule smaller: some 200 runs of a usual one. */
+const EVENTS = 300_000;
 
 /** A smaller schedule that breaks the same invariant: without the faults and requests that it does not need. */
 export async function shrink(plan: Plan, { invariant }: Violation): Promise<Plan> {
-  let tries = TRIES;
+  let left = EVENTS;
   const stillFails = async (candidate: Plan): Promise<boolean> => {
-    if (tries === 0 || candidate.requests.length === 0) return false;
-    tries -= 1;
-    const { violations } = await runPlan(candidate, { trace: false });
+    if (left <= 0 || candidate.requests.length === 0) return false;
+    const { violations, events } = await runPlan(candidate, { trace: false });
+    left -= events;
     return violations.some((each) => each.invariant === invariant);
   };
   const withoutFaults = await reduce(plan, 'faults', stillFails);
