@@ -10,12 +10,17 @@ export interface ServerRow {
   readonly inTurn: number;
   /** Eight client requests at once: how many were served; undefined: it depends on timing. */
   readonly atOnce: number | undefined;
-  /** Requests at the upstream for a client request after the nonce has expired; undefined: the time cannot be set. */
-  readonly expired: number | undefined;
   /** Attempts with a wrong password for three client requests, and what these got. */
   readonly wrong: string;
   /** The reuse policy that the gateway has learned from the requests in turn. */
   readonly policy: string;
+}
+
+/** A server with nonces of a few seconds. */
+export interface ExpiredRow {
+  readonly server: string;
+  /** Requests at the upstream for one client request after its nonce has expired. */
+  readonly requests: number;
 }
 
 /** Settings of the simulator under which some algorithms behaved alike. */
@@ -47,6 +52,7 @@ export interface ProxyRow {
 
 export interface Observed {
   readonly servers: readonly ServerRow[];
+  readonly expired: readonly ExpiredRow[];
   readonly proxies: readonly ProxyRow[];
   readonly simulated: readonly SimulatedRow[];
 }
@@ -60,11 +66,15 @@ const INTRODUCTION = [
 ];
 
 const SERVERS = wrap(
-  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Expired" are the requests at the server for one client request when its nonce has expired meanwhile; 2 means that the refused one was repeated once, and a dash that the lifetime cannot be set. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
+  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
 );
 
 const KNOWN_PROBLEM = wrap(
   'WEBrick with `CheckNc` (off by default) is not served reliably: some requests get 502 `upstream-protocol`. It counts nc for each `opaque`, where RFC 7616 counts it for each nonce, and its nonce changes once a second only. So a challenge within the same second has the nonce of the one before, for which the gateway goes on counting, while WEBrick expects 1.',
+);
+
+const EXPIRED = wrap(
+  'Requests at the server for one client request whose nonce has expired meanwhile; 2 means that the refused one was repeated once. Only servers whose lifetime can be set.',
 );
 
 const PROXIES = wrap(
@@ -76,16 +86,22 @@ const SIMULATED = wrap(
 );
 
 /** The text of docs/interoperability.md. */
-export function interoperabilityPage({ servers, proxies, simulated }: Observed): string {
+export function interoperabilityPage({ servers, expired, proxies, simulated }: Observed): string {
   return page([
     ...INTRODUCTION,
     '## Servers',
     SERVERS,
     table(
-      ['Server', 'Setting', 'First', 'In turn', 'At once', 'Expired', 'Wrong password', 'Policy'],
+      ['Server', 'Setting', 'First', 'In turn', 'At once', 'Wrong password', 'Policy'],
       servers.map(serverCells),
     ),
     KNOWN_PROBLEM,
+    '## Expired nonces',
+    EXPIRED,
+    table(
+      ['Server', 'Requests'],
+      expired.map(({ server, requests }) => [server, requests]),
+    ),
     '## Forward proxies',
     PROXIES,
     table(
@@ -104,17 +120,8 @@ export function interoperabilityPage({ servers, proxies, simulated }: Observed):
 type Cell = string | number;
 
 function serverCells(row: ServerRow): Cell[] {
-  const { server, setting, first, inTurn, atOnce, expired, wrong, policy } = row;
-  return [
-    server,
-    setting,
-    first,
-    inTurn,
-    atOnce === undefined ? '–' : `${atOnce} of 8`,
-    expired ?? '–',
-    wrong,
-    policy,
-  ];
+  const { server, setting, first, inTurn, atOnce, wrong, policy } = row;
+  return [server, setting, first, inTurn, atOnce === undefined ? '–' : `${atOnce} of 8`, wrong, policy];
 }
 
 function simulatedCells(row: SimulatedRow): Cell[] {

@@ -1,6 +1,6 @@
 import { account, type RealServer, startRealServer } from './real-server.ts';
 
-/** Tomcat 10 with its DigestAuthenticator; under /short, nonces live for one second, elsewhere for 300. */
+/** Tomcat 10 with its DigestAuthenticator (SHA-256 and MD5, qop=auth, nonces of five minutes). */
 export function startTomcat(): Promise<RealServer> {
   const { realm, username, password } = account;
   const [user, word, name] = [username, password, realm].map((text) => JSON.stringify(text));
@@ -40,13 +40,12 @@ class Server {
     tomcat.getHost().getPipeline().addValve(accessLog());
     tomcat.addUser(${user}, ${word});
     tomcat.addRole(${user}, "client");
-    protect(tomcat.addContext("", FOLDER), 300_000);
-    protect(tomcat.addContext("/short", FOLDER), 1_000);
+    protect(tomcat.addContext("", FOLDER));
     tomcat.start();
     tomcat.getServer().await();
   }
 
-  static void protect(Context context, long nonceMillis) {
+  static void protect(Context context) {
     Tomcat.addServlet(context, "echo", new Echo());
     context.addServletMappingDecoded("/*", "echo");
     var paths = new SecurityCollection();
@@ -56,9 +55,7 @@ class Server {
     constraint.addAuthRole("client");
     context.addConstraint(constraint);
     context.setLoginConfig(new LoginConfig("DIGEST", ${name}, null, null));
-    var authenticator = new DigestAuthenticator();
-    authenticator.setNonceValidity(nonceMillis);
-    context.getPipeline().addValve(authenticator);
+    context.getPipeline().addValve(new DigestAuthenticator());
   }
 
   static Connector connector() {
