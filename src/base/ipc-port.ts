@@ -4,6 +4,8 @@ import type { ProcessPort } from './message-calls.ts';
 const UNSENT_AT_MOST = 16_384;
 /** Messages that are sent together. */
 const SENT_TOGETHER = 512;
+/** Time for reading the last messages of a process that has ended, in milliseconds. */
+const LAST_MESSAGES_MS = 1_000;
 
 /** A child process, or the process object of a child, with an IPC channel (`serialization: 'advanced'`). */
 export type IpcProcess = Pick<NodeJS.Process, 'send' | 'connected'> & NodeJS.EventEmitter;
@@ -31,9 +33,15 @@ export function ipcPort(other: IpcProcess): IpcPort {
   other.on('message', (received: unknown) => {
     for (const message of messagesIn(received)) for (const listener of onMessage) listener(message);
   });
-  other.once('disconnect', () => {
-    for (const listener of onClose) listener();
-  });
+  const close = (): void => {
+    for (const listener of onClose) {
+      onClose.delete(listener);
+      listener();
+    }
+  };
+  other.once('disconnect', close);
+  // Node.js emits no 'disconnect' for a child that ended with a handle on its way, as a connection that it did not take.
+  other.once('exit', () => setTimeout(close, LAST_MESSAGES_MS).unref());
   const send = (): void => {
     const together = waiting.splice(0);
     if (together.length === 0) return;
