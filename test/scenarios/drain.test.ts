@@ -1,81 +1,14 @@
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { useClosing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
-import { freePort, type Place, startServer } from '../support/server-process.ts';
+import { startHaProxy } from '../support/haproxy.ts';
+import { freePort } from '../support/server-process.ts';
 import { authors, type Pair, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
-
-/** A server behind HAProxy. */
-interface Backend {
-  readonly name: string;
-  readonly port: number;
-  /** Where its `/readyz` is. */
-  readonly controlPort: number;
-}
-
-interface HaProxy {
-  /** `http://127.0.0.1:PORT`. */
-  readonly origin: string;
-  /** State of a server in HAProxy: `UP`, `DOWN`, or on the way to one of them. */
-  statusOf(name: string): Promise<string>;
-  close(): Promise<void>;
-}
-
-/** HAProxy in front of gateways; it asks each for its readiness every 50 ms and repeats no request. */
-async function startHaProxy(backends: readonly Backend[]): Promise<HaProxy> {
-  const server = await startServer({
-    async prepare(place) {
-      const file = join(place.folder, 'haproxy.cfg');
-      await writeFile(file, configuration(place, backends));
-      return ['haproxy', '-db', '-f', file];
-    },
-    answers: async ({ port }) => (await statsOf(port).catch(() => '')).startsWith('# pxname'),
-  });
-  const { port } = server.place;
-  return {
-    origin: `http://127.0.0.1:${port}`,
-    statusOf: async (name) => {
-      const row = (await statsOf(port)).split('\n').find((line) => line.startsWith(`gateways,${name},`));
-      return row?.split(',')[17] ?? '';
-    },
-    close: () => server.close(),
-  };
-}
-
-async function statsOf(port: number): Promise<string> {
-  return (await fetch(`http://127.0.0.1:${port}/haproxy;csv`)).text();
-}
-
-function configuration({ port }: Place, backends: readonly Backend[]): string {
-  const servers = backends.map(
-    ({ name, port: dataPort, controlPort }) =>
-      `  server ${name} 127.0.0.1:${dataPort} check port ${controlPort} inter 50ms fall 1 rise 1`,
-  );
-  return `
-defaults
-  mode http
-  retries 0
-  timeout connect 10s
-  timeout client 60s
-  timeout server 60s
-  timeout check 30s
-frontend clients
-  bind 127.0.0.1:${port}
-  stats enable
-  stats uri /haproxy
-  default_backend gateways
-backend gateways
-  balance roundrobin
-  option httpchk GET /readyz
-${servers.join('\n')}
-`;
-}
 
 const closers = useClosing();
 
@@ -194,6 +127,7 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
   const running = await Promise.all(places.map(start));
   const balancer = await startHaProxy(
     places.map(({ listen, control }, index) => ({ name: `g${index}`, port: listen, controlPort: control })),
+    { defaults: ['retries 0', 'timeout server 60s'] },
   );
   closers.push(() => balancer.close());
   const isUp = (index: number) => async () => (await balancer.statusOf(`g${index}`)) === 'UP';

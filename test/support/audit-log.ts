@@ -7,7 +7,6 @@ import { pino } from 'pino';
 import type { Audit, AuditOptions, AuditSink } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
-import { readBlocks } from '../../src/audit/segments/segment-reader.ts';
 import { Secret } from '../../src/base/secret.ts';
 
 export const AUDIT_KEY = '0123456789abcdef'.repeat(4);
@@ -104,11 +103,4 @@ export async function recordsIn(directory: string, replica = REPLICA): Promise<R
     .flatMap((text) => text.trimEnd().split('\n'))
     .filter((line) => line.startsWith('{"seq":'))
     .map((line) => JSON.parse(line));
-}
-
-/** The lines of a segment that are whole, in order, as text; header and seals among them. */
-export async function* readLines(file: string): AsyncGenerator<string, void> {
-  for await (const { bytes, whole } of readBlocks(file)) {
-    if (whole) yield* bytes.toString('utf8').slice(0, -1).split('\n');
-  }
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +9,7 @@ import { type BehaviourChange, defaultSettings } from '../../src/simulator/setti
 import { startBreakingRelay } from './breaking-relay.ts';
 import { type GatewayProcess, startGatewayProcess } from './gateway-process.ts';
 import { watchHealth } from './health-watch.ts';
+import { exchangeSecrets, mountedCredential } from './mounted-secrets.ts';
 import { startRedis } from './redis.ts';
 import { startSimulator } from './simulator.ts';
 import { until } from './until.ts';
@@ -82,7 +83,7 @@ export interface FaultScene {
 }
 
 /** Requests at the upstream, as they come. */
-class Arrivals implements Observer {
+export class Arrivals implements Observer {
   readonly #oneTime: boolean;
   readonly #counts = new Set<string>();
   authorizations = 0;
@@ -126,15 +127,6 @@ function seeded(seed: number): () => number {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     return state / 2 ** 32;
   };
-}
-
-/** Files as Kubernetes mounts a secret: a link that is exchanged leads to all of them at once. */
-async function secrets(folder: string, password: string, next: string): Promise<void> {
-  const version = await mkdtemp(join(folder, 'version-'));
-  await writeFile(join(version, 'password'), password, { mode: 0o600 });
-  await writeFile(join(version, 'next'), next, { mode: 0o600 });
-  await symlink(version, join(folder, 'new'));
-  await rename(join(folder, 'new'), join(folder, 'now'));
 }
 
 const passwordOf = (round: number): string => `password-${round}`;
@@ -254,15 +246,9 @@ async function openScene(
   closing.push(() => relay.close());
   const folder = await mkdtemp(join(tmpdir(), 'secrets-'));
   closing.push(() => rm(folder, { recursive: true }));
-  await secrets(folder, passwordOf(0), passwordOf(1));
-  const file = (name: string) => ({ file: join(folder, 'now', name) });
-  const credential = {
-    username: { value: 'demo-user' },
-    password: file('password'),
-    next: { password: file('next') },
-  };
+  await exchangeSecrets(folder, passwordOf(0), passwordOf(1));
   const served = { upstream: { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca } };
-  const top = { redis: { url: redis.url }, credentials: { upstream: credential } };
+  const top = { redis: { url: redis.url }, credentials: { upstream: mountedCredential(folder) } };
   const starting = Array.from({ length: PROCESSES }, () => startGatewayProcess(served, top));
   closing.push(async () => {
     // One that does not start leaves the others running.
@@ -298,7 +284,7 @@ async function openScene(
   const rotate = async (): Promise<void> => {
     const { round } = progress;
     simulator.set(NAME, { accounts: accountOf(round) });
-    await secrets(folder, passwordOf(round), passwordOf(round + 1));
+    await exchangeSecrets(folder, passwordOf(round), passwordOf(round + 1));
   };
   const reset = (): void => {
     progress.resets += 1;

@@ -6,6 +6,8 @@ export interface RedisSentinel {
   readonly servers: Extract<RedisServers, { kind: 'sentinel' }>;
   readonly master: RedisServer;
   readonly replica: RedisServer;
+  /** The process that watches both. */
+  readonly sentinel: RedisServer;
   /** Resolves when the Sentinel has made the replica the master. */
   promoted(): Promise<void>;
   close(): Promise<void>;
@@ -48,6 +50,7 @@ export async function startRedisSentinel({
     },
     master,
     replica,
+    sentinel,
     async promoted() {
       await until(async () => (await replication()).includes('role:master'));
     },

@@ -6,8 +6,9 @@ import { segmentsIn } from '../../src/audit/segments/segment.ts';
 import type { SinkOptions, SyslogOptions } from '../../src/audit/sinks/options.ts';
 import { SinkSet, type SinkStatus } from '../../src/audit/sinks/sink-set.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, openTestAudit, REPLICA, readLines, recordAccess, useFolders } from './audit-log.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
 import { useClosing } from './closing.ts';
+import { readLines } from './recorded-requests.ts';
 import { type SyslogOptions as ServerOptions, type SyslogServer, startSyslog } from './syslog-server.ts';
 import { until } from './until.ts';
 

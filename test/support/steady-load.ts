@@ -1,13 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 import { authors } from './simulator.ts';
+import { watchStandstill } from './standstill.ts';
 
 /** Clients of each gateway. */
 export const CLIENTS = 2;
 /** Milliseconds until a client that has its answer asks again. */
 const PAUSE_MS = 20;
-/** How often it is looked whether this process runs at all, in milliseconds. */
-const TICK_MS = 5;
 
 export interface LoadSeen {
   readonly answers: number;
@@ -55,15 +54,4 @@ export function startLoad(origins: readonly string[]): SteadyLoad {
       return { answers, failures, slowestMs };
     },
   };
-}
-
-/** Counts the milliseconds in which other programs had the processor: they say nothing of the gateway. */
-function watchStandstill(): { ms(): number; end(): void } {
-  let [total, last] = [0, performance.now()];
-  const excess = (): number => Math.max(0, performance.now() - last - TICK_MS);
-  const timer = setInterval(() => {
-    total += excess();
-    last = performance.now();
-  }, TICK_MS);
-  return { ms: () => total + excess(), end: () => clearInterval(timer) };
 }

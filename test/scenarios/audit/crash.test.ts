@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -11,8 +11,9 @@ import { auditKeys } from '../../../src/audit/keys.ts';
 import { verify } from '../../../src/audit/reader/verify.ts';
 import { parseHead } from '../../../src/audit/seal.ts';
 import { Secret } from '../../../src/base/secret.ts';
-import { AUDIT_KEY, readLines, useFolders } from '../../support/audit-log.ts';
+import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { readRecorded } from '../../support/recorded-requests.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
 const folder = useFolders();
@@ -71,22 +72,9 @@ async function expectWhole(
   names: readonly string[],
   { responded, logged }: Awaited<ReturnType<typeof killRepeatedly>>,
 ): Promise<void> {
-  const recorded = new Set<unknown>();
-  let recoveries = 0;
-  const files = await Promise.all(
-    names.map(async (name) =>
-      (await readdir(join(directory, name))).map((file) => join(directory, name, file)),
-    ),
-  );
-  for (const file of files.flat().filter((each) => /\.jsonl(\.zst)?$/.test(each))) {
-    for await (const line of readLines(file)) {
-      const { kind, requestId, event } = JSON.parse(line) as Record<string, unknown>;
-      if (kind === 'access') recorded.add(requestId);
-      if (event === 'recovered') recoveries += 1;
-    }
-  }
+  const { requests, recoveries } = await readRecorded(directory, names);
   expect(responded.length).toBeGreaterThan(CLIENTS);
-  expect(responded.filter((id) => !recorded.has(id))).toEqual([]);
+  expect(responded.filter((id) => !requests.has(id))).toEqual([]);
   // Each kill that left lines without a seal is in the audit log and in the log of the process.
   expect(logged.filter(({ sha256 }) => sha256 !== undefined)).toHaveLength(recoveries);
   const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));

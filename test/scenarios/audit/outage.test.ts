@@ -1,5 +1,4 @@
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import {
   appendFile,
   mkdtemp,
@@ -13,7 +12,6 @@ import {
 } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
@@ -21,56 +19,12 @@ import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
+import { injectFault } from '../../support/inject-fault.ts';
 import { authors, openPair, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients } from '../../support/wire.ts';
 
 const folder = useFolders();
-
-/**
- * Makes system calls of a running process fail or take long, for real, until it is ended: `inject` as strace's -e
- * has it.
- */
-async function injectFault(pid: number, inject: string): Promise<() => Promise<void>> {
-  const call = inject.split(':')[0] ?? '';
-  const args = [
-    '-f',
-    '-q',
-    '-o',
-    '/dev/null',
-    '-e',
-    `trace=${call}`,
-    '-e',
-    `inject=${inject}`,
-    '-p',
-    String(pid),
-  ];
-  const strace = spawn('strace', args, { stdio: ['ignore', 'ignore', 'pipe'] });
-  const ended = once(strace, 'close');
-  const said: string[] = [];
-  createInterface(strace.stderr).on('line', (line) => said.push(line));
-  await Promise.race([
-    once(strace, 'spawn').then(() => attached(pid)),
-    ended.then(() => {
-      throw new Error(`strace did not attach: ${said.join('\n')}`);
-    }),
-  ]);
-  return async () => {
-    strace.kill('SIGTERM');
-    await ended;
-  };
-}
-
-/** Every thread of the process has a tracer. */
-async function attached(pid: number): Promise<void> {
-  await until(async () => {
-    const threads = await readdir(`/proc/${pid}/task`);
-    const statuses = await Promise.all(
-      threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/status`, 'utf8')),
-    );
-    return statuses.every((status) => !/^TracerPid:\s+0$/m.test(status));
-  });
-}
 
 const run = promisify(execFile);
 const connect = useClients();
