@@ -26,6 +26,10 @@ need /usr/lib/*/rsyslog/lmnsd_ossl.so rsyslog-openssl
 need strace strace
 need prlimit util-linux
 need flock util-linux
+need mkfs.ext4 e2fsprogs
+need mount mount
+need stress-ng stress-ng
+need /usr/lib/*/faketime/libfaketime.so.1 libfaketime
 need prometheus prometheus
 need docker-compose docker-compose
 need podman podman

@@ -1,0 +1,28 @@
+import { expect, test } from '@jest/globals';
+import { runChaos } from './chaos/run.ts';
+
+/** Faults that no other test combines; each comes once. */
+const FAULTS = [
+  'kill -9 of a gateway, and its restart',
+  'kill -9 of a worker',
+  'reload of a bad configuration',
+  'audit disk full',
+  'clock jump',
+  'kill -9 of Redis, and its restart, empty',
+  'all nonces expire',
+  'the credential rotates',
+  'connections to the upstream reset',
+];
+
+test('faults of one replica, of Redis and of the upstream fail no GET through HAProxy', async () => {
+  const { figures, rows, findings } = await runChaos({
+    seed: 1,
+    replicas: 2,
+    workers: 2,
+    redis: 'alone',
+    once: FAULTS,
+  });
+  expect(findings).toEqual([]);
+  expect(rows.map(([name]) => name)).toEqual(expect.arrayContaining(FAULTS));
+  expect(figures['complete responses with a record']).toBeGreaterThan(100);
+});
