@@ -82,7 +82,8 @@ class KilledLog implements AsyncDisposable {
   readonly #kind: Kind;
   readonly #folder: string;
   readonly #key = randomBytes(32).toString('hex');
-  readonly #responded: string[] = [];
+  /** Ids of the complete responses whose record was there so far. */
+  #responded: string[] = [];
   readonly #heads: Head[] = [];
   recoveries = 0;
 
@@ -125,6 +126,7 @@ class KilledLog implements AsyncDisposable {
     const { requests, recoveries } = await readRecorded(this.#directory);
     this.recoveries = recoveries;
     const missing = this.#responded.filter((id) => !requests.has(id));
+    this.#responded = this.#responded.filter((id) => requests.has(id));
     const keys = [auditKeys(new Secret(this.#key))];
     const options = { directory: this.#directory, keys, heads: this.#heads, onBytes: () => undefined };
     const { alterations } = await verify(options);
