@@ -87,7 +87,7 @@ export class Replica {
 
   /** The last lines on stderr of its present process. */
   get lastLines(): string {
-    return (this.#process?.printed ?? []).slice(-10).join('\n');
+    return (this.#process?.printed ?? []).slice(-30).join('\n');
   }
 
   /** Errors that its processes logged. */

@@ -36,7 +36,7 @@ export interface KillOptions {
 export interface LossCount {
   times: number;
   responses: number;
-  /** Requests that were under way. */
+  /** Requests that were under way, or came before the load ended. */
   failed: number;
   recoveries: number;
 }
