@@ -1,11 +1,9 @@
 import { expect, test } from '@jest/globals';
 import { runChaos } from './chaos/run.ts';
 
-/** Faults that no other test combines; each comes once. */
+/** Each comes once. Kills of workers and reloads have tests in test/scenarios/fleet/. */
 const FAULTS = [
   'kill -9 of a gateway, and its restart',
-  'kill -9 of a worker',
-  'reload of a bad configuration',
   'audit disk full',
   'clock jump',
   'kill -9 of Redis, and its restart, empty',
