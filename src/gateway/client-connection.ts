@@ -46,6 +46,15 @@ export class ClientConnection {
     this.#socket = socket;
     this.#parse = parse;
     this.#gateway = gateway;
+    const { destroySoon } = socket;
+    // Node calls this after the last response, which may be so by a rule of its own: of unknown length to HTTP/1.0, or
+    // to Expect: 100-continue without 100. No request behind it may be read.
+    socket.destroySoon = () => {
+      this.#close();
+      // Closing while bytes of the client are unread resets the connection, and the client can lose the response.
+      if (!this.#surplus && this.#exchange?.req.complete !== false) destroySoon.call(socket);
+      else lingerOn(socket.end());
+    };
   }
 
   /** Handles bytes that have come from the client. Never throws. */
@@ -158,15 +167,7 @@ export class ClientConnection {
     this.#closing = true;
     this.#surplus = this.#held.length > 0;
     this.#held = EMPTY;
-    const socket = this.#socket;
-    if (socket.isPaused()) socket.resume();
-    const { destroySoon } = socket;
-    // Node calls this after the last response. Closing while bytes of the client are unread resets the
-    // connection, and the client can lose the response.
-    socket.destroySoon = () => {
-      if (!this.#surplus && this.#exchange?.req.complete !== false) destroySoon.call(socket);
-      else lingerOn(socket.end());
-    };
+    if (this.#socket.isPaused()) this.#socket.resume();
   }
 
   get #takesBytes(): boolean {

@@ -334,6 +334,31 @@ describe('pipelining', () => {
       });
     });
 
+    describe('nothing is read behind a response that says close', () => {
+      test('because HTTP/1.0 cannot be told its length otherwise', async () => {
+        const client = await connect();
+        const arrived = slowArrived();
+        await client.send(`GET /slow HTTP/1.0\r\n${HOST}Connection: keep-alive\r\n\r\n`, get('/b'));
+        await arrived;
+        slow[0]?.end('ended');
+        const answer = await client.answer();
+        expect([valuesOf(answer, 'connection'), answer.body.toString()]).toEqual([['close'], 'begun ended']);
+        expect((await client.end()).toString()).toBe('');
+        await ask('/other');
+        expect(seen).toEqual(['GET /slow', 'GET /other']);
+      });
+
+      test('because 100 Continue was asked for without a body', async () => {
+        const client = await connect();
+        await client.send(get('/a', 'Expect: 100-continue\r\n'), get('/b'));
+        const answer = await client.answer();
+        expect([valuesOf(answer, 'connection'), answer.body.toString()]).toEqual([['close'], '/a']);
+        expect((await client.end()).toString()).toBe('');
+        await ask('/other');
+        expect(seen).toEqual(['GET /a', 'GET /other']);
+      });
+    });
+
     test('a client that goes on sending behind its last request reads the whole response', async () => {
       const client = await connect();
       const errors: unknown[] = [];
