@@ -1,8 +1,10 @@
 import { chaos } from './chaos.ts';
+import { clients } from './clients.ts';
 import { durability } from './durability.ts';
 import type { TorturePart } from './part.ts';
 import { simulation } from './simulation.ts';
 import { soak } from './soak.ts';
+import { upstreams } from './upstreams.ts';
 
 /** All parts, in the order in which they run. */
-export const parts: readonly TorturePart[] = [simulation, chaos, durability, soak];
+export const parts: readonly TorturePart[] = [simulation, clients, upstreams, chaos, durability, soak];

@@ -1,0 +1,138 @@
+import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
+import { type Reading, readWithNode } from '../../support/response-readings.ts';
+import type { ReadRequest } from '../wire/request-reading.ts';
+import { checkForClient, checkProblem } from '../wire/response-checks.ts';
+import { type Answer, SECRET } from './answers.ts';
+import { type ExchangeScript, KEPT_BYTES } from './script.ts';
+
+/** `MAX_INTERIM` of the gateway. */
+const MOST_INTERIM = 64;
+
+/** How the answer of the client's request came: whole, broken off within it, or not at all. */
+export interface ClientResult {
+  /** Interim responses, then the final one if it came whole. */
+  readonly answers: readonly RawResponse[];
+  /** Bytes of a response that did not come whole. */
+  readonly partial: string;
+  /** All bytes. */
+  readonly text: string;
+  /** What was wrong with the bytes as HTTP. */
+  readonly fault: string | undefined;
+  readonly hangs: boolean;
+}
+
+interface Attempt {
+  readonly method: string;
+  readonly isAuthenticated: boolean;
+  readonly answer: Answer;
+}
+
+/** One request of a client, what the upstream answered, and what must hold for the response. */
+export class FuzzedExchange {
+  readonly script: ExchangeScript;
+  readonly id: string;
+  readonly attempts: Attempt[] = [];
+
+  constructor(script: ExchangeScript) {
+    this.script = script;
+    this.id = `x${script.seed}`;
+  }
+
+  get target(): string {
+    return `/${this.script.deployment}/s${this.script.seed}`;
+  }
+
+  /** The request of the client. */
+  get bytes(): string {
+    const { method, version, body } = this.script;
+    const kept = version === '1.0' ? 'Connection: keep-alive\r\n' : '';
+    const length = body === undefined ? '' : `Content-Length: ${body.length}\r\n`;
+    return `${method} ${this.target} HTTP/${version}\r\nHost: x\r\nX-Request-Id: ${this.id}\r\n${kept}${length}\r\n${body ?? ''}`;
+  }
+
+  /** The answer to an attempt of the gateway; undefined: it is not one for this request. */
+  answerTo({ method, body }: ReadRequest, isAuthenticated: boolean): Answer | undefined {
+    const asksFirst = !isAuthenticated && method === 'HEAD' && (this.script.body?.length ?? 0) > KEPT_BYTES;
+    if (!asksFirst && (method !== this.script.method || body !== (this.script.body ?? ''))) return undefined;
+    const answer = this.script.answerTo(this.attempts.length, method, isAuthenticated);
+    this.attempts.push({ method, isAuthenticated, answer });
+    return answer;
+  }
+
+  describe({ text }: ClientResult): string {
+    const shown = this.attempts.map(
+      ({ method, isAuthenticated, answer: { bytes, ending, pace, cuts } }) =>
+        `${method}${isAuthenticated ? ' with Authorization' : ''} ← ${JSON.stringify(bytes.slice(0, 1_500))}, ${bytes.length} bytes, ${pace}, cuts ${cuts.slice(0, 20)}, then ${ending}`,
+    );
+    return `${JSON.stringify(this.bytes.slice(0, 300))}\n${shown.join('\n')}\nclient got: ${JSON.stringify(text.slice(0, 1_000))}`;
+  }
+
+  /** What is wrong with what the client got. */
+  *violations(result: ClientResult): Generator<string> {
+    const { answers, partial, text, fault, hangs } = result;
+    if (hangs) yield `hangs: no end came of the response to ${this.target}`;
+    if (fault !== undefined) yield `the client got what is no response: ${fault}`;
+    if (text.includes(SECRET)) yield 'a secret of the upstream reached the client';
+    const strange = (text.match(/s\d+a\d+|poison/g) ?? []).find(
+      (marker) =>
+        !marker.startsWith(`s${this.script.seed}a`) &&
+        !this.attempts.some(({ answer }) => answer.bytes.includes(marker)),
+    );
+    if (strange !== undefined) yield `the client of ${this.target} got content of ${strange}`;
+    for (const answer of answers) {
+      const wrong = checkForClient(answer);
+      if (wrong !== undefined) yield wrong;
+    }
+    const final = answers.find(({ status }) => status >= 200);
+    if (answers.length - (final === undefined ? 0 : 1) > MOST_INTERIM)
+      yield `the client got ${answers.length} responses`;
+    if (final !== undefined) yield* this.#finalViolations(final);
+    else if (!hangs) yield* this.#brokenViolations(partial);
+  }
+
+  *#finalViolations(final: RawResponse): Generator<string> {
+    if (isProblem(final)) {
+      const problem = checkProblem(final, this.script.method, this.id);
+      if ('fault' in problem) yield problem.fault;
+      else if (this.script.isClean) yield `a good response was replaced: ${final.status} ${problem.code}`;
+    } else if (!this.attempts.some((attempt) => isReadingOf(attempt, final))) {
+      yield `the client got a whole response that the upstream did not send: ${final.status} of ${final.body.length} bytes`;
+    }
+  }
+
+  *#brokenViolations(partial: string): Generator<string> {
+    if (partial === '') yield `the connection ended without a response to ${this.target}`;
+    if (this.script.isClean) yield 'a good response was broken off';
+  }
+}
+
+/** What a client got: the code of a problem document, or whose response it was. */
+export function resultOf({ answers }: ClientResult, method: string): string {
+  const final = answers.find(({ status }) => status >= 200);
+  if (final === undefined) return 'broken off';
+  if (!isProblem(final)) return 'of the upstream';
+  const problem = checkProblem(final, method, undefined);
+  return 'code' in problem ? (problem.code ?? 'a code without its document') : 'faulty';
+}
+
+function isProblem(answer: RawResponse): boolean {
+  return valuesOf(answer, 'content-type')[0] === 'application/problem+json';
+}
+
+/** True if Node's own parser reads the answer as this response. */
+function isReadingOf({ method, answer: { bytes, ending } }: Attempt, final: RawResponse): boolean {
+  const reading = readingOf(bytes, method, ending === 'end');
+  return (
+    reading.result === 'whole' &&
+    reading.status === final.status &&
+    reading.body === final.body.toString('latin1')
+  );
+}
+
+/** A tab may follow a coding (RFC 9110 §5.6.3), and a 100 is skipped, whatever it says; Node's parser differs. */
+function readingOf(bytes: string, method: string, ends: boolean): Reading {
+  const plain = bytes
+    .replace(/^((?:HTTP\/1\.[01] 100[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n)+)/, '')
+    .replace(/(transfer-encoding:[^\r\n]*?)\t+\r\n/gi, '$1\r\n');
+  return readWithNode(plain, { method, ends });
+}

@@ -1,0 +1,43 @@
+import type { GatewayChild, GatewayState } from './gateway-child.ts';
+
+/** The heap may grow by so much, and so many bytes, from a tenth of the way to the end. */
+const GROWTH = 1.1;
+const GROWTH_BYTES = 4 * 2 ** 20;
+/** From this share of the way on the heap is compared: before, code is compiled and pools fill. */
+const WARM = 0.1;
+
+/** Compares the heap of a gateway at a tenth of the way with that at the end. */
+export class HeapWatch {
+  /** Log lines at level error. */
+  readonly errors: string[] = [];
+  #warm: Promise<GatewayState> | undefined;
+  #warmBytes: number | undefined;
+  #endBytes: number | undefined;
+
+  get figures(): Record<string, string> {
+    const shown = (bytes: number | undefined): string =>
+      bytes === undefined ? '-' : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+    return { 'heap at a tenth': shown(this.#warmBytes), 'heap at the end': shown(this.#endBytes) };
+  }
+
+  /** @param share how much of the way is done, from 0 to 1 */
+  async look(gateway: GatewayChild, share: number): Promise<void> {
+    if (share < WARM || this.#warm !== undefined) return;
+    this.#warm = gateway.state();
+    const { heapBytes, errors } = await this.#warm;
+    this.#warmBytes = heapBytes;
+    this.errors.push(...errors);
+  }
+
+  /** What is wrong with the heap, undefined if nothing is; and the state of the gateway. */
+  async end(
+    gateway: GatewayChild,
+  ): Promise<{ readonly heap: string | undefined; readonly state: GatewayState }> {
+    const state = await gateway.state();
+    this.errors.push(...state.errors);
+    this.#endBytes = state.heapBytes;
+    const warm = this.#warmBytes;
+    const grew = warm !== undefined && state.heapBytes > warm * GROWTH + GROWTH_BYTES;
+    return { heap: grew ? `the heap grew from ${warm} to ${state.heapBytes} bytes` : undefined, state };
+  }
+}
