@@ -2,7 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { type RawResponse, readRawResponse, valuesOf } from '../../support/raw-response.ts';
 import { type ReadRequest, type RequestReading, readRequests } from '../wire/request-reading.ts';
-import { checkForClient, checkProblem } from '../wire/response-checks.ts';
+import { checkForClient, checkProblem, shown } from '../wire/response-checks.ts';
 import { bytesOf, type ConnectionPlan } from './grammar.ts';
 import type { Message } from './message.ts';
 import { isForbidden, LARGEST_HEAD, upstreamTarget } from './rules.ts';
@@ -60,7 +60,7 @@ export class Conversation {
     const read = this.#expected.map(
       ({ request, arrival }) => `${request.method} ${request.target} → ${arrival ?? 'nowhere'}`,
     );
-    return `${JSON.stringify(this.#text)}\nread as: ${read.join('; ')}; then ${rest}\npace ${this.plan.pace}, then ${this.plan.ending}\nreceived: ${JSON.stringify(this.#received.toString('latin1').slice(0, 500))}`;
+    return `${shown(this.#text)}\nread as: ${read.join('; ')}; then ${rest}\npace ${this.plan.pace}, then ${this.plan.ending}\nreceived: ${shown(this.#received.toString('latin1').slice(0, 500))}`;
   }
 
   /** True if an arrival is of this connection, which may be a violation all the same. */
@@ -162,10 +162,9 @@ export class Conversation {
       socket.end();
       await this.#until(() => false);
     } else {
-      await this.#until(
-        () => this.#answered >= requests.length && (rest === 'nothing' || rest === 'incomplete'),
-        rest === 'malformed',
-      );
+      await this.#until(() => this.#answered >= requests.length);
+      // The gateway need not find malformed what this client's reading of the rules does: then it waits for more.
+      if (rest === 'malformed') await this.#until(() => false, PATIENCE_MS);
       const isDone = rest === 'nothing' && this.#closedAt === undefined;
       socket.end();
       if (!isDone) await this.#until(() => false);
@@ -173,16 +172,16 @@ export class Conversation {
     }
   }
 
-  /** Waits until the check holds or the connection has ended; `patience`: or for a while. */
-  async #until(check: () => boolean, patience = false): Promise<void> {
-    const since = performance.now();
-    const timer = patience ? setInterval(() => this.#news?.(), PATIENCE_MS / 4) : undefined;
-    while (!this.#ended && !check() && !(patience && performance.now() - since > PATIENCE_MS)) {
+  /** Waits until the check holds or the connection has ended, for so many milliseconds at most. */
+  async #until(check: () => boolean, patienceMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const end = performance.now() + patienceMs;
+    const timer = Number.isFinite(patienceMs) ? setTimeout(() => this.#news?.(), patienceMs) : undefined;
+    while (!this.#ended && !check() && performance.now() < end) {
       await new Promise<void>((resolve) => {
         this.#news = resolve;
       });
     }
-    clearInterval(timer);
+    clearTimeout(timer);
   }
 
   #checkEnd(): void {

@@ -1,7 +1,7 @@
 import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { type Reading, readWithNode } from '../../support/response-readings.ts';
 import type { ReadRequest } from '../wire/request-reading.ts';
-import { checkForClient, checkProblem } from '../wire/response-checks.ts';
+import { checkForClient, checkProblem, shown } from '../wire/response-checks.ts';
 import { type Answer, SECRET } from './answers.ts';
 import { type ExchangeScript, KEPT_BYTES } from './script.ts';
 
@@ -60,11 +60,13 @@ export class FuzzedExchange {
   }
 
   describe({ text }: ClientResult): string {
-    const shown = this.attempts.map(
-      ({ method, isAuthenticated, answer: { bytes, ending, pace, cuts } }) =>
-        `${method}${isAuthenticated ? ' with Authorization' : ''} ← ${JSON.stringify(bytes.slice(0, 1_500))}, ${bytes.length} bytes, ${pace}, cuts ${cuts.slice(0, 20)}, then ${ending}`,
+    const attempts = this.attempts.map(
+      ({ method, isAuthenticated, answer: { bytes, ending, pace, cuts } }) => {
+        const name = isAuthenticated ? `${method} with Authorization` : method;
+        return `${name} ← ${shown(bytes)}, ${pace}, in ${cuts.length + 1} pieces, then ${ending}`;
+      },
     );
-    return `${JSON.stringify(this.bytes.slice(0, 300))}\n${shown.join('\n')}\nclient got: ${JSON.stringify(text.slice(0, 1_000))}`;
+    return `${shown(this.bytes)}\n${attempts.join('\n')}\nthe client got: ${shown(text)}`;
   }
 
   /** What is wrong with what the client got. */

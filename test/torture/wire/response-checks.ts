@@ -70,3 +70,10 @@ function documentOf({ body }: RawResponse): { code: ErrorCode; status?: number; 
     return { code: 'internal-error' };
   }
 }
+
+/** Text for people: quoted, with repetitions shortened. */
+export function shown(text: string): string {
+  return JSON.stringify(
+    text.replace(/(.{1,12}?)\1{20,}/gs, (all, part: string) => `${part}… (${all.length} bytes)`),
+  );
+}
