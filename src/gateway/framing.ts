@@ -15,8 +15,10 @@ export function checkFraming(
   { httpVersion, method, headers, rawHeaders }: IncomingMessage,
   protocol: string,
 ): void {
-  // The parser also reads RTSP and ICE, whose requests look alike; SOURCE is a method of ICE alone.
-  if ((protocol !== 'HTTP/1.1' && protocol !== 'HTTP/1.0') || method === 'SOURCE') {
+  // The parser also reads RTSP and ICE, whose requests look alike; SOURCE is a method of ICE alone. It reads HTTP/0.9 as
+  // well, of which the target can end like a version.
+  const isKnown = httpVersion === '1.1' || httpVersion === '1.0';
+  if (!isKnown || protocol !== `HTTP/${httpVersion}` || method === 'SOURCE') {
     throw new GatewayError('bad-request', 'The request is not HTTP/1.1 or HTTP/1.0.');
   }
   const coding = headers['transfer-encoding'];

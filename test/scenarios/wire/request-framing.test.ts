@@ -111,6 +111,8 @@ describe('refuses a version that contradicts the framing:', () => {
     ],
     ['HTTP/2.0', `GET /echo HTTP/2.0\r\n${HOST}\r\n`],
     ['HTTP/0.9', `GET /echo HTTP/0.9\r\n${HOST}\r\n`],
+    ['HTTP/0.9 of which the target ends like a version', `GET /echo/HTTP/1.1\r\n${HOST}\r\n${HIDDEN}`],
+    ['HTTP/0.9 whose head holds nothing else', `GET /echo/HTTP/1.1\r\n\r\n${HIDDEN}`],
     ['HTTP/1.2', `GET /echo HTTP/1.2\r\n${HOST}\r\n`],
     ['http/1.1', `GET /echo http/1.1\r\n${HOST}\r\n`],
     ['RTSP/1.0', `GET /echo RTSP/1.0\r\n${HOST}\r\n${HIDDEN}`],
