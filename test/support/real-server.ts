@@ -19,6 +19,7 @@ exec sha256sum
 export interface Logged {
   readonly status: number;
   readonly method: string;
+  readonly requestLine: string;
   /** The Authorization that came; undefined: none. */
   readonly authorization: string | undefined;
 }
@@ -47,7 +48,7 @@ export interface ServerKind {
 }
 
 /** A log line that `parseLog` reads, in the words that both servers know. */
-export const logFormat = '%s\\t%m\\t%{Authorization}i';
+export const logFormat = '%s\\t%m\\t%{Authorization}i\\t%r';
 
 /** Starts a server on a free port, with the certificates of the run. */
 export async function startRealServer(kind: ServerKind): Promise<RealServer> {
@@ -95,8 +96,8 @@ function parseLog(text: string): Logged[] {
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => {
-      const [status, method = '', authorization = '-'] = line.split('\t');
+      const [status, method = '', authorization = '-', requestLine = ''] = line.split('\t');
       const value = authorization === '-' ? undefined : authorization.replaceAll('\\"', '"');
-      return { status: Number(status), method, authorization: value };
+      return { status: Number(status), method, requestLine, authorization: value };
     });
 }

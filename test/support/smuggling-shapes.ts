@@ -259,6 +259,11 @@ const HEADS: readonly SmugglingShape[] = [
   ),
   raw('HTTP/0.9', 'refused', ({ path, hidden }) => `GET ${path}\r\n\r\n${hidden}`),
   raw(
+    'HTTP/0.9 whose target ends like a version',
+    'refused',
+    ({ path, host, hidden }) => `GET ${path}HTTP/1.1\r\nHost: ${host}\r\n\r\n${hidden}`,
+  ),
+  raw(
     'HTTP/1.2',
     'refused',
     ({ path, host, hidden }) => `GET ${path} HTTP/1.2\r\nHost: ${host}\r\n\r\n${hidden}`,
