@@ -289,7 +289,11 @@ export class Conversation {
     if ('fault' in problem) this.#violate(problem.fault);
     else if (problem.code === 'bad-request' && this.#closedAt !== index)
       this.#violate('the connection went on after 400');
-    else if (expected?.message?.expects === 'served' && mustBeServed(expected, this.#host)) {
+    else if (
+      answer.status !== 503 &&
+      expected?.message?.expects === 'served' &&
+      mustBeServed(expected, this.#host)
+    ) {
       this.#violate(
         `${expected.request.method} ${expected.request.target} got ${answer.status} ${problem.code}`,
       );
@@ -322,7 +326,7 @@ function requestIdOf(expected: Expected | undefined): string | undefined {
     : undefined;
 }
 
-/** False for requests that the gateway may refuse for what they say of the client, or their size. */
+/** False for requests that the gateway may refuse for what they say of the client, or their size. 503 is a disk that stood still. */
 function mustBeServed({ request }: Expected, host: string): boolean {
   const names = request.headers.map(([name]) => name.toLowerCase());
   const identifies = names.some((name) => name === 'authorization' || name === 'x-api-key');

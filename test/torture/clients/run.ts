@@ -94,7 +94,7 @@ class ClientsRun {
     const work = async (): Promise<void> => {
       while (!isOver()) {
         await this.#talk(gateway, this.#next++);
-        await this.#heap.look(gateway, Math.min(this.#messages / messages, this.#seeds / seeds));
+        await this.#heap.look(gateway, Math.max(this.#messages / messages, this.#seeds / seeds));
         progress?.(`${this.#messages} messages, ${this.#violations.length} findings`);
       }
     };

@@ -8,7 +8,7 @@ const WARM = 0.1;
 
 /** Compares the heap of a gateway at a tenth of the way with that at the end. */
 export class HeapWatch {
-  /** Log lines at level error. */
+  /** Log lines at level error, but those about a disk that stood still. */
   readonly errors: string[] = [];
   #warm: Promise<GatewayState> | undefined;
   #warmBytes: number | undefined;
@@ -26,7 +26,7 @@ export class HeapWatch {
     this.#warm = gateway.state();
     const { heapBytes, errors } = await this.#warm;
     this.#warmBytes = heapBytes;
-    this.errors.push(...errors);
+    this.#note(errors);
   }
 
   /** What is wrong with the heap, undefined if nothing is; and the state of the gateway. */
@@ -34,10 +34,14 @@ export class HeapWatch {
     gateway: GatewayChild,
   ): Promise<{ readonly heap: string | undefined; readonly state: GatewayState }> {
     const state = await gateway.state();
-    this.errors.push(...state.errors);
+    this.#note(state.errors);
     this.#endBytes = state.heapBytes;
     const warm = this.#warmBytes;
     const grew = warm !== undefined && state.heapBytes > warm * GROWTH + GROWTH_BYTES;
     return { heap: grew ? `the heap grew from ${warm} to ${state.heapBytes} bytes` : undefined, state };
+  }
+
+  #note(errors: readonly string[]): void {
+    this.errors.push(...errors.filter((line) => !line.includes('the disk did not answer')));
   }
 }
