@@ -73,7 +73,9 @@ export class Conversation {
     if (!arrival.isAuthenticated) return true;
     if (arrival.isWhole && !found.isWhole)
       this.#violate(`${name} reached the upstream whole, but was not sent whole`);
-    if (index < this.#lastArrival) this.#violate(`${name} reached the upstream after a later request`);
+    // One that broke off is noted when its connection has closed.
+    if (arrival.isWhole && index < this.#lastArrival)
+      this.#violate(`${name} reached the upstream after a later request`);
     if (this.#closedAt !== undefined && index > this.#closedAt) {
       this.#violate(`${name} reached the upstream, though the connection had ended before it`);
     }

@@ -149,7 +149,9 @@ function readTrailers(text: string, start: number, body: string): Body {
   const end = text.indexOf('\r\n\r\n', start);
   if (end === -1) return { body, end: undefined, rest: 'incomplete' };
   const fields = readFields(text.slice(start, end).split('\r\n'));
-  return fields === undefined
+  // RFC 9110 §6.5.1 forbids fields of the framing.
+  const isFraming = fields?.some(([name]) => /^(?:content-length|transfer-encoding)$/i.test(name));
+  return fields === undefined || isFraming === true
     ? { body, end: undefined, rest: 'malformed' }
     : { body, end: end + 4, rest: 'nothing' };
 }
