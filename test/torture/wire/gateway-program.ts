@@ -33,7 +33,8 @@ async function reply({ id, call }: GatewayCall): Promise<GatewayReply> {
     process.disconnect?.();
     return { id };
   }
-  globalThis.gc?.();
+  // Anything less keeps compiled code and what only weak references hold.
+  globalThis.gc?.({ type: 'major', flavor: 'last-resort', execution: 'sync' });
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   const inFlight = await gateway.metric('digest_gateway_requests_in_flight');
   const errors = gateway.logged.splice(0).filter(({ level }) => level === 'error' || level === 'fatal');
