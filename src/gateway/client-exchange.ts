@@ -42,7 +42,7 @@ export class ClientExchange {
 
   /** Ends the connection if the client reads none of the pending bytes for `idleMs`. */
   limitStall(): void {
-    if (this.#stallLimited) return;
+    if (this.#stallLimited || this.res.closed) return;
     this.#stallLimited = true;
     const { res, cancellation, idleMs } = this;
     const { socket } = this.req;
@@ -67,7 +67,8 @@ export class ClientExchange {
   }
 
   static #limitPause({ req, res, cancellation, idleMs }: ClientExchange): void {
-    if (req.complete || req.destroyed) return;
+    // Without a response to come, nothing would end the watch.
+    if (req.complete || req.destroyed || res.closed) return;
     const { socket } = req;
     const stop = onStall(
       idleMs,

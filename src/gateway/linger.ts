@@ -20,8 +20,8 @@ export function linger(req: IncomingMessage): void {
   // The upstream's reader still listens to the stream, and would keep it from flowing.
   req.removeAllListeners('readable');
   req.resume();
-  const stop = closeWhenIdle(req.socket);
-  req.once('close', stop);
+  // Node emits no 'close' for a request that is incomplete when the connection ends after its response.
+  req.once('close', closeWhenIdle(req.socket));
 }
 
 /** Does the same for a socket that serves no further request and whose own side has ended. */
@@ -29,22 +29,26 @@ export function lingerOn(socket: Duplex): void {
   // Without a listener, a reset by the client would be an uncaught error.
   socket.on('error', () => socket.destroy());
   socket.resume();
-  const stop = closeWhenIdle(socket);
-  socket.once('close', stop);
+  closeWhenIdle(socket);
 }
 
 /**
- * Destroys the socket when no byte comes for `IDLE_MS`, or after `TOTAL_MS`. Returns a function that stops
- * the watch.
+ * Destroys the socket when no byte comes for `IDLE_MS`, or after `TOTAL_MS`. The watch ends with the socket; the function
+ * that is returned ends it before.
  */
 function closeWhenIdle(socket: Duplex): () => void {
+  // A socket that is closed emits no 'close' any more, and the watch would never end.
+  if (socket.closed) return () => {};
   const close = (): void => void socket.destroy();
   const stop = onStall(IDLE_MS, () => bytesRead(socket), close);
-  const end = setTimeout(close, TOTAL_MS).unref();
-  return () => {
+  const timer = setTimeout(close, TOTAL_MS).unref();
+  const end = (): void => {
     stop();
-    clearTimeout(end);
+    clearTimeout(timer);
+    socket.off('close', end);
   };
+  socket.once('close', end);
+  return end;
 }
 
 function bytesRead(socket: Duplex): number {

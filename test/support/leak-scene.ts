@@ -11,6 +11,8 @@ import { startSimulator } from './simulator.ts';
 
 export interface LeakScene extends AsyncDisposable {
   readonly mix: FaultyMix;
+  /** Port of the gateway. */
+  readonly port: number;
   /** Attempts so far whose nonce the upstream refused as stale. */
   stale(): Promise<number>;
   /** The resources of the gateway when no upstream connection is open any more. */
@@ -91,6 +93,7 @@ export async function startLeakScene(seed: number): Promise<LeakScene> {
   }
   return {
     mix: new FaultyMix(gateway.origin, seed),
+    port: Number(new URL(gateway.origin).port),
     stale: () => gateway.metric('digest_gateway_upstream_attempts_total', { result: 'stale' }),
     settled: () => settledIf(({ inFlight, connected }) => inFlight + connected === 0, SETTLE_MS),
     settledAs: (before, limitMs) =>

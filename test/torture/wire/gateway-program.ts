@@ -33,11 +33,12 @@ async function reply({ id, call }: GatewayCall): Promise<GatewayReply> {
     process.disconnect?.();
     return { id };
   }
+  // The log is that of the test, so it is emptied first.
+  const errors = gateway.logged.splice(0).filter(({ level }) => level === 'error' || level === 'fatal');
   // Anything less keeps compiled code and what only weak references hold.
   globalThis.gc?.({ type: 'major', flavor: 'last-resort', execution: 'sync' });
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   const inFlight = await gateway.metric('digest_gateway_requests_in_flight');
-  const errors = gateway.logged.splice(0).filter(({ level }) => level === 'error' || level === 'fatal');
   return {
     id,
     state: {
