@@ -54,7 +54,8 @@ function isForbiddenMethod(request: ReadRequest): boolean {
   const { method, version } = request;
   if (!METHODS.includes(method) || NOT_HTTP.has(method) || method === 'CONNECT' || method === 'TRACE')
     return true;
-  if (method === 'OPTIONS' && valuesOf(request, 'max-forwards')[0] === '0') return true;
+  if (method === 'OPTIONS' && valuesOf(request, 'max-forwards').some((value) => /^0+$/.test(value)))
+    return true;
   const lists = (name: string, option: string): boolean =>
     valuesOf(request, name)
       .join(',')
