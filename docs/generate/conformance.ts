@@ -8,7 +8,7 @@ const FOLDER = new URL('conformance/', import.meta.url);
 const requirement = z
   .strictObject({
     section: z.string(),
-    /** As the RFC writes it; `-` without one. */
+    /** The key word in the spelling of the RFC; `-`: it has none. */
     keyword: z.string(),
     /** In our words. */
     requirement: z.string(),

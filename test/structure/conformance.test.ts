@@ -12,7 +12,7 @@ const vectors: ReadonlySet<string> = new Set(
   }),
 );
 
-/** What stands before the title of a test or a group: its call, or the table of its rows. */
+/** The text before the title of a test or a group: its call, or the table of its rows. */
 const CALL = /(?:\b(?:test|describe)\(|\)\()\s*$/;
 
 /**

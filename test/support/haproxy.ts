@@ -6,7 +6,7 @@ import { type Place, startServer } from './server-process.ts';
 export interface Backend {
   readonly name: string;
   readonly port: number;
-  /** Where its `/readyz` is. */
+  /** Origin of its `/readyz`. */
   readonly controlPort: number;
 }
 

@@ -1,7 +1,7 @@
 import { account, type RealServer, startRealServer } from './real-server.ts';
 import type { Place } from './server-process.ts';
 
-/** What each program has: where it is, the account, its access log, and the echo. */
+/** The common part of each program: its address, the account, its access log, and the echo. */
 const common = ({ folder, port }: Place): string => `
 import hashlib
 FOLDER, PORT = ${JSON.stringify(folder)}, ${port}

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { PARSER_BYTES, RESPONSE_PARTS } from '../support/parser-bytes.ts';
 import { type Reading, readWithGateway, readWithNode } from '../support/response-readings.ts';
 
 const HEAD = 'HTTP/1.1 200 OK\r\n';
@@ -328,43 +329,7 @@ const message: fc.Arbitrary<Message> = fc
     },
   );
 
-/** Bytes that matter to a parser. */
-const spice = fc.constantFrom(
-  ...[
-    '\r',
-    '\n',
-    '\r\n',
-    '\r\n\r\n',
-    '\0',
-    '\t',
-    ' ',
-    ':',
-    ';',
-    ',',
-    '"',
-    '\x7f',
-    '\xff',
-    '0',
-    '1',
-    'f',
-    '-',
-    '+',
-  ],
-  ...[
-    'Content-Length: 1\r\n',
-    'Content-Length: 7\r\n',
-    'Transfer-Encoding: chunked\r\n',
-    'Transfer-Encoding: x\r\n',
-  ],
-  ...[
-    'Connection: close\r\n',
-    '0\r\n\r\n',
-    '1\r\na\r\n',
-    'HTTP/1.1 200 OK\r\n',
-    'HTTP/1.1 103 x\r\n\r\n',
-    ' x: y\r\n',
-  ],
-);
+const spice = fc.constantFrom(...PARSER_BYTES, ...RESPONSE_PARTS);
 
 type Mutation = (bytes: string) => string;
 

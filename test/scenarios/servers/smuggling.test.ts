@@ -19,7 +19,7 @@ const VISIBLE = '/visible';
 
 /** A chain of servers with a gateway in it. */
 interface Chain {
-  /** Where clients send their requests. */
+  /** Address to which clients send their requests. */
   readonly port: number;
   /** Request lines, without version, that the last server saw; undefined: it says so at its end only. */
   readonly arrived: readonly string[] | undefined;

@@ -147,7 +147,7 @@ export class Replica {
     process.kill(pid, 'SIGHUP');
   }
 
-  /** What `/readyz` says; its `status` is empty if nobody says anything. */
+  /** The response of `/readyz`; its `status` is empty if there is none. */
   async readiness(): Promise<Readiness> {
     try {
       const response = await fetch(`http://127.0.0.1:${this.controlPort}/readyz`);

@@ -22,7 +22,7 @@ export interface ChaosScene extends AsyncDisposable {
   readonly replicas: readonly Replica[];
   readonly haProxy: HaProxy;
   readonly redis: RedisSide;
-  /** What the upstream saw. */
+  /** Requests that reached the upstream. */
   readonly arrivals: Arrivals;
   /** When connections to the upstream were reset, on the clock of `performance.now()`. */
   readonly resets: readonly number[];
@@ -38,7 +38,7 @@ export interface ChaosScene extends AsyncDisposable {
   isServed(): Promise<boolean>;
   /** True if the replicas themselves say that nothing is wrong, too, with Redis either. */
   isWell(): Promise<boolean>;
-  /** What is known of each replica, as text. */
+  /** The state of each replica as far as it is known, as text. */
   describe(): Promise<string[]>;
 }
 

@@ -16,7 +16,7 @@ const PATIENCE_MS = 1_000;
 /** One request of the connection, as RFC 9112 reads it. */
 interface Expected {
   readonly request: ReadRequest;
-  /** What the upstream is to get as its target. */
+  /** The target that is to reach the upstream. */
   readonly target: string | undefined;
   /** The message that it is; undefined: a message was read otherwise than it was meant. */
   readonly message: Message | undefined;

@@ -1,3 +1,4 @@
+import { PARSER_BYTES } from '../../support/parser-bytes.ts';
 import { SMUGGLING_SHAPES } from '../../support/smuggling-shapes.ts';
 import { Random } from '../simulation/random.ts';
 import { type Message, message, tagOf } from './message.ts';
@@ -11,7 +12,7 @@ export interface ConnectionPlan {
   readonly cuts: readonly number[];
   /** `at-once`: piece after piece. `turns`: with pauses. `lockstep`: each message after the response to the last. */
   readonly pace: 'at-once' | 'turns' | 'lockstep';
-  /** What comes when `sent` bytes have been sent: responses are awaited, or the client ends its side, or resets. */
+  /** When `sent` bytes have been sent, responses are awaited, or the client ends its side, or resets. */
   readonly ending: 'await' | 'end' | 'reset' | 'silence';
   /** Bytes that are sent. */
   readonly sent: number;
@@ -86,27 +87,9 @@ function shaped(random: Random, tag: string, host: string): Message {
   return { bytes, expects: shape.reading === 'refused' ? 'refused' : 'anything' };
 }
 
-/** Bytes that matter to a parser. */
 const SPICE: readonly string[] = [
-  '\r',
-  '\n',
-  '\r\n',
-  '\r\n\r\n',
-  '\0',
-  '\t',
-  ' ',
-  ':',
-  ';',
-  ',',
-  '"',
-  '\x7f',
-  '\xff',
+  ...PARSER_BYTES,
   '\x0b',
-  '0',
-  '1',
-  'f',
-  '-',
-  '+',
   '#',
   '?',
   '%',
@@ -125,7 +108,6 @@ const SPICE: readonly string[] = [
   'HTTP/1.1',
   'HTTP/1.0',
   'Host: other\r\n',
-  `GET ${HIDDEN_PREFIX}spice HTTP/1.1\r\nHost: x\r\n\r\n`,
   'http://',
   '\x16\x03\x01',
 ];

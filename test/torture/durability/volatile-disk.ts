@@ -13,7 +13,7 @@ const SHUT_DOWN =
 /** An ext4 file system in a file, for which the power can be cut: it then lacks all that was not synced. */
 export class VolatileDisk {
   readonly #image: string;
-  /** Where it is mounted. */
+  /** Folder at which it is mounted. */
   readonly path: string;
 
   private constructor(image: string, path: string) {

@@ -1,13 +1,14 @@
+import { PARSER_BYTES, RESPONSE_PARTS } from '../../support/parser-bytes.ts';
 import type { Random } from '../simulation/random.ts';
 
-/** What the upstream sends for one request. Text is Latin-1. */
+/** The bytes of the upstream for one request. Text is Latin-1. */
 export interface Answer {
   readonly bytes: string;
   /** Places in the bytes where a piece ends, ascending. */
   readonly cuts: readonly number[];
   /** Pauses between the pieces: none, a turn of the event loop, or some milliseconds. */
   readonly pace: 'at-once' | 'turns' | 'slow';
-  /** What follows: the connection is kept, ended, reset, or nothing comes. */
+  /** The connection is kept, ended or reset afterwards, or nothing comes. */
   readonly ending: 'keep' | 'end' | 'reset' | 'silence';
 }
 
@@ -153,7 +154,7 @@ export function brokenAnswer(random: Random, method: string, marker: string): An
     case 3:
       return { ...clean, ending: random.pick(['end', 'reset']) };
     case 4:
-      // What follows a response would be taken for the response to the next request.
+      // Bytes behind a response would be taken for the response to the next request.
       return { ...clean, bytes: clean.bytes + surplusOf(random, marker), cuts: [] };
     case 5:
     case 6:
@@ -199,36 +200,7 @@ function surplusOf(random: Random, marker: string): string {
   ]);
 }
 
-const SPICE = [
-  '\r',
-  '\n',
-  '\r\n',
-  '\r\n\r\n',
-  '\0',
-  '\t',
-  ' ',
-  ':',
-  ';',
-  ',',
-  '"',
-  '\x7f',
-  '\xff',
-  '0',
-  '1',
-  'f',
-  '-',
-  '+',
-  'Content-Length: 1\r\n',
-  'Content-Length: 7\r\n',
-  'Transfer-Encoding: chunked\r\n',
-  'Transfer-Encoding: x\r\n',
-  'Connection: close\r\n',
-  '0\r\n\r\n',
-  '1\r\na\r\n',
-  'HTTP/1.1 200 OK\r\n',
-  'HTTP/1.1 103 x\r\n\r\n',
-  ' x: y\r\n',
-];
+const SPICE = [...PARSER_BYTES, ...RESPONSE_PARTS];
 
 function mutated(random: Random, bytes: string): string {
   // A header with another name may be passed on.

@@ -16,7 +16,7 @@ export interface ClientResult {
   readonly partial: string;
   /** All bytes. */
   readonly text: string;
-  /** What was wrong with the bytes as HTTP. */
+  /** The faults of the bytes as HTTP. */
   readonly fault: string | undefined;
   readonly hangs: boolean;
 }
@@ -69,7 +69,7 @@ export class FuzzedExchange {
     return `${shown(this.bytes)}\n${attempts.join('\n')}\nthe client got: ${shown(text)}`;
   }
 
-  /** What is wrong with what the client got. */
+  /** The faults of the response that the client got. */
   *violations(result: ClientResult): Generator<string> {
     const { answers, partial, text, fault, hangs } = result;
     if (hangs) yield `hangs: no end came of the response to ${this.target}`;
@@ -108,7 +108,7 @@ export class FuzzedExchange {
   }
 }
 
-/** What a client got: the code of a problem document, or whose response it was. */
+/** The response of a client: the code of a problem document, or the request that it belongs to. */
 export function resultOf({ answers }: ClientResult, method: string): string {
   const final = answers.find(({ status }) => status >= 200);
   if (final === undefined) return 'broken off';

@@ -96,7 +96,7 @@ function answerTo({ seed, kind, method, number, isAuthenticated }: Attempt): Ans
       : oddChallenge(random, marker, method);
   }
   if (kind === 'proof') return oddProof(random, method, marker);
-  // What is repeated meets a better answer, mostly.
+  // A request that is repeated meets a better answer, mostly.
   const breaks = kind === 'broken' && (number === 0 || random.next() < 0.4);
   return breaks ? brokenAnswer(random, method, marker) : cleanAnswer(random, method, marker);
 }

@@ -23,13 +23,13 @@ export interface GatewayState {
   readonly errors: readonly string[];
 }
 
-/** What the program is asked. */
+/** A question to the program. */
 export interface GatewayCall {
   readonly id: number;
   readonly call: 'state' | 'close';
 }
 
-/** What it says; id 0: it listens. */
+/** Its reply; id 0: it listens. */
 export interface GatewayReply {
   readonly id: number;
   readonly port?: number;

@@ -29,7 +29,7 @@ export class HeapWatch {
     this.#note(errors);
   }
 
-  /** What is wrong with the heap, undefined if nothing is; and the state of the gateway. */
+  /** The fault of the heap, undefined if there is none; and the state of the gateway. */
   async end(
     gateway: GatewayChild,
   ): Promise<{ readonly heap: string | undefined; readonly state: GatewayState }> {

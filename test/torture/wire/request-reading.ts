@@ -7,7 +7,7 @@ export interface ReadRequest {
   readonly body: string;
   /** Bytes of its head. */
   readonly headLength: number;
-  /** Where it ends. */
+  /** Position of its end. */
   readonly end: number;
   /** True if it says that no further request follows on the connection. */
   readonly isLast: boolean;
@@ -16,7 +16,7 @@ export interface ReadRequest {
 export interface RequestReading {
   /** Requests that came whole. */
   readonly requests: readonly ReadRequest[];
-  /** What follows them. `last`: they end with one that is the last of its connection, whatever follows. */
+  /** The rest behind them. `last`: they end with one that is the last of its connection, whatever follows. */
   readonly rest: 'nothing' | 'last' | 'incomplete' | 'malformed';
   /** The request whose head came, but whose body is not whole or malformed; its body is what came of it. */
   readonly begun: ReadRequest | undefined;
@@ -25,7 +25,7 @@ export interface RequestReading {
 type Head = Omit<ReadRequest, 'body' | 'end'>;
 interface Body {
   readonly body: string;
-  /** Where it ends; undefined: see `rest`. */
+  /** Position of its end; undefined: see `rest`. */
   readonly end: number | undefined;
   readonly rest: 'nothing' | 'incomplete' | 'malformed';
 }

@@ -14,7 +14,7 @@ const NOT_FOR_CLIENTS = [
   'set-cookie',
 ];
 
-/** What no response to a client may be; undefined: nothing is wrong. */
+/** The rule for every response to a client that this one breaks; undefined: none. */
 export function checkForClient(answer: RawResponse): string | undefined {
   const isProblem = valuesOf(answer, 'content-type')[0] === 'application/problem+json';
   const names = [...answer.headers, ...answer.trailers].map(([name]) => name.toLowerCase());

@@ -1,7 +1,7 @@
 import type { Finding, PartReport, TortureOptions } from '../part.ts';
 import type { Mutation } from '../simulation/mutations.ts';
 
-/** What a part over sockets is asked to do. */
+/** One run of a part over sockets. */
 export interface WireJob {
   /** The first seed. */
   readonly first: number;

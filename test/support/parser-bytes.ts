@@ -1,0 +1,19 @@
+/** Bytes that matter to every parser of HTTP. */
+export const PARSER_BYTES: readonly string[] = [
+  ...['\r', '\n', '\r\n', '\r\n\r\n', '\0', '\t', ' ', ':', ';', ',', '"', '\x7f', '\xff'],
+  ...['0', '1', 'f', '-', '+'],
+];
+
+/** Parts of responses that change how the rest is read. */
+export const RESPONSE_PARTS: readonly string[] = [
+  'Content-Length: 1\r\n',
+  'Content-Length: 7\r\n',
+  'Transfer-Encoding: chunked\r\n',
+  'Transfer-Encoding: x\r\n',
+  'Connection: close\r\n',
+  '0\r\n\r\n',
+  '1\r\na\r\n',
+  'HTTP/1.1 200 OK\r\n',
+  'HTTP/1.1 103 x\r\n\r\n',
+  ' x: y\r\n',
+];
