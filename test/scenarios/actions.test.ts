@@ -192,8 +192,15 @@ describe.each([1, 2])('with %d workers', (workers) => {
     await until(async () => (await fetch(`${scene.control}/readyz`)).status === 503);
     expect(await scene.gateway.ended).toBe(0);
     await clients;
-    // A client meets the closed port once, with a request that was not sent.
-    expect(Object.fromEntries(outcomes)).toEqual({ 200: expect.any(Number), ECONNREFUSED: 8 });
+    // A client meets the closed port once: a new connection is refused, or reset if it still waited to be accepted.
+    const {
+      200: served = 0,
+      ECONNREFUSED: refused = 0,
+      ECONNRESET: reset = 0,
+      ...others
+    } = Object.fromEntries(outcomes);
+    expect(served).toBeGreaterThan(50);
+    expect([refused + reset, others]).toEqual([8, {}]);
     const events = (await recordsIn(scene.log)).flatMap(({ kind, event }) =>
       kind === 'admin' ? [event] : [],
     );
