@@ -20,12 +20,13 @@ import type { CredentialView } from '../control/view.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { AppSetup } from '../setup/setup.ts';
+import type { VersionTest } from '../upstream/credential-selector.ts';
 import { doctorInput } from './doctor-input.ts';
 import type { DeploymentVersion, Serving } from './serving.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
-/** Maximum time of the test of a version, in milliseconds: shorter than the idle timeout of the control plane. */
+/** Maximum time of the tests of a version, in milliseconds: shorter than the idle timeout of the control plane. */
 const TEST_MS = 20_000;
 /** Deployments that are examined at once; each opens connections of its own. */
 const EXAMINED = 50;
@@ -78,18 +79,15 @@ export class Actions implements GatewayActions {
    * Puts a version in use at every deployment that has it, if each upstream accepts it; otherwise nothing changes.
    * @throws ControlError if it is refused
    */
-  promoteEverywhere({ credential, version }: Promotion, address: string): Promise<PromotedView> {
-    const action = { action: 'promote', credential, ...(version !== undefined && { version }) } as const;
+  async promoteEverywhere(promotion: Promotion, address: string): Promise<PromotedView> {
+    const { credential } = promotion;
+    const { version, deployments } = await this.#promotable(promotion);
+    const action = { action: 'promote', credential, version, deployments } as const;
     return this.#recorded(action, { by: 'token', address }, async () => {
-      const choices = await this.#promotable(credential, version);
-      for (const choice of choices) await this.#test(choice);
+      const choices = deployments.map((deployment) => ({ deployment, credential, version }));
+      await this.#test(choices);
       for (const choice of choices) await this.#deps.serving.promote(choice);
-      return {
-        result: 'success',
-        credential,
-        version: choices[0]?.version ?? '',
-        deployments: choices.map(({ deployment }) => deployment),
-      };
+      return { result: 'success', credential, version, deployments };
     });
   }
 
@@ -227,27 +225,40 @@ export class Actions implements GatewayActions {
 
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
     const choice: DeploymentVersion = { deployment, credential, version };
-    await this.#test(choice);
+    await this.#test([choice]);
     await this.#deps.serving.promote(choice);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
   }
 
-  /** @throws ControlError unless the upstream accepts the version */
-  async #test(choice: DeploymentVersion): Promise<void> {
-    const late = new AbortController();
+  /**
+   * Tests versions one after the other, so that a wrong one costs one refused attempt.
+   * @throws ControlError unless each upstream accepts its version
+   */
+  async #test(choices: readonly DeploymentVersion[]): Promise<void> {
+    const over = new AbortController();
+    const untilRefused = async (): Promise<VersionTest> => {
+      for (const choice of choices) {
+        const test = await this.#deps.serving.testVersion(choice);
+        if (over.signal.aborted || (test !== 'accepted' && test !== 'in-use')) return test;
+      }
+      return 'accepted';
+    };
     // A test that ends later changes nothing: the operator has been told that it failed.
     const test = await Promise.race([
-      this.#deps.serving.testVersion(choice),
-      delay(TEST_MS, 'unclear' as const, { signal: late.signal }),
-    ]).finally(() => late.abort());
+      untilRefused(),
+      delay(TEST_MS, 'unclear' as const, { signal: over.signal }),
+    ]).finally(() => over.abort());
     if (test === 'unknown') throw new ControlError('target-unknown');
     if (test === 'spent') throw new ControlError('attempts-used-up');
     if (test === 'refused') throw new ControlError('version-refused');
     if (test === 'unclear') throw new ControlError('version-unclear');
   }
 
-  /** The deployments that have this version and do not use it yet. `version` undefined: the next one. */
-  async #promotable(credential: string, version: string | undefined): Promise<DeploymentVersion[]> {
+  /** The version, and the deployments that have it and do not use it yet. */
+  async #promotable({ credential, version }: Promotion): Promise<{
+    readonly version: string;
+    readonly deployments: readonly string[];
+  }> {
     const { condition } = await this.#deps.report();
     const held = condition.deployments.flatMap(({ name: deployment, credentials }) =>
       credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
@@ -259,7 +270,7 @@ export class Actions implements GatewayActions {
     if (ofVersion.length === 0) throw new ControlError('target-unknown');
     const unused = ofVersion.filter(({ state }) => state !== 'in use');
     if (unused.length === 0) throw new ControlError('version-in-use');
-    return unused.map(({ deployment }) => ({ deployment, credential, version: chosen }));
+    return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
   }
 }
 

@@ -10,7 +10,6 @@ import type { RequestRow, SearchView } from './audit-view.ts';
 import { sendProblem } from './problem.ts';
 import { RecentQueries } from './recent-queries.ts';
 import { Slots } from './slots.ts';
-import { traceUrlOf } from './trace-url.ts';
 
 /** The audit log that the control plane searches. */
 export interface AuditLogAccess {
@@ -234,4 +233,16 @@ async function drained(res: Response, gone: AbortSignal, withinMs: number): Prom
 function tooMany(res: Response, seconds: number, detail: string): void {
   res.set('retry-after', String(seconds));
   sendProblem(res, 429, detail);
+}
+
+/** The address of the trace of a request by the template of `control.traceUrl`; undefined: it was not traced. */
+function traceUrlOf(
+  template: string,
+  { traceId, requestId, time }: { traceId?: string; requestId: string; time: string },
+): string | undefined {
+  if (traceId === undefined) return undefined;
+  const values: Readonly<Record<string, string>> = { traceId, requestId, time };
+  return template.replace(/\{(traceId|requestId|time)\}/g, (_placeholder, name: string) =>
+    encodeURIComponent(values[name] ?? ''),
+  );
 }

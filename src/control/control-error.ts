@@ -1,7 +1,7 @@
 import type { Response } from 'express';
 import { sendProblem } from './problem.ts';
 
-/** Every reason for which the control plane refuses an action: its stable code, HTTP status, and what to do. */
+/** Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, and what to do. */
 const ERRORS = {
   'actions-off': [403, 'Actions are off: set control.actions to true and restart the gateway.'],
   'read-only': [403, 'This token or session may only read. Sign in with the token that may act.'],

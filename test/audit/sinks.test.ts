@@ -14,6 +14,7 @@ import {
   positionOf,
   recordMany,
   SINK,
+  sendAll,
   storedSeq,
   syslogTo,
   useSinks,
@@ -72,9 +73,7 @@ describe('a syslog sink', () => {
     const server = await syslog();
     const audit = await open(REPLICA, SMALL);
     await recordMany(audit, 20);
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     expect(await storedSeq(directory)).toBe(20);
     await recordMany(audit, 20, 'later');
     const second = follow(syslogTo(server.port));
@@ -188,9 +187,7 @@ describe('the position of a sink', () => {
     const server = await syslog();
     const audit = await open();
     await recordMany(audit, 20);
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     await recordMany(audit, 20, 'later');
     const file = positionOf(directory);
     await writeFile(file, change(await readFile(file, 'utf8')));
@@ -214,9 +211,7 @@ describe('the position of a sink', () => {
     const server = await syslog();
     const before = await open();
     await recordMany(before, 20);
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     await before.close('stop');
     const key = 'fedcba9876543210'.repeat(4);
     const after = await open(REPLICA, { key: new Secret(key) });
@@ -235,9 +230,7 @@ describe('the position of a sink', () => {
     const kept = join(directory, 'kept');
     await cp(join(directory, REPLICA, FIRST), kept);
     await recordMany(audit, 10, 'lost');
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     await audit.close();
     await cp(kept, join(directory, REPLICA, FIRST));
     const again = await open();
@@ -255,9 +248,7 @@ describe('the position of a sink', () => {
     await recordMany(audit, 10);
     // In a second segment: the first segments of both logs begin alike.
     await recordMany(audit, 10);
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     await audit.close();
     for (const name of await readdir(join(directory, REPLICA))) {
       if (name.startsWith('0')) await rm(join(directory, REPLICA, name));
@@ -275,9 +266,7 @@ describe('the position of a sink', () => {
     const server = await syslog();
     const audit = await open();
     await recordMany(audit, 20);
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     await audit.close();
     await rm(join(directory, REPLICA, FIRST));
     await recordMany(await open(), 5, 'anew');
@@ -453,9 +442,7 @@ describe('retention', () => {
     const server = await syslog();
     const audit = await open(REPLICA, { sinks: [SINK], segment: { ...SHORT, keepUnsent: 1 } });
     await recordAccess(audit, { requestId: 'q0' });
-    const first = follow(syslogTo(server.port));
-    await first.untilSent();
-    await first.finish();
+    await sendAll(follow(syslogTo(server.port)));
     for (let count = 1; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
     await until(() => isGone(directory));
     await audit.close();

@@ -17,6 +17,7 @@ const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
 const VERSION = { deployment: NAME, credential: NAME };
+const BOTH = ['abstracts', NAME];
 
 interface Scene extends FleetScene {
   readonly control: string;
@@ -25,13 +26,18 @@ interface Scene extends FleetScene {
 }
 
 /** A gateway that allows actions; its credential has a next version, which nobody has tried. */
-async function start(workers: number, top: Record<string, unknown> = {}): Promise<Scene> {
+async function start(
+  workers: number,
+  top: Record<string, unknown> = {},
+  abstracts?: Record<string, unknown>,
+): Promise<Scene> {
   const folder = await folderOf();
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
   const scene = await startFleet({
     workers,
+    ...(abstracts && { abstracts }),
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES },
       audit: { directory: log, keyFile, replica: 'r1' },
@@ -51,7 +57,11 @@ async function start(workers: number, top: Record<string, unknown> = {}): Promis
 
 /** The upstream takes these passwords from now on. */
 function accept({ simulator }: Scene, password: string, ...otherPasswords: string[]): void {
-  simulator.set(NAME, { accounts: [{ username: 'demo-user', password, otherPasswords, sites: ['demo'] }] });
+  simulator.set(NAME, { accounts: [account(password, ...otherPasswords)] });
+}
+
+function account(password: string, ...otherPasswords: string[]) {
+  return { username: 'demo-user', password, otherPasswords, sites: ['demo'] };
 }
 
 const refusals = ({ simulator }: Scene): number => simulator.counts(NAME).refused['wrong-response'];
@@ -70,12 +80,12 @@ async function served({ gateway }: Scene, count = 16): Promise<void> {
   }
 }
 
-/** The versions of the credential, each with its state. */
-async function states({ control }: Scene): Promise<string[]> {
+/** The versions of the credential, each with its state at this deployment. */
+async function states({ control }: Scene, deployment = NAME): Promise<string[]> {
   const answer = await fetch(`${control}/api/snapshot`, { headers: OF_PROGRAM });
   const { deployments } = (await answer.json()) as Snapshot;
-  const [submissions] = deployments;
-  return submissions?.credentials.map(({ version, state }) => `${version} ${state}`) ?? [];
+  const found = deployments.find(({ name }) => name === deployment);
+  return found?.credentials.map(({ version, state }) => `${version} ${state}`) ?? [];
 }
 
 /** The values of these members in the records of actions. */
@@ -152,16 +162,15 @@ describe.each([1, 2])('with %d workers', (workers) => {
       status: 409,
       json: { code: 'version-in-use' },
     });
-    const records = await recorded(scene, 'event', 'action', 'credential', 'by', 'address', 'result', 'code');
-    const begun = ['action', 'promote', NAME, 'token', '127.0.0.1', undefined, undefined];
-    expect(records.slice(0, 2)).toEqual([
+    const what = ['event', 'credential', 'version', 'deployments'];
+    const records = await recorded(scene, ...what, 'by', 'address', 'result', 'code');
+    const begun = ['action', NAME, '2', [NAME], 'token', '127.0.0.1', undefined, undefined];
+    const ended = ['action-result', NAME, '2', [NAME], undefined, undefined];
+    expect(records).toEqual([
       begun,
-      ['action-result', 'promote', NAME, undefined, undefined, 'failure', 'version-refused'],
-    ]);
-    expect(records.filter(([, , , , , result]) => result === 'success')).toHaveLength(1);
-    expect(records.slice(6, 8)).toEqual([
+      [...ended, 'failure', 'version-refused'],
       begun,
-      ['action-result', 'promote', NAME, undefined, undefined, 'success', undefined],
+      [...ended, 'success', undefined],
     ]);
   });
 
@@ -169,22 +178,26 @@ describe.each([1, 2])('with %d workers', (workers) => {
     const scene = await start(workers, { drain: { delay: '500ms', timeout: '20s' } });
     const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
     closing.push(() => pool.destroy());
-    const outcomes = new Map<string, number>();
+    const outcomes = new Map<string, string[]>();
+    let sent = 0;
     const client = async (): Promise<void> => {
       for (;;) {
-        const outcome = await pool.request({ path: authors, method: 'GET' }).then(
+        sent += 1;
+        const requestId = `drained-${sent}`;
+        const headers = { 'x-request-id': requestId };
+        const outcome = await pool.request({ path: authors, method: 'GET', headers }).then(
           async ({ statusCode, body }) => {
             await body.text();
             return String(statusCode);
           },
           (error) => String(error.code),
         );
-        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), requestId]);
         if (outcome !== '200') return;
       }
     };
     const clients = Promise.all(Array.from({ length: 8 }, client));
-    await until(() => (outcomes.get('200') ?? 0) > 50);
+    await until(() => (outcomes.get('200')?.length ?? 0) > 50);
     const begun = await post(`${scene.control}/api/actions`, { action: 'drain' }, OF_PROGRAM);
     expect(begun.json.effects.join(' ')).toContain('supervisor');
     const confirmed = await post(`${scene.control}/api/actions/${begun.json.id}/confirm`, {}, OF_PROGRAM);
@@ -192,18 +205,18 @@ describe.each([1, 2])('with %d workers', (workers) => {
     await until(async () => (await fetch(`${scene.control}/readyz`)).status === 503);
     expect(await scene.gateway.ended).toBe(0);
     await clients;
-    // A client meets the closed port once: a new connection is refused, or reset if it still waited to be accepted.
+    // A client meets the closed port once: its connection is refused, or reset while it waits to be accepted.
     const {
-      200: served = 0,
-      ECONNREFUSED: refused = 0,
-      ECONNRESET: reset = 0,
+      200: _served,
+      ECONNREFUSED: refused = [],
+      ECONNRESET: reset = [],
       ...others
     } = Object.fromEntries(outcomes);
-    expect(served).toBeGreaterThan(50);
-    expect([refused + reset, others]).toEqual([8, {}]);
-    const events = (await recordsIn(scene.log)).flatMap(({ kind, event }) =>
-      kind === 'admin' ? [event] : [],
-    );
+    expect([refused.length + reset.length, others]).toEqual([8, {}]);
+    const records = await recordsIn(scene.log);
+    // No request that the gateway had taken was lost.
+    expect(records.filter(({ requestId }) => reset.includes(String(requestId)))).toEqual([]);
+    const events = records.flatMap(({ kind, event }) => (kind === 'admin' ? [event] : []));
     expect(events.slice(-3)).toEqual(['action', 'action-result', 'stop']);
   });
 
@@ -237,6 +250,29 @@ describe.each([1, 2])('with %d workers', (workers) => {
     expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
     expect(await states(scene)).toEqual(['2 in use', '1 kept as fallback']);
   });
+});
+
+test('a version is promoted at every deployment that has its credential, or at none', async () => {
+  const scene = await start(1, {}, { match: { pathPrefix: '/api/abstracts/' }, credential: NAME });
+  const { simulator, control } = scene;
+  const promote = (): Promise<Told> => post(`${control}/api/credentials/${NAME}/promote`, {}, OF_PROGRAM);
+  const wrong = (): number => simulator.counts('abstracts').refused['wrong-response'];
+  const all = async (): Promise<string[]> =>
+    (await Promise.all(BOTH.map((name) => states(scene, name)))).flat();
+  accept(scene, OLD, NEW);
+  simulator.set('abstracts', { accounts: [account(OLD)] });
+  expect(await promote()).toMatchObject({ status: 409, json: { code: 'version-refused' } });
+  const unchanged = ['1 in use', '2 waits to be tried'];
+  expect([await states(scene), (await states(scene, 'abstracts'))[0], wrong()]).toEqual([
+    unchanged,
+    '1 in use',
+    1,
+  ]);
+  simulator.set('abstracts', { accounts: [account(OLD, NEW)] });
+  const promoted = await promote();
+  expect([promoted.status, promoted.json.deployments.toSorted()]).toEqual([200, BOTH]);
+  const used = ['2 in use', '1 kept as fallback'];
+  expect(await all()).toEqual([...used, ...used]);
 });
 
 test('a worker that takes the place of another one uses the version that was promoted', async () => {

@@ -20,18 +20,22 @@ export interface FleetOptions {
   readonly top?: TopLevel;
   /** Settings of the deployment. */
   readonly settings?: Record<string, unknown>;
+  /** Settings of a second deployment, in front of the simulator's other upstream; left out: there is none. */
+  readonly abstracts?: Record<string, unknown>;
   readonly args?: readonly string[];
 }
 
 export async function startFleet(options: FleetOptions = {}): Promise<FleetScene> {
-  const { workers = 2, behaviour = {}, top = {}, settings = {}, args = [] } = options;
+  const { workers = 2, behaviour = {}, top = {}, settings = {}, abstracts, args = [] } = options;
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true, ...behaviour };
   const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
-  const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca, settings };
+  const { ca } = simulator;
+  const { origin } = simulator.deployments.submissions;
+  const other = abstracts && { origin: simulator.deployments.abstracts.origin, ca, settings: abstracts };
   const drain = { delay: '0s', timeout: '20s' };
   const gateway = await startGatewayProcess(
-    { submissions: upstream },
+    { submissions: { origin, ca, settings }, ...(other && { abstracts: other }) },
     { workers, drain, ...top },
     { args },
   ).catch(async (error) => {

@@ -1,5 +1,5 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer } from 'node:net';
+import { listenOnLoopback } from './loopback-server.ts';
 
 export interface RawUpstream {
   /** `http://127.0.0.1:PORT`; a deployment needs `tls.allowPlaintext` for it. */
@@ -11,12 +11,9 @@ export interface RawUpstream {
 export async function startRawUpstream(
   answerTo: (head: string) => string | { readonly text: string; readonly end: true },
 ): Promise<RawUpstream> {
-  const sockets = new Set<Socket>();
   const server = createServer((socket) => {
-    sockets.add(socket);
     let received = '';
     socket.on('error', () => socket.destroy());
-    socket.on('close', () => sockets.delete(socket));
     socket.on('data', (chunk) => {
       received += chunk.toString('latin1');
       const end = received.indexOf('\r\n\r\n');
@@ -28,14 +25,9 @@ export async function startRawUpstream(
       if (typeof answer !== 'string' || /^connection: close/im.test(text)) socket.end();
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const listening = await listenOnLoopback(server);
   return {
-    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    close: async () => {
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await once(server, 'close');
-    },
+    origin: `http://127.0.0.1:${listening.port}`,
+    close: async () => listening[Symbol.asyncDispose](),
   };
 }

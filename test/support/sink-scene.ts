@@ -99,6 +99,12 @@ function followLogs(directory: string, options: SinkOptions, key: string): Follo
   };
 }
 
+/** Waits until the sinks have sent everything, and closes them. */
+export async function sendAll(followed: FollowedLogs): Promise<void> {
+  await followed.untilSent();
+  await followed.finish();
+}
+
 /** A syslog sink to this port, in plain text unless the change says otherwise. */
 export function syslogTo(port: number, change: Partial<SyslogOptions> = {}): SyslogOptions {
   return {

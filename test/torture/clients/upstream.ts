@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { readAuthorization } from '../../digest/authorization-reader.ts';
+import { type LoopbackServer, listenOnLoopback } from '../../support/loopback-server.ts';
 import { Random } from '../simulation/random.ts';
 import { type ReadRequest, readRequests, valuesOf } from '../wire/request-reading.ts';
 
@@ -20,10 +20,6 @@ export interface Arrival {
   readonly isAuthenticated: boolean;
 }
 
-export interface RecordingUpstream extends AsyncDisposable {
-  readonly port: number;
-}
-
 export interface UpstreamListener {
   /** Returns the number that the response carries. */
   onArrival(arrival: Arrival): number;
@@ -32,23 +28,8 @@ export interface UpstreamListener {
 }
 
 /** An upstream with Digest that notes each request, read by the letter, and responds in many forms. */
-export async function startRecordingUpstream(listener: UpstreamListener): Promise<RecordingUpstream> {
-  const sockets = new Set<Socket>();
-  const server = createServer({ noDelay: true }, (socket) => {
-    sockets.add(socket);
-    socket.once('close', () => sockets.delete(socket));
-    serve(socket, listener);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return {
-    port: (server.address() as AddressInfo).port,
-    async [Symbol.asyncDispose]() {
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await once(server, 'close');
-    },
-  };
+export function startRecordingUpstream(listener: UpstreamListener): Promise<LoopbackServer> {
+  return listenOnLoopback(createServer({ noDelay: true }, (socket) => serve(socket, listener)));
 }
 
 function serve(socket: Socket, listener: UpstreamListener): void {

@@ -1,17 +1,13 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, Socket } from 'node:net';
+import { createServer, type Server, Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { createServer as createTlsServer } from 'node:tls';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
+import { type LoopbackServer, listenOnLoopback } from '../../support/loopback-server.ts';
 import { type ReadRequest, readRequests, valuesOf } from '../wire/request-reading.ts';
 import type { Answer } from './answers.ts';
 
 /** The pause of a slow upstream, in milliseconds. */
 const SLOW_MS = 5;
-
-export interface ScriptedUpstream extends AsyncDisposable {
-  readonly port: number;
-}
 
 export interface UpstreamListener {
   /** Returns the answer to a request. */
@@ -21,11 +17,10 @@ export interface UpstreamListener {
 }
 
 /** An upstream that sends each answer byte for byte as it is told; with a key over TLS. */
-export async function startScriptedUpstream(
+export function startScriptedUpstream(
   listener: UpstreamListener,
   key: KeyPair | undefined,
-): Promise<ScriptedUpstream> {
-  const open = new Set<Socket>();
+): Promise<LoopbackServer> {
   // A socket of TLS cannot be reset; the one below it can.
   const wires = new Map<number | undefined, Socket>();
   const serve = (socket: Socket, wire: Socket): void => {
@@ -38,23 +33,10 @@ export async function startScriptedUpstream(
   server.on('connection', (wire: unknown) => {
     if (!(wire instanceof Socket)) return;
     const { remotePort } = wire;
-    open.add(wire);
     wires.set(remotePort, wire);
-    wire.once('close', () => {
-      open.delete(wire);
-      wires.delete(remotePort);
-    });
+    wire.once('close', () => wires.delete(remotePort));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return {
-    port: (server.address() as AddressInfo).port,
-    async [Symbol.asyncDispose]() {
-      server.close();
-      for (const wire of open) wire.destroy();
-      await once(server, 'close');
-    },
-  };
+  return listenOnLoopback(server);
 }
 
 class UpstreamConnection {
