@@ -189,9 +189,22 @@ async function compare(seed: number, runId: string): Promise<number> {
   return replies;
 }
 
+/**
+ * Redis looks at its clock once for a whole transaction, a little before TIME does. So a key may be gone in only one of
+ * the two; a real difference comes again in every run of the same history.
+ */
+async function compareUntilEqual(seed: number, runId: string, runs = 5): Promise<number> {
+  try {
+    return await compare(seed, runId);
+  } catch (error) {
+    if (runs === 1) throw error;
+    return compareUntilEqual(seed, runId, runs - 1);
+  }
+}
+
 test('the simulated Redis replies to the scripts as a real one, whatever happened before', async () => {
   const [, runId = ''] = /run_id:(\w+)/.exec(String(await server.command('INFO', 'server'))) ?? [];
   let replies = 0;
-  for (let seed = 0; seed < HISTORIES; seed += 1) replies += await compare(seed, runId);
+  for (let seed = 0; seed < HISTORIES; seed += 1) replies += await compareUntilEqual(seed, runId);
   expect(replies).toBeGreaterThan(HISTORIES * STEPS);
 });
