@@ -10,6 +10,8 @@ export interface Answer {
   readonly pace: 'at-once' | 'turns' | 'slow';
   /** The connection is kept, ended or reset afterwards, or nothing comes. */
   readonly ending: 'keep' | 'end' | 'reset' | 'silence';
+  /** True if bytes were changed at random, so that its marker may read like that of another exchange. */
+  readonly isMutated?: boolean;
 }
 
 /** Stands in everything that no client is to get. */
@@ -158,7 +160,7 @@ export function brokenAnswer(random: Random, method: string, marker: string): An
       return { ...clean, bytes: clean.bytes + surplusOf(random, marker), cuts: [] };
     case 5:
     case 6:
-      return withBytes(random, mutated(random, clean.bytes), clean.ending);
+      return mutated(random, clean);
     case 7:
       return flood(random, marker);
     default:
@@ -202,7 +204,11 @@ function surplusOf(random: Random, marker: string): string {
 
 const SPICE = [...PARSER_BYTES, ...RESPONSE_PARTS];
 
-function mutated(random: Random, bytes: string): string {
+function mutated(random: Random, { bytes, ending }: Answer): Answer {
+  return { ...withBytes(random, mutatedBytes(random, bytes), ending), isMutated: true };
+}
+
+function mutatedBytes(random: Random, bytes: string): string {
   // A header with another name may be passed on.
   let text = bytes.replaceAll(SECRET, 'passed-on');
   for (let left = random.whole(1, 3); left > 0; left -= 1) {
@@ -381,7 +387,7 @@ export function oddChallenge(random: Random, marker: string, method: string): An
   const kind = random.next();
   if (kind < 0.7) return odd;
   if (kind < 0.85) return truncated(random, odd);
-  if (kind < 0.95) return withBytes(random, mutated(random, odd.bytes), odd.ending);
+  if (kind < 0.95) return mutated(random, odd);
   return cleanAnswer(random, method, marker);
 }
 
