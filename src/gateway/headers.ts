@@ -70,6 +70,7 @@ const NOT_INBOUND: ReadonlySet<string> = new Set([
 const NOT_WITHOUT_CONTENT: ReadonlySet<string> = new Set([...NOT_INBOUND, 'content-length']);
 
 const VIA = '1.1 digest-gateway';
+const VIA_HTTP_1_0 = '1.0 digest-gateway';
 
 /**
  * Returns the headers of the upstream request: the client's without those for the gateway, plus Via.
@@ -77,7 +78,7 @@ const VIA = '1.1 digest-gateway';
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
   const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
-  headers.push('via', httpVersion === '1.1' ? VIA : `${httpVersion} digest-gateway`);
+  headers.push('via', httpVersion === '1.1' ? VIA : VIA_HTTP_1_0);
   return headers;
 }
 
@@ -97,16 +98,18 @@ export function countDownForwards(headers: string[]): void {
  * Returns the headers of the client's response: the upstream's without those for the gateway, plus Via and
  * X-Request-Id.
  * @param trailers true if the response can carry trailers, so that Trailer is kept
+ * @param isHttp11 false if the upstream answered with HTTP/1.0
  */
 export function inboundHeaders(
   raw: RawHeaders,
   status: number,
   requestId: string,
   trailers: boolean,
+  isHttp11 = true,
 ): string[] {
   const headers = without(raw, status === 204 ? NOT_WITHOUT_CONTENT : NOT_INBOUND);
   if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);
-  headers.push('via', VIA, 'x-request-id', requestId);
+  headers.push('via', isHttp11 ? VIA : VIA_HTTP_1_0, 'x-request-id', requestId);
   return headers;
 }
 

@@ -103,11 +103,11 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     }
   }
 
-  head(status: number, reason: string, headers: RawHeaders): void {
+  head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
     checkCoding(headers);
     this.#received = headers;
     const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
-    const fields = inboundHeaders(headers, status, this.#record.requestId, trailers);
+    const fields = inboundHeaders(headers, status, this.#record.requestId, trailers, isHttp11);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
     this.#record.responded(status, this);

@@ -14,8 +14,8 @@ export interface ResponseHandler {
   challenged(): void;
   /** An interim response (1xx); any number of them, before the head. */
   information(status: number, headers: RawHeaders): void;
-  /** The head of the response; once. A throw ends the exchange. */
-  head(status: number, reason: string, headers: RawHeaders): void;
+  /** The head of the response; once. `isHttp11`: false if it is HTTP/1.0. A throw ends the exchange. */
+  head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void;
   /** False: hold the rest back until the callback given to `onDrain` is called. */
   data(chunk: Buffer): boolean;
   onDrain(resume: () => void): void;

@@ -97,7 +97,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
     this.#handler.information(status, headers);
   }
 
-  onHead(status: number, reason: string, headers: RawHeaders): void {
+  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
     this.#status = status;
     this.#observer.responded(status);
     this.sample?.end();
@@ -113,7 +113,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
       return;
     }
     this.#proof = this.request.onHead(status, fieldValues(headers, 'authentication-info'));
-    this.#handler.head(status, reason, headers);
+    this.#handler.head(status, reason, headers, isHttp11);
     this.#handler.onDrain(() => this.#connection?.resume());
   }
 

@@ -40,8 +40,8 @@ const TOO_SHORT = 'The response of the upstream is not as long as its Content-Le
 export interface ResponseReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
-  /** The head of the final response; once. The reason phrase is Latin-1 text. */
-  onHead(status: number, reason: string, headers: RawHeaders): void;
+  /** The head of the final response; once. The reason phrase is Latin-1 text. `isHttp11`: false for HTTP/1.0. */
+  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void;
   onData(chunk: Buffer): void;
   onEnd(trailers: RawHeaders): void;
 }
@@ -191,7 +191,7 @@ export class ResponseReader {
   #takeHead(head: ResponseHead): void {
     this.#progress += 1;
     const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
-    const { status, reason, headers } = head;
+    const { status, reason, headers, isHttp11 } = head;
     this.#isPersistent = isPersistent;
     this.#keepAliveSeconds = keepAliveSeconds;
     const chunked = codings !== undefined && isChunked(codings);
@@ -210,7 +210,7 @@ export class ResponseReader {
       this.#enter('close', Number.POSITIVE_INFINITY);
       this.#isPersistent = false;
     }
-    this.#receiver?.onHead(status, reason, headers);
+    this.#receiver?.onHead(status, reason, headers, isHttp11);
     if (this.#state === 'length' && this.#left === 0) this.#finish([]);
   }
 

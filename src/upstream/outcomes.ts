@@ -141,8 +141,8 @@ export class ClassifiedResponse implements ResponseHandler {
     this.#handler.information(status, headers);
   }
 
-  head(status: number, reason: string, headers: RawHeaders): void {
-    this.#handler.head(status, reason, headers);
+  head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
+    this.#handler.head(status, reason, headers, isHttp11);
     const rules = this.#rules.get(status);
     const first = rules?.[0];
     if (rules === undefined || first === undefined) return;

@@ -48,9 +48,9 @@ export class TrialResponse implements ResponseHandler {
     this.#handler.information(status, headers);
   }
 
-  head(status: number, reason: string, headers: RawHeaders): void {
+  head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
     this.#status = status;
-    if (!this.#withheld) this.#handler.head(status, reason, headers);
+    if (!this.#withheld) this.#handler.head(status, reason, headers, isHttp11);
   }
 
   /** @throws GatewayError when a failure that is withheld does not end */

@@ -72,6 +72,15 @@ describe('to the client go', () => {
     expect(inboundHeaders(raw, 200, 'id-1', false)).toEqual([...raw, ...VIA, 'x-request-id', 'id-1']);
   });
 
+  test('in Via the version of the upstream', () => {
+    const own = ['via', '1.0 digest-gateway', 'x-request-id', 'id-1'];
+    expect(inboundHeaders(['Via', '1.1 other'], 200, 'id-1', false, false)).toEqual([
+      'Via',
+      '1.1 other',
+      ...own,
+    ]);
+  });
+
   test.each([
     ...hopByHop,
     'WWW-Authenticate',

@@ -43,7 +43,7 @@ function eventsOf(
 ): string[] {
   const { events, handler } = recording();
   const admitted = outcomesOf(outcomes).admit(handler, 'c');
-  admitted.head(status, '', headers);
+  admitted.head(status, '', headers, true);
   for (const chunk of chunks) admitted.data(Buffer.from(chunk));
   admitted.end([]);
   return events;
@@ -192,14 +192,14 @@ describe('a response', () => {
   test('that breaks off has no outcome that its body would have had to decide', () => {
     const { events, handler } = recording();
     const admitted = outcomesOf([WORD, ANY]).admit(handler, 'c');
-    admitted.head(500, '', []);
+    admitted.head(500, '', [], true);
     admitted.data(Buffer.from('need'));
     expect(events).toEqual(['head', 'need']);
   });
 
   test('holds the upstream back as its handler says', () => {
     const admitted = outcomesOf([WORD]).admit({ ...discardResponse, data: () => false }, 'c');
-    admitted.head(500, '', []);
+    admitted.head(500, '', [], true);
     expect(admitted.data(Buffer.from('x'))).toBe(false);
   });
 });

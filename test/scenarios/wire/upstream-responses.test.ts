@@ -356,6 +356,11 @@ describe('the client gets', () => {
     });
   });
 
+  test.each(['1.1', '1.0'])('Via with the version of the upstream: HTTP/%s', async (version) => {
+    const [answer] = await answers(`HTTP/${version} 200 OK\r\nVia: 1.1 other\r\nContent-Length: 2\r\n\r\nok`);
+    expect(answer && valuesOf(answer, 'via')).toEqual(['1.1 other', `${version} digest-gateway`]);
+  });
+
   test('no length, chunks or trailers for HEAD of a chunked response', async () => {
     const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-C\r\n\r\n';
     const [answer] = await answers(head, '1.1', 'HEAD');

@@ -144,7 +144,7 @@ class SimulatedExchange {
     }
     try {
       this.#request.onHead(status, valuesOf(headers, 'authentication-info'));
-      this.#handler.head(status, '', [...headers]);
+      this.#handler.head(status, '', [...headers], true);
     } catch (error) {
       this.#fail(upstreamError(error), reply);
       return;
