@@ -23,13 +23,15 @@ export function errorsPage(): string {
   return page([...INTRODUCTION, table.join('\n'), ...kinds.flatMap(section)]);
 }
 
-function section([code, { status, title, proxyError, headers = [], cause, remedy }]: [
+function section([code, { status, title, proxyError, knownProxyErrors = [], headers = [], cause, remedy }]: [
   ErrorCode,
   ErrorKind,
 ]): string[] {
   const fields = pairs(headers).map(([name, value]) => `\`${name}: ${value}\``);
   const unsent = status === 499 ? ['never sent, since the client no longer reads'] : undefined;
-  const sent = unsent ?? [`\`Proxy-Status\` error \`${proxyError}\``, ...fields];
+  const known = knownProxyErrors.map((type) => `\`${type}\``).join(', ');
+  const types = `\`${proxyError}\`${known === '' ? '' : ` (or, if that is known, ${known})`}`;
+  const sent = unsent ?? [`\`Proxy-Status\` error ${types}`, ...fields];
   return [
     `## ${code}`,
     wrap(`${status}, "${title}", ${sent.join(', ')}.`),

@@ -1,8 +1,10 @@
+import type { ProxyErrorType } from './proxy-error-type.ts';
 import type { RawHeaders } from './raw-headers.ts';
 
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
- * 9209 §2.3 for `Proxy-Status`. This is the only place that maps errors to statuses.
+ * 9209 §2.3 for `Proxy-Status`, which one error of a code can replace. This is the only place that maps errors to
+ * statuses.
  */
 const table = {
   'bad-request': {
@@ -103,6 +105,14 @@ const table = {
       'The headers of the request did not arrive within `listen.limits.headersTimeout`, its body did not arrive within `timeouts.total`, or the client sent nothing of the body for `timeouts.idle`.',
     remedy: 'Check the network of the client, or raise the limit.',
   },
+  'length-required': {
+    status: 411,
+    title: 'Length required',
+    proxyError: 'http_request_error',
+    cause:
+      'The upstream answered with HTTP/1.0 last, which has no chunks, and the body of the request has no Content-Length and is not kept whole: it is larger than `body.replayUpTo`, or `listen.limits.bodyMemory` is used up.',
+    remedy: 'Send the body with Content-Length, or raise the limit.',
+  },
   'body-too-large': {
     status: 413,
     title: 'Body too large',
@@ -111,11 +121,18 @@ const table = {
       'The request body is larger than `body.max`, or larger than `body.replayUpTo` while the upstream asks for auth-int, which needs the whole body in memory.',
     remedy: 'Send less, or raise the limit that `detail` names.',
   },
+  'target-too-long': {
+    status: 414,
+    title: 'Target too long',
+    proxyError: 'http_request_error',
+    cause: 'The request line alone is larger than `listen.limits.headerSize`.',
+    remedy: 'Send a shorter URL, or raise the limit.',
+  },
   'headers-too-large': {
     status: 431,
     title: 'Headers too large',
     proxyError: 'http_request_error',
-    cause: 'Request line and headers are larger than `listen.limits.headerSize`.',
+    cause: 'Request line and headers together are larger than `listen.limits.headerSize`.',
     remedy: 'Send fewer or shorter headers, or raise the limit.',
   },
   'host-unknown': {
@@ -168,6 +185,17 @@ const table = {
     status: 502,
     title: 'Upstream unreachable',
     proxyError: 'destination_unavailable',
+    knownProxyErrors: [
+      'dns_error',
+      'destination_ip_unroutable',
+      'connection_refused',
+      'connection_timeout',
+      'connection_terminated',
+      'tls_certificate_error',
+      'tls_alert_received',
+      'tls_protocol_error',
+      'proxy_configuration_error',
+    ],
     cause:
       'No connection to the upstream, or it broke: DNS, route, firewall, forward proxy, or `egress.localAddress` is not on this host.',
     remedy: 'Run `digest-gateway doctor`, which tells these apart.',
@@ -176,6 +204,7 @@ const table = {
     status: 502,
     title: 'Upstream TLS failed',
     proxyError: 'tls_protocol_error',
+    knownProxyErrors: ['tls_certificate_error', 'tls_alert_received'],
     cause:
       'The TLS connection to the upstream cannot be trusted or did not come about. `detail` says which check failed.',
     remedy:
@@ -185,6 +214,12 @@ const table = {
     status: 502,
     title: 'Upstream broke the protocol',
     proxyError: 'http_protocol_error',
+    knownProxyErrors: [
+      'http_response_incomplete',
+      'http_response_header_section_size',
+      'http_response_trailer_section_size',
+      'http_response_transfer_coding',
+    ],
     cause:
       'The upstream sent something that is not valid HTTP/1.1, or refused two authenticated attempts without refusing the credential.',
     remedy:
@@ -280,6 +315,7 @@ const table = {
     status: 504,
     title: 'Upstream timeout',
     proxyError: 'http_response_timeout',
+    knownProxyErrors: ['connection_timeout', 'connection_read_timeout'],
     cause:
       'The upstream did not connect, answer or continue within one of the limits in `timeouts`. `detail` names the limit.',
     remedy: 'Check the upstream and its duration metrics, or raise the limit.',
@@ -290,7 +326,9 @@ const table = {
 export interface ErrorKind {
   readonly status: number;
   readonly title: string;
-  readonly proxyError: string;
+  readonly proxyError: ProxyErrorType;
+  /** Types that errors of this code have in place of `proxyError` if their cause is known. */
+  readonly knownProxyErrors?: readonly ProxyErrorType[];
   /** The cause, for docs/errors.md. */
   readonly cause: string;
   /** The remedy, for docs/errors.md. */
@@ -300,6 +338,14 @@ export interface ErrorKind {
 }
 
 export type ErrorCode = keyof typeof table;
+
+/** What one error has in place of a property of its code. */
+export interface ErrorChange {
+  /** Retry-After of the response: a whole number of seconds. */
+  readonly retryAfter?: number | undefined;
+  /** One of the `knownProxyErrors` of the code. */
+  readonly proxyError?: ProxyErrorType | undefined;
+}
 
 /** Returns every code with its properties, ordered by status. */
 export function errorKinds(): [ErrorCode, ErrorKind][] {
@@ -312,6 +358,8 @@ export function titleOf(code: string): string {
   return kinds[code]?.title ?? code;
 }
 
+const NO_CHANGE: ErrorChange = {};
+
 /**
  * An error with a stable code. `detail` is for the client: what happened and what to do, never a secret, a
  * nonce or an upstream's address; `cause` is for the log.
@@ -322,13 +370,15 @@ export class GatewayError extends Error {
   readonly detail: string;
   /** Seconds for the Retry-After of the response; undefined: that of the code, if it has one. */
   readonly retryAfter: number | undefined;
+  /** The error type for Proxy-Status. */
+  readonly proxyError: ProxyErrorType;
 
-  /** `retryAfter`: a whole number of seconds. */
-  constructor(code: ErrorCode, detail: string, cause?: unknown, retryAfter?: number) {
+  constructor(code: ErrorCode, detail: string, cause?: unknown, change: ErrorChange = NO_CHANGE) {
     super(`${code}: ${detail}`, cause === undefined ? undefined : { cause });
     this.code = code;
     this.detail = detail;
-    this.retryAfter = retryAfter;
+    this.retryAfter = change.retryAfter;
+    this.proxyError = change.proxyError ?? table[code].proxyError;
   }
 
   get kind(): ErrorKind {

@@ -73,6 +73,11 @@ export class ClientConnection {
     reportError(error);
   }
 
+  /** Bytes of the request line that is being read, or was read last, as far as they have come. */
+  get requestLineBytes(): number {
+    return this.#boundary.lineBytes;
+  }
+
   /** Begins an exchange. Called when the parser has read a head. */
   begin(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
     if (this.#exchange !== undefined || this.#closing) {

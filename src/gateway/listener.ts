@@ -158,11 +158,16 @@ export class Listener {
     // Before the end of the TLS handshake no response can be sent.
     if (connection === undefined || !socket.writable || isBroken(error)) socket.destroy();
     else if (error.code === LATE) connection.refuseLate(lateHead());
-    else connection.refuse(this.#unreadable(error), error.code === 'HPE_INVALID_EOF_STATE');
+    else connection.refuse(this.#unreadable(error, connection), error.code === 'HPE_INVALID_EOF_STATE');
   }
 
-  #unreadable({ code }: NodeJS.ErrnoException): GatewayError {
+  #unreadable({ code }: NodeJS.ErrnoException, { requestLineBytes }: ClientConnection): GatewayError {
     if (code === 'HPE_HEADER_OVERFLOW') {
+      // The line is counted outside of the parser, whose error says no more: it is the same however the bytes are split.
+      if (requestLineBytes > this.#headerSize) {
+        const detail = `The request line alone is larger than ${this.#headerSize} bytes.`;
+        return new GatewayError('target-too-long', detail);
+      }
       const detail = `The request line and headers are larger than ${this.#headerSize} bytes.`;
       return new GatewayError('headers-too-large', detail);
     }

@@ -42,8 +42,8 @@ function reasonOf(status: number): string {
 }
 
 function problemOf(error: GatewayError, requestId: string): Problem {
-  const { code, detail, kind } = error;
-  const { status, title, proxyError } = kind;
+  const { code, detail, kind, proxyError } = error;
+  const { status, title } = kind;
   const body = `${JSON.stringify({ status, code, title, detail, requestId })}\n`;
   return {
     status,

@@ -15,6 +15,8 @@ export class RequestBoundary {
   #bodyBytes = 0;
   /** The last bytes of an incomplete request line. */
   #line = '';
+  /** Bytes of the request line so far. */
+  #lineBytes = 0;
   #protocol: string | undefined;
   /** The last bytes of the previous chunk, because `END` can be split between two. */
   #tail: Buffer = EMPTY;
@@ -24,10 +26,16 @@ export class RequestBoundary {
     return this.#protocol;
   }
 
+  /** Bytes of the request line that have come, without its end; all of them once there is a `protocol`. */
+  get lineBytes(): number {
+    return this.#lineBytes;
+  }
+
   /** Begins the next request. */
   reset(): void {
     this.#bodyBytes = 0;
     this.#line = '';
+    this.#lineBytes = 0;
     this.#protocol = undefined;
     this.#tail = EMPTY;
   }
@@ -57,6 +65,7 @@ export class RequestBoundary {
       const end = chunk.indexOf(LF, start);
       const stop = end === -1 ? chunk.length : end;
       // One more byte for the CR.
+      this.#lineBytes += stop - start;
       const line = this.#line + chunk.toString('latin1', Math.max(start, stop - PROTOCOL_LENGTH - 1), stop);
       if (end === -1) {
         this.#line = line.slice(-PROTOCOL_LENGTH - 1);
@@ -68,6 +77,7 @@ export class RequestBoundary {
         this.#protocol = line.trimEnd().slice(-PROTOCOL_LENGTH);
         return;
       }
+      this.#lineBytes = 0;
       start = end + 1;
     }
   }

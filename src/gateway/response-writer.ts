@@ -284,6 +284,8 @@ function checkCoding(headers: RawHeaders): void {
   throw new GatewayError(
     'upstream-protocol',
     'The upstream sent a Transfer-Encoding that the request does not allow (RFC 9112 §7.4).',
+    undefined,
+    { proxyError: 'http_response_transfer_coding' },
   );
 }
 

@@ -27,7 +27,9 @@ export class RateLimited extends GatewayError {
 
   /** `seconds`: when a request may pass again, at least 1. `fields`: RateLimit and RateLimit-Policy, flat. */
   constructor(detail: string, seconds: number, fields: RawHeaders) {
-    super('rate-limited', `${detail} Send the request again after ${seconds} s.`, undefined, seconds);
+    super('rate-limited', `${detail} Send the request again after ${seconds} s.`, undefined, {
+      retryAfter: seconds,
+    });
     this.#headers = fields;
   }
 

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { closeSocket } from './close-socket.ts';
 import type { ExchangeConnection, ExchangeProgress, UpstreamExchange } from './exchange.ts';
 import { connectionEnded } from './network-error.ts';
 import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
@@ -86,6 +87,11 @@ export class Connection implements ExchangeConnection {
     return this.#isReused;
   }
 
+  /** True if the last response on it was HTTP/1.0; undefined: none has come. */
+  get isHttp10(): boolean | undefined {
+    return this.#reader.isHttp10;
+  }
+
   /** True if it has been idle for so long that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
@@ -164,7 +170,7 @@ export class Connection implements ExchangeConnection {
 
   #connected(socket: Socket): void {
     if (this.#isClosed) {
-      socket.on('error', () => {}).destroy();
+      closeSocket(socket.on('error', () => {}));
       return;
     }
     this.#socket = socket;
@@ -310,7 +316,7 @@ export class Connection implements ExchangeConnection {
     this.#exchange = undefined;
     this.#reader.stop();
     this.#onDrain?.();
-    this.#socket?.destroy();
+    if (this.#socket !== undefined) closeSocket(this.#socket);
     this.#owner.onClosed(this);
   }
 }
@@ -323,5 +329,7 @@ function bodyTooSlow(): GatewayError {
   return new GatewayError(
     'upstream-timeout',
     'The upstream stopped in the middle of its response (timeouts.idle).',
+    undefined,
+    { proxyError: 'connection_read_timeout' },
   );
 }

@@ -6,6 +6,7 @@ import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exc
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { AdaptiveLimit } from './adaptive-limit.ts';
+import { closeSocket } from './close-socket.ts';
 import { Connection, type ConnectionSettings } from './connection.ts';
 import { connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
@@ -13,6 +14,7 @@ import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
 import { upstreamError } from './network-error.ts';
 import { waitedTooLong } from './overload-errors.ts';
+import { lengthRequired } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 /**
@@ -87,6 +89,8 @@ export class Connections {
   #onSettled: (() => void)[] = [];
   #proxyCredential: Credential | undefined;
   #tlsSeen: TlsSeen | undefined;
+  /** True if the upstream answered with HTTP/1.0 last. */
+  #isHttp10 = false;
 
   constructor(
     options: ConnectionOptions,
@@ -149,7 +153,7 @@ export class Connections {
             return;
           }
           // An error after this moment would end the process.
-          socket.on('error', () => {}).destroy();
+          closeSocket(socket.on('error', () => {}));
           resolve();
         });
       } catch (error) {
@@ -272,7 +276,7 @@ export class Connections {
 
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
   #start(next: UpstreamExchange, now: number): boolean {
-    const refusal = next.request.refusal?.();
+    const refusal = next.request.refusal?.() ?? (this.#isHttp10 ? lengthRequired(next.request) : undefined);
     if (refusal !== undefined) {
       this.#waiting.take();
       this.#observeWait(next, now);
@@ -314,14 +318,14 @@ export class Connections {
   }
 
   #onFree(connection: Connection): void {
-    this.#learnHold(connection);
+    this.#learnFrom(connection);
     this.#idle.push(connection);
     if (this.#waiting.size > 0) this.#schedule();
     else this.#settle();
   }
 
   #onClosed(connection: Connection): void {
-    this.#learnHold(connection);
+    this.#learnFrom(connection);
     this.#connections.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
@@ -333,7 +337,8 @@ export class Connections {
     else this.#settle();
   }
 
-  #learnHold(connection: Connection): void {
+  #learnFrom(connection: Connection): void {
+    this.#isHttp10 = connection.isHttp10 ?? this.#isHttp10;
     if (connection.takenAt === undefined) return;
     const held = this.#settings.clock.now() - connection.takenAt;
     connection.takenAt = undefined;

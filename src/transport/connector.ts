@@ -7,6 +7,7 @@ import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError } from '../base/errors.ts';
 import type { Credential } from '../credentials/credentials.ts';
+import { closeSocket } from './close-socket.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
 import { PinMissing, showsPin } from './pins.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
@@ -183,7 +184,7 @@ function checkIdentity(
     callback(null, socket);
     return;
   }
-  socket.destroy();
+  closeSocket(socket);
   callback(new PinMissing(), null);
 }
 

@@ -42,5 +42,6 @@ export function addressMissing(cause: unknown): GatewayError {
     'upstream-unreachable',
     'This host does not have the address that requests to this upstream leave from (egress.localAddress). Add it to an interface, or correct it.',
     cause,
+    { proxyError: 'proxy_configuration_error' },
   );
 }

@@ -1,19 +1,36 @@
 import { constants } from 'node:os';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
-import { whyNoTls } from './tls-errors.ts';
+import type { ProxyErrorType } from '../base/proxy-error-type.ts';
+import { tlsProxyError, whyNoTls } from './tls-errors.ts';
+
+type Known = readonly [code: ErrorCode, detail: string, proxyError: ProxyErrorType];
+
+const TOO_SLOW: Known = [
+  'upstream-timeout',
+  'The upstream took too long to connect (timeouts.connect).',
+  'connection_timeout',
+];
+const NO_ROUTE: Known = [
+  'upstream-unreachable',
+  'There is no route to the upstream.',
+  'destination_ip_unroutable',
+];
 
 /** Codes of connections that were not made, each with the gateway's code and what the client is told. */
-const known: ReadonlyMap<string, readonly [ErrorCode, string]> = new Map([
-  [
-    'UND_ERR_CONNECT_TIMEOUT',
-    ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).'],
-  ],
-  ['ETIMEDOUT', ['upstream-timeout', 'The upstream took too long to connect (timeouts.connect).']],
-  ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.']],
-  ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.']],
-  ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.']],
+const known: ReadonlyMap<string, Known> = new Map([
+  ['UND_ERR_CONNECT_TIMEOUT', TOO_SLOW],
+  ['ETIMEDOUT', TOO_SLOW],
+  ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.', 'dns_error']],
+  // Either no name server responded, or one could not find out: the system does not tell them apart.
+  ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.', 'dns_error']],
+  ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.', 'connection_refused']],
+  ['ENETUNREACH', NO_ROUTE],
+  ['EHOSTUNREACH', NO_ROUTE],
 ]);
+
+/** System errors of a connection that stood. */
+const ENDED: ReadonlySet<string> = new Set(['ECONNRESET', 'ECONNABORTED', 'EPIPE']);
 
 /** Codes of Node for a connection that ended or was ended. */
 const BROKEN: ReadonlySet<string> = new Set([
@@ -34,19 +51,29 @@ export function upstreamError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
   const found = known.get(code);
-  if (found !== undefined) return new GatewayError(found[0], found[1], error);
+  if (found !== undefined) return new GatewayError(found[0], found[1], error, { proxyError: found[2] });
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {
     return new GatewayError(
       'upstream-tls',
       `The TLS connection to the upstream cannot be trusted: ${untrusted}.`,
       error,
+      { proxyError: tlsProxyError(code) },
     );
   }
   if (isOfNetwork(code)) {
-    return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error);
+    const proxyError = networkProxyError(code);
+    return new GatewayError('upstream-unreachable', 'The connection to the upstream broke.', error, {
+      proxyError,
+    });
   }
   return asGatewayError(error);
+}
+
+/** The error type for a code of a network error; undefined: nothing more is known than that there is no connection. */
+export function networkProxyError(code: string): ProxyErrorType | undefined {
+  if (BROKEN.has(code) || ENDED.has(code)) return 'connection_terminated';
+  return code.startsWith('EAI_') ? 'dns_error' : undefined;
 }
 
 function isOfNetwork(code: string): boolean {

@@ -30,5 +30,7 @@ export function waitedTooLong(longest: number, expectedWait: number): GatewayErr
 const REMEDY = 'Try again later. Find out why the upstream is slow, or raise connections if it allows more.';
 
 function overloaded(detail: string, expectedWait: number): GatewayError {
-  return new GatewayError('overloaded', detail, undefined, Math.max(1, Math.ceil(expectedWait / 1000)));
+  return new GatewayError('overloaded', detail, undefined, {
+    retryAfter: Math.max(1, Math.ceil(expectedWait / 1000)),
+  });
 }

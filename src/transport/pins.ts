@@ -11,6 +11,8 @@ export class PinMissing extends GatewayError {
     super(
       'upstream-tls',
       'The TLS connection to the upstream cannot be trusted: no key in its certificate chain is in tls.pinSha256. Ask its operator whether its key has changed and what the new pin is; if not, another server is answering in its place.',
+      undefined,
+      { proxyError: 'tls_certificate_error' },
     );
   }
 }

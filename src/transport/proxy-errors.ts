@@ -1,17 +1,22 @@
 import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 import { addressMissing } from './egress.ts';
-import { whyNoTls } from './tls-errors.ts';
+import { networkProxyError } from './network-error.ts';
+import { tlsProxyError, whyNoTls } from './tls-errors.ts';
 
 /** An error of the proxy, not of the upstream. */
 export class ProxyError extends GatewayError {}
 
-const known: ReadonlyMap<string, string> = new Map([
-  ['ENOTFOUND', 'DNS does not know the name of the proxy (egress.proxy.url).'],
-  ['EAI_AGAIN', 'DNS did not answer for the name of the proxy (egress.proxy.url).'],
+const known: ReadonlyMap<string, readonly [detail: string, proxyError: ProxyErrorType]> = new Map([
+  ['ENOTFOUND', ['DNS does not know the name of the proxy (egress.proxy.url).', 'dns_error']],
+  ['EAI_AGAIN', ['DNS did not answer for the name of the proxy (egress.proxy.url).', 'dns_error']],
   [
     'ECONNREFUSED',
-    'The proxy refused the connection (egress.proxy.url). Check host and port, and whether it runs.',
+    [
+      'The proxy refused the connection (egress.proxy.url). Check host and port, and whether it runs.',
+      'connection_refused',
+    ],
   ],
 ]);
 
@@ -22,7 +27,11 @@ export function proxyError(error: unknown): GatewayError {
   if (code === 'EADDRNOTAVAIL') return addressMissing(error);
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {
-    return unreachable(`The TLS connection to the proxy cannot be trusted: ${untrusted}.`, error);
+    return unreachable(
+      `The TLS connection to the proxy cannot be trusted: ${untrusted}.`,
+      error,
+      tlsProxyError(code),
+    );
   }
   if (code.startsWith('HPE_')) {
     return unreachable(
@@ -30,12 +39,20 @@ export function proxyError(error: unknown): GatewayError {
       error,
     );
   }
-  return unreachable(known.get(code) ?? 'The connection to the proxy broke (egress.proxy).', error);
+  const [detail, type] = known.get(code) ?? [
+    'The connection to the proxy broke (egress.proxy).',
+    networkProxyError(code),
+  ];
+  return unreachable(detail, error, type);
 }
 
 /** No tunnel within `timeouts.connect`. */
 export function proxyTooSlow(): GatewayError {
-  return unreachable('The proxy took too long to connect to the upstream (timeouts.connect).');
+  return unreachable(
+    'The proxy took too long to connect to the upstream (timeouts.connect).',
+    undefined,
+    'connection_timeout',
+  );
 }
 
 /** For a response to CONNECT that is neither 2xx nor 407. */
@@ -100,6 +117,6 @@ export function proxyProofInvalid(): GatewayError {
   );
 }
 
-function unreachable(detail: string, cause?: unknown): ProxyError {
-  return new ProxyError('upstream-unreachable', detail, cause);
+function unreachable(detail: string, cause?: unknown, proxyError?: ProxyErrorType): ProxyError {
+  return new ProxyError('upstream-unreachable', detail, cause, { proxyError });
 }

@@ -28,6 +28,19 @@ export function isLastRequest({ method, body }: Message): boolean {
 }
 
 /**
+ * The error for a request whose body would go out in chunks, since its length is unknown; undefined: it would not. Chunks
+ * are only for an upstream that is known to read HTTP/1.1 (RFC 9112 §6.1).
+ */
+export function lengthRequired({ body, headers }: Message): GatewayError | undefined {
+  if (body === null || Buffer.isBuffer(body)) return undefined;
+  if (fieldValue(headers, 'content-length') !== undefined) return undefined;
+  return new GatewayError(
+    'length-required',
+    'The upstream answers with HTTP/1.0, which has no chunks: send the body with Content-Length, or one that is small enough to be kept (body.replayUpTo).',
+  );
+}
+
+/**
  * Writes a request whose body is there, or has none.
  * @param host value of the Host field
  * @throws GatewayError `bad-request` if the body is not as long as declared; TypeError if the request is malformed.

@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import {
   areHarmlessTrailers,
@@ -35,6 +36,7 @@ const CLOSING_INTERIM = 'The upstream closed the connection with an interim resp
 const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim responses, or more than ${MAX_INTERIM_BYTES} bytes of them.`;
 const MALFORMED_CHUNK = 'The upstream sent a chunked body that is not valid HTTP/1.1 (RFC 9112 §7.1).';
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
+const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chunk.';
 
 /** Receives the response of one exchange, as it is read. A throw ends the reading. */
 export interface ResponseReceiver {
@@ -68,6 +70,7 @@ export class ResponseReader {
   #interimBytes = 0;
   #isPersistent = false;
   #keepAliveSeconds: number | undefined;
+  #isHttp10: boolean | undefined;
   #progress = 0;
 
   /** True if no response is due: `begin` was not called yet, or the response has ended. */
@@ -88,6 +91,11 @@ export class ResponseReader {
   /** Seconds after which the upstream closes the connection if it is idle; undefined: it does not say. */
   get keepAliveSeconds(): number | undefined {
     return this.#keepAliveSeconds;
+  }
+
+  /** True if the response whose head was read last is HTTP/1.0; undefined: none was read. */
+  get isHttp10(): boolean | undefined {
+    return this.#isHttp10;
   }
 
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
@@ -142,7 +150,8 @@ export class ResponseReader {
       this.#finish([]);
       return true;
     }
-    if (this.isInBody && !this.#isPersistent) throw this.#state === 'length' ? refusal(TOO_SHORT) : notHttp();
+    if (this.isInBody && !this.#isPersistent)
+      throw refusal(this.#state === 'length' ? TOO_SHORT : CHUNKS_BREAK_OFF, 'http_response_incomplete');
     return false;
   }
 
@@ -163,7 +172,7 @@ export class ResponseReader {
   }
 
   #readHead(input: Buffer, at: number, known: number): number {
-    const end = sectionEnd(input, at, known, HEAD_TOO_LARGE);
+    const end = sectionEnd(input, at, known, headTooLarge);
     if (end === -1) {
       if (!isStartOfHead(input.toString('latin1', at, at + 16))) throw notHttp();
       return at;
@@ -194,6 +203,7 @@ export class ResponseReader {
     const { status, reason, headers, isHttp11 } = head;
     this.#isPersistent = isPersistent;
     this.#keepAliveSeconds = keepAliveSeconds;
+    this.#isHttp10 = !isHttp11;
     const chunked = codings !== undefined && isChunked(codings);
     // RFC 9112 §6.3: the first rule that applies.
     if (this.#method === 'HEAD') {
@@ -233,16 +243,16 @@ export class ResponseReader {
 
   #readChunkLine(input: Buffer, at: number): number {
     const end = input.indexOf(LF, at);
-    if ((end === -1 ? input.length : end) - at > MAX_CHUNK_LINE) throw refusal(MALFORMED_CHUNK);
+    if ((end === -1 ? input.length : end) - at > MAX_CHUNK_LINE) throw malformedChunk();
     if (end === -1) return at;
-    if (input[end - 1] !== CR) throw refusal(MALFORMED_CHUNK);
+    if (input[end - 1] !== CR) throw malformedChunk();
     const size = chunkSize(input.toString('latin1', at, end - 1));
     this.#enter(size === 0 ? 'trailers' : 'chunk', size);
     return end + 1;
   }
 
   #readChunkEnd(input: Buffer, at: number): number {
-    if (input[at] !== CR || (input[at + 1] ?? LF) !== LF) throw refusal(MALFORMED_CHUNK);
+    if (input[at] !== CR || (input[at + 1] ?? LF) !== LF) throw malformedChunk();
     if (input.length < at + CRLF_LENGTH) return at;
     this.#state = 'chunk-line';
     return at + CRLF_LENGTH;
@@ -250,12 +260,12 @@ export class ResponseReader {
 
   #readTrailers(input: Buffer, at: number, known: number): number {
     if (input[at] === CR) {
-      if ((input[at + 1] ?? LF) !== LF) throw refusal(MALFORMED_CHUNK);
+      if ((input[at + 1] ?? LF) !== LF) throw malformedChunk();
       if (input.length < at + CRLF_LENGTH) return at;
       this.#finish([]);
       return at + CRLF_LENGTH;
     }
-    const end = sectionEnd(input, at, known, TRAILERS_TOO_LARGE);
+    const end = sectionEnd(input, at, known, trailersTooLarge);
     if (end === -1) return at;
     const trailers = fieldLines(input.toString('latin1', at, end - CRLF_LENGTH), 0);
     if (!areHarmlessTrailers(trailers)) this.#isPersistent = false;
@@ -275,10 +285,10 @@ export class ResponseReader {
  * The place behind the empty line that ends a head or trailer section; -1: it has not come.
  * @param known up to where the bytes were searched before
  */
-function sectionEnd(input: Buffer, at: number, known: number, tooLarge: string): number {
+function sectionEnd(input: Buffer, at: number, known: number, tooLarge: () => GatewayError): number {
   const found = input.indexOf(SECTION_END, Math.max(at, known - SECTION_END.length + 1));
   const end = found === -1 ? input.length : found + SECTION_END.length;
-  if (end - at > MAX_HEAD_BYTES) throw refusal(tooLarge);
+  if (end - at > MAX_HEAD_BYTES) throw tooLarge();
   if (found !== -1) return end;
   // A line that ends without CR may be all that comes: waiting for the rest would be in vain.
   for (let lf = input.indexOf(LF, known); lf !== -1; lf = input.indexOf(LF, lf + 1)) {
@@ -291,10 +301,22 @@ function chunkSize(line: string): number {
   const [digits = ''] = CHUNK_SIZE.exec(line) ?? [];
   const size = Number.parseInt(digits, 16);
   const isValid = Number.isSafeInteger(size) && CHUNK_EXTENSIONS.test(line.slice(digits.length));
-  if (!isValid) throw refusal(MALFORMED_CHUNK);
+  if (!isValid) throw malformedChunk();
   return size;
 }
 
-function refusal(detail: string): GatewayError {
-  return new GatewayError('upstream-protocol', detail);
+function malformedChunk(): GatewayError {
+  return refusal(MALFORMED_CHUNK, 'http_response_transfer_coding');
+}
+
+function headTooLarge(): GatewayError {
+  return refusal(HEAD_TOO_LARGE, 'http_response_header_section_size');
+}
+
+function trailersTooLarge(): GatewayError {
+  return refusal(TRAILERS_TOO_LARGE, 'http_response_trailer_section_size');
+}
+
+function refusal(detail: string, proxyError?: ProxyErrorType): GatewayError {
+  return new GatewayError('upstream-protocol', detail, undefined, { proxyError });
 }

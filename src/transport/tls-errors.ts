@@ -1,3 +1,5 @@
+import type { ProxyErrorType } from '../base/proxy-error-type.ts';
+
 /** A TLS connection that did not come about. */
 export interface TlsFault {
   readonly name: TlsFaultName;
@@ -87,6 +89,23 @@ export function whyNoTls(code: string): string | undefined {
   const fault = tlsFault(code);
   return fault && `${fault.what}. ${fault.advice}`;
 }
+
+/** The error type of RFC 9209 for the code of a TLS error. */
+export function tlsProxyError(code: string): ProxyErrorType {
+  if (code.includes('_ALERT_')) return 'tls_alert_received';
+  const name = tlsFault(code)?.name;
+  return name !== undefined && OF_CERTIFICATE.has(name) ? 'tls_certificate_error' : 'tls_protocol_error';
+}
+
+/** Faults of the certificate of the peer. */
+const OF_CERTIFICATE: ReadonlySet<TlsFaultName> = new Set([
+  'expired',
+  'not-yet-valid',
+  'unknown-authority',
+  'wrong-host',
+  'revoked',
+  'invalid-certificate',
+]);
 
 function otherwise(code: string): TlsFaultName {
   return code.startsWith('CERT_') || code.startsWith('CRL_') || code.startsWith('UNABLE_TO_')

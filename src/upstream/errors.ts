@@ -22,6 +22,6 @@ export function circuitOpen(retryAfterMs: number): GatewayError {
     'upstream-circuit-open',
     'Requests are kept away from this upstream, since most of the last ones failed. Try again later.',
     undefined,
-    Math.max(1, Math.ceil(retryAfterMs / 1000)),
+    { retryAfter: Math.max(1, Math.ceil(retryAfterMs / 1000)) },
   );
 }

@@ -100,6 +100,6 @@ function paused(outcome: string, ms: number): GatewayError {
     'upstream-paused',
     `A response of the upstream (outcome ${outcome}) paused requests to it. Send the request again after ${seconds} s.`,
     undefined,
-    seconds,
+    { retryAfter: seconds },
   );
 }

@@ -73,7 +73,17 @@ describe('a problem', () => {
       ...['http_response_timeout', 'http_upgrade_failed', 'http_protocol_error', 'proxy_internal_response'],
       ...['proxy_internal_error', 'proxy_configuration_error', 'proxy_loop_detected'],
     ];
-    expect(types).toEqual(expect.arrayContaining(errorKinds().map(([, { proxyError }]) => proxyError)));
+    const used = errorKinds().flatMap(([, { proxyError, knownProxyErrors = [] }]) => [
+      proxyError,
+      ...knownProxyErrors,
+    ]);
+    expect(types).toEqual(expect.arrayContaining(used));
+  });
+
+  test('has the type of its error in place of that of its code', async () => {
+    const refused = new GatewayError('upstream-tls', '', undefined, { proxyError: 'tls_alert_received' });
+    const answer = await answered((_req, res) => sendProblem(res, refused, 'id-1', false));
+    expect(valuesOf(answer, 'proxy-status')).toEqual(['digest-gateway; error=tls_alert_received']);
   });
 
   test('tells nothing of the cause', async () => {
@@ -128,7 +138,7 @@ describe('the headers that a status asks for', () => {
   test.each<ErrorCode>(['overloaded', 'upstream-timeout'])(
     '%s: the Retry-After of the error takes the place of that of its code',
     async (code) => {
-      const error = new GatewayError(code, '', undefined, 17);
+      const error = new GatewayError(code, '', undefined, { retryAfter: 17 });
       const answer = await answered((_req, res) => sendProblem(res, error, 'id', false));
       expect(valuesOf(answer, 'retry-after')).toEqual(['17']);
     },

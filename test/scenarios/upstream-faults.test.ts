@@ -9,41 +9,57 @@ interface Row {
   readonly behaviour: BehaviourChange;
   readonly settings?: Record<string, unknown>;
   readonly wanted: string;
+  /** Of Proxy-Status. */
+  readonly type: string;
 }
 
 const rows: Row[] = [
-  { name: 'an expired certificate', behaviour: { tls: 'expired' }, wanted: '502 upstream-tls' },
+  {
+    name: 'an expired certificate',
+    behaviour: { tls: 'expired' },
+    wanted: '502 upstream-tls',
+    type: 'tls_certificate_error',
+  },
   {
     name: 'a certificate of an unknown authority',
     behaviour: { tls: 'foreign' },
     wanted: '502 upstream-tls',
+    type: 'tls_certificate_error',
   },
-  { name: 'a certificate for another host', behaviour: { tls: 'wrong-host' }, wanted: '502 upstream-tls' },
+  {
+    name: 'a certificate for another host',
+    behaviour: { tls: 'wrong-host' },
+    wanted: '502 upstream-tls',
+    type: 'tls_certificate_error',
+  },
   {
     name: 'a reset before the head, twice',
     behaviour: { faults: [{ kind: 'reset-before-head', when: 'authenticated' }] },
     wanted: '502 upstream-unreachable',
+    type: 'connection_terminated',
   },
   {
     name: 'an answer that is not HTTP',
     behaviour: { faults: [{ kind: 'garbage', when: 'authenticated' }] },
     wanted: '502 upstream-protocol',
+    type: 'http_protocol_error',
   },
   {
     name: 'no answer within timeouts.total',
     behaviour: { faults: [{ kind: 'hang' }] },
     settings: { timeouts: { total: '100ms' } },
     wanted: '504 upstream-timeout',
+    type: 'http_response_timeout',
   },
 ];
 
 describe('a fault before the head of the response:', () => {
-  test.each(rows)('$name: $wanted', async ({ behaviour, settings, wanted }) => {
+  test.each(rows)('$name: $wanted', async ({ behaviour, settings, wanted, type }) => {
     const { get, gateway } = await startPair(behaviour, { settings: settings ?? {} });
     const answer = await get(authors);
     const problem = await problemOf(answer);
     expect(`${answer.status} ${problem.code}`).toBe(wanted);
-    expect(answer.headers.get('proxy-status')).toMatch(/^digest-gateway; error=\w+$/);
+    expect(answer.headers.get('proxy-status')).toBe(`digest-gateway; error=${type}`);
     const code = wanted.slice(4);
     expect(await gateway.metric('digest_gateway_requests_total', { code, deployment: 'submissions' })).toBe(
       1,
@@ -54,16 +70,18 @@ describe('a fault before the head of the response:', () => {
   test('nobody listens: 502 upstream-unreachable', async () => {
     const upstream = await startUpstream(() => {});
     await upstream.close();
-    expect(await codeFrom(upstream.origin)).toBe('502 upstream-unreachable');
+    expect(await codeFrom(upstream.origin)).toBe('502 upstream-unreachable connection_refused');
   });
 
   test('a name that does not exist: 502 upstream-unreachable', async () => {
-    expect(await codeFrom('http://upstream.invalid')).toBe('502 upstream-unreachable');
+    expect(await codeFrom('http://upstream.invalid')).toBe('502 upstream-unreachable dns_error');
   });
 
   test('plain HTTP where TLS is expected: 502 upstream-tls', async () => {
     const upstream = await startUpstream((_req, res) => res.end());
-    expect(await codeFrom(upstream.origin.replace('http:', 'https:'))).toBe('502 upstream-tls');
+    expect(await codeFrom(upstream.origin.replace('http:', 'https:'))).toBe(
+      '502 upstream-tls tls_protocol_error',
+    );
     await upstream.close();
   });
 });
@@ -73,7 +91,8 @@ async function codeFrom(origin: string): Promise<string> {
   const answer = await fetch(`${gateway.origin}/x`);
   const { code } = await problemOf(answer);
   await gateway.close();
-  return `${answer.status} ${code}`;
+  const type = answer.headers.get('proxy-status')?.replace('digest-gateway; error=', '');
+  return `${answer.status} ${code} ${type}`;
 }
 
 describe('a fault within the body breaks the response off:', () => {

@@ -1,3 +1,4 @@
+import type { SecureVersion } from 'node:tls';
 import { beforeAll } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
@@ -45,6 +46,10 @@ export interface ExchangeSceneOptions {
   /** False: the certificate of the upstream is of an unknown authority. */
   readonly trusted?: boolean;
   readonly clock?: Clock;
+  /** Resolves to the port that leads to this port of the upstream; left out: the same. */
+  readonly through?: (port: number) => Promise<number>;
+  /** Of TLS; left out: as high as both can. */
+  readonly maxVersion?: SecureVersion;
 }
 
 export type StartScene = (
@@ -70,12 +75,15 @@ export function useExchanges(): StartScene {
       timeouts = {},
       trusted = true,
       clock = monotonicClock,
+      through = async (port) => port,
+      maxVersion,
     } = options;
-    const upstream = await startConnections(script, tls ? pair : undefined);
+    const limited = pair && { ...pair, ...(maxVersion !== undefined && { maxVersion }) };
+    const upstream = await startConnections(script, tls ? limited : undefined);
     closing.push(() => upstream.close());
     const connections = new Connections(
       {
-        origin: upstream.origin,
+        origin: await originThrough(upstream.origin, through),
         connections: most,
         adapt,
         timeouts: { connect: 20_000, response: 20_000, idle: 20_000, ...timeouts },
@@ -90,6 +98,11 @@ export function useExchanges(): StartScene {
     closing.push(() => connections.destroy());
     return { upstream, connections, send: (...args) => send(connections, ...args) };
   };
+}
+
+async function originThrough(origin: string, through: (port: number) => Promise<number>): Promise<string> {
+  const { protocol, hostname, port } = new URL(origin);
+  return `${protocol}//${hostname}:${await through(Number(port))}`;
 }
 
 async function send(

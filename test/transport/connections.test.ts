@@ -302,6 +302,31 @@ describe('a request body', () => {
     );
   });
 
+  test('of unknown length goes out only to an upstream that did not answer with HTTP/1.0 last', async () => {
+    const heads: string[] = [];
+    const answers = ['1.1', '1.0', '1.0', '1.1', '1.1'];
+    const { send } = await scene(async (connection) => {
+      for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+        heads.push(head.split(' ')[0] ?? '');
+        if (head.includes('chunked')) await connection.through('0\r\n\r\n');
+        if (head.includes('content-length: 1')) await connection.through('x');
+        await connection.write(
+          `HTTP/${answers[heads.length - 1]} 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n`,
+        );
+      }
+    });
+    const chunked = async () => (await send({ method: 'POST', body: pieces('x') })).kind;
+    expect([await chunked(), (await send()).kind, await chunked()]).toEqual([
+      'answered',
+      'answered',
+      'length-required',
+    ]);
+    const declared = await send({ method: 'PUT', headers: ['content-length', '1'], body: pieces('x') });
+    const kept = await send({ method: 'PATCH', body: Buffer.from('x') });
+    expect([declared.kind, kept.kind, await chunked()]).toEqual(['answered', 'answered', 'answered']);
+    expect(heads).toEqual(['POST', 'GET', 'PUT', 'PATCH', 'POST']);
+  });
+
   test('in pieces goes out with the length that was declared', async () => {
     const body = pieces('ab', 'c');
     const { text } = await wireOf({ method: 'PUT', headers: ['Content-Length', '3'], body }, 'abc');

@@ -8,17 +8,23 @@ function coded(code: string, message = 'x'): Error {
 }
 
 test.each([
-  [coded('ECONNREFUSED'), 'upstream-unreachable'],
-  [coded('ENETUNREACH'), 'upstream-unreachable'],
-  [coded('ECONNRESET'), 'upstream-unreachable'],
-  [coded('EAI_FAIL'), 'upstream-unreachable'],
-  [coded('ERR_SOCKET_CLOSED'), 'upstream-unreachable'],
-  [connectionEnded(), 'upstream-unreachable'],
-  [new errors.ConnectTimeoutError(), 'upstream-timeout'],
-  [coded('CERT_HAS_EXPIRED'), 'upstream-tls'],
-  [new GatewayError('body-too-large', 'x'), 'body-too-large'],
-])('the network or the upstream: %p is %s', (error, code) => {
-  expect(upstreamError(error).code).toBe(code);
+  [coded('ECONNREFUSED'), 'upstream-unreachable', 'connection_refused'],
+  [coded('ENETUNREACH'), 'upstream-unreachable', 'destination_ip_unroutable'],
+  [coded('EHOSTUNREACH'), 'upstream-unreachable', 'destination_ip_unroutable'],
+  [coded('ECONNRESET'), 'upstream-unreachable', 'connection_terminated'],
+  [coded('ENOTFOUND'), 'upstream-unreachable', 'dns_error'],
+  [coded('EAI_FAIL'), 'upstream-unreachable', 'dns_error'],
+  [coded('EADDRINUSE'), 'upstream-unreachable', 'destination_unavailable'],
+  [coded('ERR_SOCKET_CLOSED'), 'upstream-unreachable', 'connection_terminated'],
+  [connectionEnded(), 'upstream-unreachable', 'connection_terminated'],
+  [new errors.ConnectTimeoutError(), 'upstream-timeout', 'connection_timeout'],
+  [coded('CERT_HAS_EXPIRED'), 'upstream-tls', 'tls_certificate_error'],
+  [coded('ERR_TLS_CERT_ALTNAME_INVALID'), 'upstream-tls', 'tls_certificate_error'],
+  [coded('ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED'), 'upstream-tls', 'tls_alert_received'],
+  [coded('ERR_SSL_WRONG_VERSION_NUMBER'), 'upstream-tls', 'tls_protocol_error'],
+  [new GatewayError('body-too-large', 'x'), 'body-too-large', 'http_request_error'],
+])('the network or the upstream: %p is %s, %s', (error, code, proxyError) => {
+  expect(upstreamError(error)).toMatchObject({ code, proxyError });
 });
 
 test.each([

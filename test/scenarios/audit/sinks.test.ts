@@ -176,7 +176,8 @@ test('a receiver that takes nothing costs neither memory nor responses, and is t
   // The kernel's buffers take some of the 10,000; what it has not taken is behind, to the record. The thread tells its
   // numbers every second.
   const all = (await lines()).length;
-  const sent = (): Promise<number> => gateway.metric('digest_gateway_audit_sink_records_total', { sink: SINK });
+  const sent = (): Promise<number> =>
+    gateway.metric('digest_gateway_audit_sink_records_total', { sink: SINK });
   await until(async () => (await lag('records')) + (await sent()) === all);
   expect(await lag('records')).toBeGreaterThanOrEqual(5_000);
   expect(await lag('seconds')).toBeGreaterThan(2);

@@ -64,7 +64,11 @@ test('a head that is too large is refused, the largest allowed one is served', a
     code: 'headers-too-large',
     detail: 'The request line and headers are larger than 2048 bytes.',
   });
-  expect((await call(gateway, { target: `/${'a'.repeat(2_048)}` })).status).toBe(431);
+  expect(await call(gateway, { target: `/${'a'.repeat(2_048)}` })).toMatchObject({
+    status: 414,
+    code: 'target-too-long',
+    detail: 'The request line alone is larger than 2048 bytes.',
+  });
 });
 
 describe('connections', () => {

@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-response.ts';
+import { startRawUpstream } from '../../support/raw-upstream.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
@@ -15,6 +16,7 @@ describe('a body that may have to be sent again', () => {
   const LIMIT = 64 * 1024;
   const settings = { body: { replayUpTo: LIMIT, max: '8MiB' } };
   const wire = useWire({ settings });
+  const connect = useClients();
   const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
   /** Bytes that differ, so that a lost or doubled piece changes the hash. */
@@ -89,6 +91,35 @@ describe('a body that may have to be sent again', () => {
       );
       expect(seen).toEqual(lengths.map((length) => ({ length, sha256: sha256(bodyOf(length)) })));
     });
+  });
+
+  test('gets 411 if it is too large to be kept, has no length, and the upstream answers with HTTP/1.0', async () => {
+    const heads: string[] = [];
+    const upstream = await startRawUpstream((head) => {
+      heads.push(head.slice(head.search(/(?:HEAD|POST) /)));
+      const text = /^authorization:/im.test(head)
+        ? 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok'
+        : 'HTTP/1.0 401 Unauthorized\r\nWWW-Authenticate: Digest realm="r", nonce="n"\r\nContent-Length: 0\r\n\r\n';
+      return { text, end: true };
+    });
+    const plain = { ...settings, tls: { allowPlaintext: true } };
+    const gateway = await startGateway({ old: { origin: upstream.origin, settings: plain } });
+    try {
+      const post = async (length: number) => {
+        const client = await connect(gateway.port);
+        await client.send(requestWith(bodyOf(length), 'chunks'));
+        return client.answer();
+      };
+      const refused = await post(LIMIT + 1);
+      expect([refused.status, codeOf(refused)]).toEqual([411, 'length-required']);
+      expect(heads.map((head) => head.split(' ')[0])).toEqual(['HEAD']);
+      expect((await post(1_000)).status).toBe(200);
+      expect(heads.at(-1)).toMatch(/^POST .*\r\ncontent-length: 1000$/s);
+      expect(await gateway.metric('digest_gateway_requests_total', { code: 'length-required' })).toBe(1);
+    } finally {
+      await gateway.close();
+      await upstream.close();
+    }
   });
 
   describe('on the connection to the upstream', () => {

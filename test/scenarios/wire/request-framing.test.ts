@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { codeOf, echoOf, useWire } from '../../support/wire.ts';
@@ -188,8 +189,37 @@ describe('refuses a head that is too large:', () => {
     refused(`GET /echo HTTP/1.1\r\n${HOST}${lines}\r\n\r\n`, 431, 'headers-too-large'),
   );
 
-  test('a target of 17 KiB', () =>
-    refused(`GET /${'a'.repeat(17_000)} HTTP/1.1\r\n${HOST}\r\n`, 431, 'headers-too-large'));
+  test('headers of 4 KiB behind a target of 14 KiB', () =>
+    refused(
+      `GET /${'a'.repeat(14_000)} HTTP/1.1\r\n${HOST}A: ${'a'.repeat(4_000)}\r\n\r\n`,
+      431,
+      'headers-too-large',
+    ));
+
+  test.each([
+    ['at once', 1 << 20],
+    ['in pieces of 1000 bytes', 1_000],
+    ['in pieces of 16384 bytes', 16_384],
+    ['in pieces of 16389 bytes, the first of which ends within the target', 16_389],
+  ])('a target of 17 KiB, %s', async (_how, size) => {
+    const client = await wire.connect();
+    const bytes = `GET /${'a'.repeat(17_000)} HTTP/1.1\r\n${HOST}A: ${'a'.repeat(17_000)}\r\n\r\n`;
+    client.socket.setNoDelay(true);
+    for (let at = 0; at < bytes.length; at += size) {
+      await client.send(bytes.slice(at, at + size));
+      await turn();
+    }
+    expectProblem(await client.answer(), 414, 'target-too-long');
+    expect((await client.end()).toString()).toBe('');
+  });
+
+  test('a target of 17 KiB of a later request', async () => {
+    const client = await wire.connect();
+    await client.send(`GET /echo HTTP/1.1\r\n${HOST}A: ${'a'.repeat(4_000)}\r\n\r\n`);
+    expect(echoOf(await client.answer()).url).toBe('/echo');
+    await client.send(`\r\nGET /${'a'.repeat(17_000)}`);
+    expectProblem(await client.answer(), 414, 'target-too-long');
+  });
 });
 
 test('answers earlier requests on the connection first', async () => {

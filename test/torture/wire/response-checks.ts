@@ -52,14 +52,12 @@ export function checkProblem(
   return code === 'internal-error' ? fault('an internal error') : { code };
 }
 
+const UNREADABLE: ReadonlySet<number> = new Set([400, 414, 431]);
+
 /** True if it may be that the gateway could not read the request, and so not its id. */
 function isUnreadable(answer: RawResponse): boolean {
   const closes = valuesOf(answer, 'connection').includes('close');
-  return (
-    closes &&
-    (answer.status === 400 || answer.status === 431) &&
-    UUID.test(valuesOf(answer, 'x-request-id')[0] ?? '')
-  );
+  return closes && UNREADABLE.has(answer.status) && UUID.test(valuesOf(answer, 'x-request-id')[0] ?? '');
 }
 
 /** A document of no status if it is no JSON. */
