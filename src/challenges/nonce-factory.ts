@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { Credential } from '../digest/authorization.ts';
-import { withNonce } from '../digest/challenge.ts';
+import { type Challenge, withNonce } from '../digest/challenge.ts';
 import { Nonce, NonceCounter, type NonceOrigin } from './nonce.ts';
 import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/store.ts';
 
@@ -13,20 +13,28 @@ const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
 const FARTHEST_MS = 24 * 60 * 60_000;
 
 /**
- * Counters of nonces with qop, by nonce. Some upstreams issue the same nonce within one millisecond, even for two
- * versions of a credential: it goes on with its count, so that no nc goes out twice.
+ * Counters of nonces with qop, by nonce (RFC 7616 §3.4). Some upstreams issue the same nonce within one millisecond, even
+ * for two versions of a credential: it goes on with its count, so that no nc goes out twice.
  */
 export class NonceCounters {
   /** The latest last. */
   readonly #counters = new Map<string, NonceCounter>();
+  #byOpaque = false;
 
-  /** The counter of a nonce that was issued now, or that another process has used so many times. */
-  of(nonce: string, count: number): NonceCounter {
-    const known = this.#counters.get(nonce);
+  /** From now on counts for each opaque, whatever its nonce: WEBrick does, whose nonce is the same for a second. */
+  countByOpaque(): void {
+    this.#byOpaque = true;
+  }
+
+  /** The counter for a challenge that was issued now, or that another process has answered so many times. */
+  of({ nonce, opaque }: Challenge, count: number): NonceCounter {
+    // No field value has a line feed, so no nonce is equal to the key of an opaque.
+    const key = this.#byOpaque && opaque !== undefined ? `\n${opaque}` : nonce;
+    const known = this.#counters.get(key);
     const counter = known ?? new NonceCounter();
     counter.isShared = known !== undefined;
     counter.last = Math.max(counter.last, count);
-    this.#counters.set(nonce, counter);
+    this.#counters.set(key, counter);
     if (this.#counters.size > REMEMBERED) {
       for (const oldest of this.#counters.keys()) {
         this.#counters.delete(oldest);
@@ -79,9 +87,14 @@ export class NonceFactory {
     return this.#make(held, 0, { lane: nonce.lane });
   }
 
+  /** The upstream counts the answers to each opaque, and not those with each nonce. */
+  countByOpaque(): void {
+    this.#counters.countByOpaque();
+  }
+
   #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>, count = 0): Nonce {
     const { nonce, qop } = held.challenge;
-    const counter = qop.length === 0 ? new NonceCounter() : this.#counters.of(nonce, count);
+    const counter = qop.length === 0 ? new NonceCounter() : this.#counters.of(held.challenge, count);
     const { credential, clock, newCnonce, wallTime } = this.#options;
     return new Nonce(held, credential, {
       cnonce: newCnonce(),

@@ -1,5 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
+import type { Challenge } from '../digest/challenge.ts';
 import { AdoptionGuard } from './adoption-guard.ts';
 import { IdleNonces } from './idle-nonces.ts';
 import { Learning } from './learning.ts';
@@ -183,10 +184,13 @@ export class NoncePool {
 
   /**
    * The upstream refused the nonce of this attempt, and called it expired (`stale`) or did not. A newer one,
-   * learned meanwhile, stays.
+   * learned meanwhile, stays. `challenge`: the usable one that came with the refusal.
    */
-  refuse(attempt: NonceAttempt, stale = false): void {
+  refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
     const { nonce } = attempt;
+    if (stale && challenge !== undefined && nonce.isIssuedWithAnotherOpaque(challenge)) {
+      this.#factory.countByOpaque();
+    }
     if (this.#known === nonce) {
       this.#known = undefined;
       this.#renewal?.cancel();

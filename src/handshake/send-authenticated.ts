@@ -265,7 +265,7 @@ class Handshake {
     const challenge = this.#client.choose(result.challenges);
     // RFC 7616 §3.3: stale says that the digest was right.
     const stale = challenge?.stale === true;
-    pool.refuse(attempt.nonce, stale);
+    pool.refuse(attempt.nonce, stale, challenge);
     listener.onAttempt(!stale && attempt.own ? 'refused' : 'stale');
     budget.onlyStale &&= stale;
     const isLast = budget.answered >= this.#lastAttempt;

@@ -69,8 +69,8 @@ const SERVERS = wrap(
   'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
 );
 
-const KNOWN_PROBLEM = wrap(
-  'WEBrick with `CheckNc` (off by default) is not served reliably: some requests get 502 `upstream-protocol`. It counts nc for each `opaque`, where RFC 7616 counts it for each nonce, and its nonce changes once a second only. So a challenge within the same second has the nonce of the one before, for which the gateway goes on counting, while WEBrick expects 1.',
+const COUNTS_BY_OPAQUE = wrap(
+  'WEBrick with `CheckNc` (off by default) counts nc for each `opaque`, where RFC 7616 counts it for each nonce, and its nonce changes once a second only. When it calls an answer stale and names the same nonce with another `opaque`, the gateway counts for each `opaque`, too. Until then the first request with a new nonce costs another exchange, and of several simultaneous requests some can get 502 `upstream-protocol`. Which requests are repeated depends on timing, so it has no row.',
 );
 
 const EXPIRED = wrap(
@@ -95,7 +95,7 @@ export function interoperabilityPage({ servers, expired, proxies, simulated }: O
       ['Server', 'Setting', 'First', 'In turn', 'At once', 'Wrong password', 'Policy'],
       servers.map(serverCells),
     ),
-    KNOWN_PROBLEM,
+    COUNTS_BY_OPAQUE,
     '## Expired nonces',
     EXPIRED,
     table(

@@ -6,11 +6,13 @@ export interface WebrickOptions {
   readonly nonceLifetime?: number;
   /** Each response names the next nonce. */
   readonly nextNonce?: boolean;
+  /** Counts are checked: for each opaque, and in their order. */
+  readonly checkCount?: boolean;
 }
 
 /** Ruby's WEBrick with its DigestAuth (MD5, qop auth and auth-int). */
 export function startWebrick(options: WebrickOptions = {}): Promise<RealServer> {
-  const { nonceLifetime = 1800, nextNonce = false } = options;
+  const { nonceLifetime = 1800, nextNonce = false, checkCount = false } = options;
   return startRealServer({
     users: apacheUsers(account.password),
     command: (file) => ['ruby', file],
@@ -30,7 +32,7 @@ server = WEBrick::HTTPServer.new(
   SSLPrivateKey: OpenSSL::PKey.read(File.read(folder + '/key.pem')))
 auth = WEBrick::HTTPAuth::DigestAuth.new(
   Realm: ${JSON.stringify(account.realm)}, UserDB: WEBrick::HTTPAuth::Htdigest.new(folder + '/users'), Logger: quiet,
-  NonceExpirePeriod: ${nonceLifetime}, NonceExpireDelta: 0, CheckNc: false, UseNextNonce: ${nextNonce})
+  NonceExpirePeriod: ${nonceLifetime}, NonceExpireDelta: 0, CheckNc: ${checkCount}, UseNextNonce: ${nextNonce})
 server.mount_proc('/') do |request, response|
   auth.authenticate(request, response)
   response['Content-Type'] = 'text/plain'

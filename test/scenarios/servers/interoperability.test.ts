@@ -171,6 +171,15 @@ describe('in front of', () => {
     expectOnPage({ servers: [row] });
   });
 
+  test('WEBrick CheckNc: requests in turn are served', async () => {
+    const { ask, attempts } = await setScene(startWebrick({ checkCount: true }));
+    // Its nonce changes with the second, and one that is new to the gateway is refused until the gateway counts as it does.
+    for (let index = 0; index < 20 || (await attempts())['stale'] === undefined; index += 1) {
+      const target = `/api/turn?n=${index}`;
+      expect(await ask(target)).toMatchObject({ status: 200, body: echoOf('GET', target) });
+    }
+  });
+
   test('servers whose nonces have expired: requests are those of the page', async () => {
     const scenes = await Promise.all(
       Object.entries(EXPIRING).map(async ([name, start]) => ({ name, ...(await setScene(start())) })),
