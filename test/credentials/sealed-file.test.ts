@@ -1,11 +1,15 @@
+import { execFile } from 'node:child_process';
 import { appendFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Encrypter } from 'age-encryption';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { issueOf, SourceReader } from '../../src/credentials/sources.ts';
 import { keyFile, recipientOf, sealedWith } from './sealed-section.ts';
+
+const execFileAsync = promisify(execFile);
 
 let folder: string;
 beforeEach(async () => {
@@ -109,6 +113,14 @@ describe('a sealed file that cannot be used', () => {
     expect(await outcome(section)).toBe(
       `sealed.file: ${section.file} is sealed with a passphrase: seal it for an identity, with age -r`,
     );
+  });
+
+  test('has a key that is no text, which no warning quotes', async () => {
+    const { href } = new URL('../../src/credentials/sealed-form.ts', import.meta.url);
+    const script = `const { parseEntries } = await import('${href}');
+      console.log(parseEntries('{ hunter2: x }: { value: y }'));`;
+    const ended = await execFileAsync(process.execPath, ['--input-type=module', '--eval', script]);
+    expect(ended).toEqual({ stdout: 'undefined\n', stderr: '' });
   });
 
   test.each([
