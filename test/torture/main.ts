@@ -13,6 +13,7 @@ interface Choices {
   readonly runs: number | undefined;
   readonly minutes: number;
   readonly processes: number;
+  readonly target: string | undefined;
 }
 
 function whole(text: string): number {
@@ -34,7 +35,7 @@ function progressLine(): (text: string) => void {
 }
 
 async function torture(names: readonly string[], choices: Choices): Promise<void> {
-  const { seed, first, runs, minutes, processes } = choices;
+  const { seed, first, runs, minutes, processes, target: only } = choices;
   const chosen = names.length === 0 ? parts : parts.filter(({ name }) => names.includes(name));
   const line = progressLine();
   const reports: NamedReport[] = [];
@@ -44,6 +45,7 @@ async function torture(names: readonly string[], choices: Choices): Promise<void
       replays: seed !== undefined,
       limitMs: minutes * 60_000,
       runs,
+      only,
       processes,
       progress: (text) => line(`${name}: ${text}`),
       print: (text) => void process.stdout.write(text),
@@ -68,6 +70,7 @@ await new Command('torture')
   .option('--first <number>', 'the first seed', whole, 1)
   .option('--runs <number>', 'the most runs of each part', whole)
   .option('--minutes <number>', 'about how long each part takes', whole, 10)
+  .option('--target <name>', 'the only target of guided')
   .option('--processes <number>', 'processes at a time', whole, 1)
   .action(torture)
   .parseAsync();

@@ -8,6 +8,8 @@ export interface TortureOptions {
   readonly limitMs: number;
   /** The most runs; undefined: as many as there is time for. */
   readonly runs: number | undefined;
+  /** The only target of `guided`; undefined: all. */
+  readonly only: string | undefined;
   /** Processes at a time. */
   readonly processes: number;
   /** Shows how far it is. */

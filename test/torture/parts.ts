@@ -1,10 +1,19 @@
 import { chaos } from './chaos.ts';
 import { clients } from './clients.ts';
 import { durability } from './durability.ts';
+import { guided } from './guided.ts';
 import type { TorturePart } from './part.ts';
 import { simulation } from './simulation.ts';
 import { soak } from './soak.ts';
 import { upstreams } from './upstreams.ts';
 
 /** All parts, in the order in which they run. */
-export const parts: readonly TorturePart[] = [simulation, clients, upstreams, chaos, durability, soak];
+export const parts: readonly TorturePart[] = [
+  simulation,
+  guided,
+  clients,
+  upstreams,
+  chaos,
+  durability,
+  soak,
+];
