@@ -36,7 +36,9 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     return;
   }
   if (max !== undefined) {
-    const { length } = itemsOf(name, value);
+    itemsOf(name, value);
+    // Some servers separate at each comma, also at one between quotes.
+    const { length } = value.split(',');
     if (length > max) {
       throw parameterInvalid(name, `has ${length} items: this client may send at most ${max} at once`);
     }
