@@ -77,8 +77,8 @@ function isAboutThis(info: AuthenticationInfo, answer: PreparedAnswer, request: 
 }
 
 function equalInConstantTime(one: string, other: string): boolean {
-  const left = Buffer.from(one, 'latin1');
-  const right = Buffer.from(other, 'latin1');
+  const left = Buffer.from(one);
+  const right = Buffer.from(other);
   return left.length === right.length && timingSafeEqual(left, right);
 }
 

@@ -133,7 +133,6 @@ function add(list: OpenList, name: string, value: string, bounds: ListBounds): v
   const key = name.toLowerCase();
   const known = list.values.get(key);
   if (known !== undefined && known !== value) list.contradictory = true;
-  if (known !== undefined) return;
   list.values.set(key, value);
   if (list.values.size > bounds.parameters) throw new DigestSyntaxError('too many parameters');
 }

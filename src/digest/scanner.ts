@@ -96,13 +96,16 @@ export class Scanner {
     return value;
   }
 
-  /** Passes over a token68 that is alone in its list element; false, and nothing passed, when there is none. */
+  /**
+   * Passes over a token68 that is alone in its list element, whose end is not reached yet; false, and nothing passed, when
+   * there is none.
+   */
   skipToken68(): boolean {
     const start = this.#at;
     this.#skipClass(TOKEN68);
     while (this.#code() === EQUALS) this.#at += 1;
     this.#skipBlanks();
-    if (this.#at > start && this.atElementEnd()) return true;
+    if (this.atElementEnd()) return true;
     this.#at = start;
     return false;
   }

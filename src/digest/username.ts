@@ -1,12 +1,14 @@
 import { hash } from './algorithms.ts';
 import type { Challenge } from './challenge.ts';
 import { quotedParameter } from './parameters.ts';
-import { isQuotable } from './scanner.ts';
 
 /** attr-char of RFC 8187 §3.2.1: all that an extended value may hold without percent-encoding. */
 const ATTRIBUTE_CHARACTERS = new Set(
   Buffer.from('!#$&+-.^_`|~ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789'),
 );
+
+/** ASCII that a quoted-string holds. */
+const PLAIN = /^[\t -~]*$/;
 
 /** The UTF-8 bytes of a credential's text, as Latin-1 text; NFC first, as RFC 7616 §4 says. */
 export function credentialBytes(text: string): string {
@@ -21,13 +23,8 @@ export function usernameParameter(challenge: Challenge, username: string): strin
   if (challenge.userhash) {
     return quotedParameter('username', hash(challenge.algorithm.name, `${username}:${challenge.realm}`));
   }
-  if (challenge.utf8 && !isPlain(username)) return `username*=UTF-8''${percentEncoded(username)}`;
+  if (challenge.utf8 && !PLAIN.test(username)) return `username*=UTF-8''${percentEncoded(username)}`;
   return quotedParameter('username', username);
-}
-
-/** ASCII that a quoted-string holds. */
-function isPlain(bytes: string): boolean {
-  return Buffer.from(bytes, 'latin1').every((byte) => byte < 0x80 && isQuotable(byte));
 }
 
 function percentEncoded(bytes: string): string {

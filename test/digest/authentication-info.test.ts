@@ -42,6 +42,12 @@ describe('parsing', () => {
     expect(parseAuthenticationInfo([field])).toEqual({ ...NOTHING, nextnonce: 'N' });
   });
 
+  test('takes a next nonce of 1024 characters, and not one more', () => {
+    const nonce = 'n'.repeat(1024);
+    expect(parseAuthenticationInfo([`nextnonce="${nonce}"`])).toEqual({ ...NOTHING, nextnonce: nonce });
+    expect(parseAuthenticationInfo([`nextnonce="${nonce}n"`])).toEqual(NOTHING);
+  });
+
   test('takes nothing from no field', () => {
     expect(parseAuthenticationInfo([])).toEqual(NOTHING);
   });
@@ -96,6 +102,8 @@ describe('checking the proof', () => {
     expect(check(`rspauth="${proof}", cnonce="c"`, plain)).toBe('invalid');
     expect(check(`rspauth="${proof}", nc=0000001a`, plain)).toBe('invalid');
     expect(check(`rspauth="${proof}", qop=auth`, plain)).toBe('invalid');
+    const withCount = rspauth('0000001a:c:auth:', ':/x?a=%27');
+    expect(check(`rspauth="${withCount}", qop=auth`, plain)).toBe('invalid');
   });
 
   test('with auth-int covers the body', () => {

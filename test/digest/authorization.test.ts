@@ -5,6 +5,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { findAlgorithm, hash } from '../../src/digest/algorithms.ts';
 import { type PreparedAnswer, prepareAnswer } from '../../src/digest/authorization.ts';
 import type { Challenge } from '../../src/digest/challenge.ts';
+import { fuzzRuns } from '../support/fuzz-runs.ts';
 import { readAuthorization } from './authorization-reader.ts';
 
 function challengeWith(parts: Partial<Challenge> = {}): Challenge {
@@ -66,7 +67,7 @@ describe('no injection', () => {
           if (names.includes(name)) expect(read.get(name)?.value).toBe(value);
         }
       }),
-      { numRuns: 1000 },
+      { numRuns: fuzzRuns(1000) },
     );
   });
 
@@ -84,7 +85,7 @@ describe('no injection', () => {
             : Buffer.from(value, 'latin1').toString(),
         ).toBe(text.normalize('NFC'));
       }),
-      { numRuns: 1000 },
+      { numRuns: fuzzRuns(1000) },
     );
   });
 
@@ -184,6 +185,7 @@ describe('nc', () => {
   test('is ignored without qop', () => {
     const answer = prepare({ qop: [] });
     expect(answer.authorize({ ...request, nc: Number.NaN })).toBe(answer.authorize(request));
+    expect(answer.proof({ uri: '/', nc: Number.NaN })).toBe(answer.proof({ uri: '/', nc: 1 }));
   });
 });
 

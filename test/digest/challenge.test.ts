@@ -4,8 +4,17 @@ import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import { parseAuthenticationInfo } from '../../src/digest/authentication-info.ts';
 import { prepareAnswer } from '../../src/digest/authorization.ts';
-import { type Challenge, chooseChallenge, parseChallenges, withNonce } from '../../src/digest/challenge.ts';
+import {
+  type Challenge,
+  chooseChallenge,
+  formatChallenge,
+  offersScheme,
+  parseChallenges,
+  withNonce,
+} from '../../src/digest/challenge.ts';
+import { ornate } from '../support/challenges.ts';
 import { cpuMeter } from '../support/cpu.ts';
+import { fuzzRuns } from '../support/fuzz-runs.ts';
 import { readAuthorization } from './authorization-reader.ts';
 import { fieldLines, readCases } from './vectors.ts';
 
@@ -128,6 +137,22 @@ describe('bounds', () => {
     expect(parseChallenges([digest(`x="${'a'.repeat(4097)}"`)])).toHaveLength(0);
   });
 
+  test.each([
+    ['realm', 1024],
+    ['nonce', 1024],
+    ['opaque', 1024],
+    ['domain', 2048],
+  ])('%s of %i characters', (name, longest) => {
+    const line = (length: number) => {
+      const values = { realm: 'r', nonce: 'n', [name]: 'x'.repeat(length) };
+      return `Digest ${Object.entries(values)
+        .map((pair) => pair.join('='))
+        .join(', ')}`;
+    };
+    expect(parseChallenges([line(longest)])).toHaveLength(1);
+    expect(parseChallenges([line(longest + 1)])).toHaveLength(0);
+  });
+
   test('16 challenges in a field line, and 16 in all', () => {
     const sixteen = Array<string>(16).fill('Digest realm="r", nonce="n"').join(', ');
     expect(parseChallenges([sixteen])).toHaveLength(16);
@@ -169,6 +194,29 @@ test('a challenge with the next nonce is the same but for nonce and stale', () =
   expect(challenge.nonce).toBe('1');
 });
 
+test.each([
+  ['with everything that a challenge can have', ornate()],
+  ['without qop', ornate('')],
+  ['with as little as possible', parseChallenges(['Digest nonce="n"'])[0]],
+])('a challenge %s is formatted so that an equal one is read', (_, challenge) => {
+  if (challenge === undefined) throw new Error('no challenge');
+  expect(parseChallenges([formatChallenge(challenge)])).toEqual([challenge]);
+});
+
+test('a challenge is formatted without what was not offered', () => {
+  const [challenge] = parseChallenges(['Digest nonce="n"']);
+  expect(challenge && formatChallenge(challenge)).toBe('Digest realm="", nonce="n"');
+});
+
+test.each([
+  [['Basic realm="r", Digest nonce="n"'], ['basic', 'digest']],
+  [['NTLM', 'Digest nonce="n", algorithm=unknown'], ['digest']],
+  [['Digest nonce="'], []],
+  [[], []],
+])('%j offers %j', (lines, schemes) => {
+  expect(['basic', 'digest'].filter((scheme) => offersScheme(lines, scheme))).toEqual(schemes);
+});
+
 describe('any field', () => {
   const pieces = fc.constantFrom(
     ...['Digest ', 'Basic ', 'realm', 'nonce', 'qop', 'algorithm', '=', ',', '"', '\\', ' ', '\t', '\r\n'],
@@ -188,7 +236,7 @@ describe('any field', () => {
         }
         parseAuthenticationInfo(lines);
       }),
-      { numRuns: 2000 },
+      { numRuns: fuzzRuns(2000) },
     );
   });
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
-import { type Credential, chooseFor, prepareAnswer } from '../../src/digest/authorization.ts';
+import { type Credential, canAnswer, chooseFor, prepareAnswer } from '../../src/digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
 import { readVectors } from './vectors.ts';
 
@@ -91,6 +91,14 @@ describe('a stored hash that does not fit', () => {
     const error = refusal(stored(me, Buffer.from('r3alm')), challenge('MD5', '0ther'));
     expect(`${error.stack}`).not.toMatch(/r3alm|0ther|[0-9a-f]{32}/);
   });
+});
+
+test('a password is good for every challenge, a hash for its realm and algorithm', () => {
+  expect(canAnswer(challenge('SHA-256'), fromPassword)).toBe(true);
+  const hashed = stored(me, Buffer.from('r'), ['MD5']);
+  expect(
+    [challenge('MD5'), challenge('SHA-256'), challenge('MD5', 'R')].map((asked) => canAnswer(asked, hashed)),
+  ).toEqual([true, false, false]);
 });
 
 describe('the challenge that is chosen', () => {

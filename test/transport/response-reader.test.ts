@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { fuzzRuns } from '../support/fuzz-runs.ts';
 import { PARSER_BYTES, RESPONSE_PARTS } from '../support/parser-bytes.ts';
 import { type Reading, readWithGateway, readWithNode } from '../support/response-readings.ts';
 
@@ -7,7 +8,7 @@ const HEAD = 'HTTP/1.1 200 OK\r\n';
 const CHUNKED = `${HEAD}Transfer-Encoding: chunked\r\n\r\n`;
 
 /** Responses of each generated kind in one run; FUZZ_RUNS sets another number. */
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 2_000);
+const RUNS = fuzzRuns(2_000);
 
 describe('a response is read', () => {
   test.each([
