@@ -1,0 +1,151 @@
+import { describe, expect, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import type { Lost } from '../../src/handshake/exchange.ts';
+import { NO_BODY, type UpstreamRequest } from '../../src/handshake/request.ts';
+
+const request = (method = 'GET'): UpstreamRequest => ({
+  method,
+  target: '/',
+  headers: [],
+  body: NO_BODY,
+  client: '',
+  trace: undefined,
+});
+
+const loss = (change: Partial<Lost> = {}): Lost => ({
+  kind: 'lost',
+  error: new GatewayError('upstream-unreachable', 'gone'),
+  broke: true,
+  sent: true,
+  reused: false,
+  ...change,
+});
+
+/** Retries that are granted as long as `left` lasts, and what was taken and counted of them. */
+function budgetOf(attempts: number, left = attempts) {
+  const calls: string[] = [];
+  let free = left;
+  const budget = new AttemptBudget({
+    attempts,
+    take: (reason) => {
+      calls.push(`take ${reason}`);
+      free -= 1;
+      return free >= 0;
+    },
+    count: (reason) => calls.push(`count ${reason}`),
+  });
+  return { budget, calls };
+}
+
+describe('attempts', () => {
+  test('are two, and four in a rotation', () => {
+    const budget = new AttemptBudget();
+    budget.answered = 1;
+    expect([budget.limit, budget.spent, budget.noneLeft]).toEqual([2, false, false]);
+    budget.answered = 2;
+    expect([budget.spent, budget.noneLeft]).toEqual([true, true]);
+    budget.extendForRotation();
+    budget.extendForRotation();
+    expect([budget.limit, budget.spent, budget.noneLeft]).toEqual([4, false, false]);
+  });
+
+  test('are over once a body that is not kept was sent, which a rotation does not change', () => {
+    const budget = new AttemptBudget();
+    budget.bodySent = true;
+    expect([budget.spent, budget.noneLeft]).toEqual([true, false]);
+    budget.answered = 2;
+    expect(budget.noneLeft).toBe(false);
+  });
+
+  test('ask for a challenge four times at most', () => {
+    const budget = new AttemptBudget();
+    budget.asked = 3;
+    expect(budget.mayAsk).toBe(true);
+    budget.asked = 4;
+    expect(budget.mayAsk).toBe(false);
+  });
+});
+
+describe('a repeat', () => {
+  test('is one without a retry budget, on a new connection', () => {
+    const budget = new AttemptBudget();
+    expect(budget.needsFreshConnection).toBe(false);
+    expect([budget.takeRepeat(request(), loss()), budget.needsFreshConnection]).toEqual([true, true]);
+    expect(budget.takeRepeat(request(), loss())).toBe(false);
+  });
+
+  test('costs a retry, as many as there are', () => {
+    const { budget, calls } = budgetOf(2);
+    expect([1, 2, 3].map(() => budget.takeRepeat(request(), loss()))).toEqual([true, true, false]);
+    expect(calls).toEqual(['take connection_broke', 'take connection_broke']);
+    const { budget: other } = budgetOf(2, 1);
+    expect([1, 2].map(() => other.takeRepeat(request(), loss()))).toEqual([true, false]);
+  });
+
+  test('is free for the first connection that had been idle', () => {
+    const { budget, calls } = budgetOf(2, 0);
+    const reused = loss({ reused: true });
+    expect([budget.takeRepeat(request(), reused), budget.takeRepeat(request(), reused)]).toEqual([
+      true,
+      false,
+    ]);
+    expect(calls).toEqual(['count stale_connection', 'take connection_broke']);
+  });
+
+  test.each<[string, string, Partial<Lost>, boolean]>([
+    ['there was no connection', 'GET', { broke: false }, false],
+    ['POST was sent', 'POST', {}, false],
+    ['POST was not sent', 'POST', { sent: false }, true],
+    ['PATCH was sent', 'PATCH', {}, false],
+  ])('when %s', (_, method, change, repeated) => {
+    expect(new AttemptBudget().takeRepeat(request(method), loss(change))).toBe(repeated);
+  });
+
+  test('is not possible once a body that is not kept was sent', () => {
+    const budget = new AttemptBudget();
+    budget.bodySent = true;
+    expect(budget.takeRepeat(request(), loss({ sent: false }))).toBe(false);
+  });
+});
+
+describe('another address', () => {
+  test('gets a request whose exchange was lost, for a retry', () => {
+    const { budget, calls } = budgetOf(0, 1);
+    const last = loss();
+    budget.takeRepeat(request(), last);
+    expect([budget.takeMove(request(), last.error), budget.takeMove(request(), last.error)]).toEqual([
+      true,
+      false,
+    ]);
+    expect(calls).toEqual(['take next_address']);
+  });
+
+  test('does not if no retry is left', () => {
+    const { budget } = budgetOf(0, 0);
+    const last = loss();
+    budget.takeRepeat(request(), last);
+    expect(budget.takeMove(request(), last.error)).toBe(false);
+  });
+
+  test('gets a request that was not sent for nothing', () => {
+    const { budget, calls } = budgetOf(0);
+    const last = loss({ broke: false, sent: false });
+    budget.takeRepeat(request('POST'), last);
+    expect(budget.takeMove(request('POST'), last.error)).toBe(true);
+    expect(calls).toEqual(['count next_address']);
+  });
+
+  test('gets no request that ended with another error, was made up for, or was not lost at all', () => {
+    const { budget } = budgetOf(1, 9);
+    const last = loss();
+    expect(budget.takeMove(request(), last.error)).toBe(false);
+    expect(budget.takeMove(request(), undefined)).toBe(false);
+    budget.takeRepeat(request(), last);
+    expect(budget.takeMove(request(), last.error)).toBe(false);
+    budget.takeRepeat(request(), last);
+    expect(budget.takeMove(request(), loss().error)).toBe(false);
+    expect(budget.takeMove(request('POST'), last.error)).toBe(false);
+    expect(budget.takeMove(request(), last.error)).toBe(true);
+  });
+});

@@ -1,0 +1,579 @@
+import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import type { RequestBody } from '../../src/handshake/request.ts';
+import { answered, challenge, FIRST, HandshakeScene, held, lost, stale, unauthorized } from './scene.ts';
+
+/** A body that is not kept. */
+function streamed(): RequestBody {
+  async function* chunks(): AsyncGenerator<Buffer> {
+    yield Buffer.from('body');
+  }
+  return { kind: 'streamed', chunks: chunks(), spilled: false };
+}
+
+const POST = { method: 'POST', headers: ['Content-Length', '4', 'x-a', 'b'] };
+
+describe('without a nonce', () => {
+  test('the request is sent as it is, and again with an answer to the challenge', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+    expect(scene.events).toEqual([
+      ...['attempt challenged', 'challenge cold'],
+      ...['accepted 200', 'success /x', 'attempt ok'],
+    ]);
+    expect(scene.response).toEqual([
+      ...['attempt main 7 upstream:80', 'challenged'],
+      ...['attempt main 7 upstream:80', 'head 200', 'end'],
+    ]);
+    expect([scene.client.state.clientRequests, scene.client.flights.busy]).toEqual([0, false]);
+  });
+
+  test('the next request uses the nonce that was accepted', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(answered());
+    await scene.send({ target: '/y' });
+    expect(scene.sent).toEqual(['GET /y n1:2']);
+    expect(scene.events).toEqual(['accepted 200', 'success /y', 'attempt ok']);
+  });
+
+  test('an upstream that asks for nothing is answered without authentication', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(answered());
+    expect(await scene.send()).toBe('answered');
+    expect([scene.sent, scene.events]).toEqual([['GET /x'], ['attempt ok']]);
+  });
+
+  test('requests wait for the challenge of the first, and use its nonce', async () => {
+    const scene = new HandshakeScene();
+    const first = held(challenge('n1'));
+    scene.replies.push(first.reply, answered(), answered());
+    const outcomes = [scene.send({ target: '/a' }), scene.send({ target: '/b' })];
+    await first.came;
+    expect(scene.sent).toEqual(['GET /a']);
+    first.release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+    expect(scene.sent).toEqual(['GET /a', 'GET /a n1:1', 'GET /b n1:2']);
+  });
+
+  test('requests that wait go on when the upstream asks for nothing', async () => {
+    const scene = new HandshakeScene();
+    const end = Promise.withResolvers<void>();
+    scene.replies.push(async (request, handler) => {
+      request.onHead(200, []);
+      await end.promise;
+      return answered()({ ...request, onHead: () => undefined }, handler);
+    }, answered());
+    const first = scene.send({ target: '/a' });
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    end.resolve();
+    expect([await first, scene.sent]).toEqual(['answered', ['GET /a', 'GET /b']]);
+  });
+
+  test('the first who waits obtains a challenge when that of another failed', async () => {
+    const scene = new HandshakeScene();
+    const first = held(lost({ broke: false }));
+    scene.replies.push(first.reply, challenge('n1'), answered());
+    const failing = scene.send({ target: '/a' });
+    const waiting = scene.send({ target: '/b' });
+    await first.came;
+    first.release();
+    expect(await Promise.all([failing, waiting])).toEqual(['upstream-unreachable', 'answered']);
+    expect(scene.sent).toEqual(['GET /a', 'GET /b', 'GET /b n1:1']);
+  });
+
+  test('a request that is cancelled while it waits goes on at once', async () => {
+    const scene = new HandshakeScene();
+    const first = held(challenge('n1'));
+    scene.replies.push(first.reply, challenge('n2'), answered(), answered());
+    const outcome = scene.send({ target: '/a' });
+    const cancellation = new Cancellation();
+    const other = scene.send({ target: '/b' }, { cancellation });
+    await first.came;
+    cancellation.cancel(new GatewayError('client-closed', 'gone'));
+    expect(await other).toBe('answered');
+    expect(scene.sent.slice(0, 2)).toEqual(['GET /a', 'GET /b']);
+    first.release();
+    expect(await outcome).toBe('answered');
+  });
+
+  test('cookies of the challenge come back with the answer', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1', 'qop="auth"', ['a=b; Path=/', 'c=d']), answered());
+    await scene.send();
+    expect(scene.requests.map(({ headers }) => headers.slice(-2).join('='))).toEqual(['', 'cookie=a=b; c=d']);
+  });
+
+  test.each(['Basic realm="r"', ''])('a 401 with %j cannot be answered', async (line) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(unauthorized(...(line === '' ? [] : [line])));
+    expect(await scene.send()).toBe('upstream-no-digest');
+    expect(scene.events).toEqual(['attempt challenged']);
+  });
+
+  test('a nonce that serves once is obtained for each request', async () => {
+    const scene = new HandshakeScene({ policy: 'single-use' });
+    await scene.warmUp('n1');
+    scene.replies.push(challenge('n2'), answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1']);
+    expect(scene.events).toContain('challenge single_use');
+  });
+});
+
+describe('a turn', () => {
+  test('that asks for a nonce of its own uses no known one', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(challenge('n2'), answered());
+    await scene.send({}, { turn: { ...FIRST, ownNonce: true } });
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1']);
+  });
+
+  test('of a request that has made an attempt asks for a nonce of its own', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const budget = new AttemptBudget();
+    budget.answered = 1;
+    scene.replies.push(challenge('n2'), answered());
+    await scene.send({}, { budget });
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1']);
+    expect(scene.events).toContain('challenge stale');
+  });
+
+  test('with a credential that is not accepted yet and has an alternative uses no known nonce', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.client.health.reset();
+    scene.hasAlternatives = true;
+    scene.replies.push(challenge('n2'), answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1']);
+  });
+
+  test.each([
+    [1, ['GET /x n1:2']],
+    [2, ['GET /x n1:2', 'GET /x n2:1']],
+  ])('of %i attempts makes no more', async (attempts, sent) => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(stale('n2'), stale('n3'));
+    expect(await scene.send({}, { turn: { ...FIRST, attempts } })).toBe('upstream-protocol');
+    expect(scene.sent).toEqual(sent);
+  });
+
+  test('makes no more attempts than its request has left', async () => {
+    const scene = new HandshakeScene();
+    const budget = new AttemptBudget();
+    budget.answered = 1;
+    scene.replies.push(challenge('n1'), stale('n2'));
+    expect(await scene.send({}, { budget })).toBe('upstream-protocol');
+    expect(budget.answered).toBe(2);
+  });
+});
+
+describe('a nonce that the upstream calls stale', () => {
+  test('costs one more exchange, without a further challenge', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(stale('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
+    expect(scene.events.slice(0, 2)).toEqual(['attempt stale', 'challenge stale']);
+    expect(scene.client.health.accepted).toBe(true);
+  });
+
+  test('is not used again by others', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(stale('n2'), answered(), answered());
+    await scene.send();
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1', 'GET /x n2:2']);
+  });
+
+  test('twice: the upstream calls each nonce stale', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'), stale('n3'));
+    expect(await scene.send()).toBe('upstream-protocol');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'GET /x n2:1']);
+    expect(scene.client.health.refused).toBe(false);
+  });
+
+  test('is answered by the new one even after a long round trip', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push((...args) => {
+      scene.clock.at += 5_000;
+      return stale('n2')(...args);
+    }, answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
+  });
+});
+
+describe('a credential that the upstream refuses', () => {
+  test('with a nonce of the request is refused', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n2'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+    expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt refused', 'refused']);
+    expect(scene.client.health.refused).toBe(true);
+  });
+
+  test('reaches the upstream no more', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.client.health.refuse(scene.client.health.attempt());
+    expect([await scene.send(), await scene.send({ body: streamed() })]).toEqual(['refused', 'refused']);
+    expect(scene.sent).toEqual([]);
+  });
+
+  test('is tried all the same if the turn is for that', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.client.health.refuse(scene.client.health.attempt());
+    scene.replies.push(challenge('n2'), answered());
+    const turn = { ownNonce: true, attempts: 2, whileRefused: true };
+    expect(await scene.send({}, { turn })).toBe('answered');
+    expect([scene.client.health.accepted, scene.client.health.refused]).toEqual([true, false]);
+  });
+
+  test('while a request waits for a connection: nothing of it leaves', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const refusal = (): undefined => {
+      scene.client.health.refuse(scene.client.health.attempt());
+    };
+    const budget = new AttemptBudget();
+    expect(await scene.send({ refusal }, { budget })).toBe('refused');
+    expect([scene.sent, budget.answered, scene.client.pool.reserve()]).toEqual([[], 0, undefined]);
+  });
+
+  test('another error than that ends the request', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const refusal = (): GatewayError => new GatewayError('upstream-circuit-open', 'later');
+    expect(await scene.send({ refusal })).toBe('upstream-circuit-open');
+    expect(await scene.send({ refusal }, { turn: { ...FIRST, whileRefused: true } })).toBe(
+      'upstream-circuit-open',
+    );
+    expect(scene.sent).toEqual([]);
+  });
+
+  test('a credential that counts as refused passes the connection queue if the turn is for that', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.client.health.refuse(scene.client.health.attempt());
+    scene.replies.push(answered());
+    expect(await scene.send({}, { turn: { ...FIRST, whileRefused: true } })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1:2']);
+  });
+});
+
+describe('a known nonce that is refused and not called stale', () => {
+  test('once: the same request tests the credential with the new nonce', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(challenge('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
+    expect(scene.events.slice(0, 2)).toEqual(['attempt stale', 'challenge stale']);
+  });
+
+  test('and the new one, too: the gateway asks for itself, and the credential is refused', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1', 'HEAD /x', 'HEAD /x n4:1']);
+    expect(scene.events).toEqual([
+      ...['attempt stale', 'challenge stale', 'attempt refused', 'unconfirmed', 'confirm /x'],
+      ...['attempt challenged', 'challenge stale', 'attempt refused'],
+    ]);
+    expect(scene.client.health.refused).toBe(true);
+  });
+
+  test('and the new one, too, but the credential is good: the request may not use this path', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered());
+    expect(await scene.send()).toBe('upstream-protocol');
+    expect([scene.client.health.accepted, scene.client.flights.busy]).toEqual([true, false]);
+  });
+
+  test('by a 401 without a challenge: there is nothing to answer', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(unauthorized('Basic realm="r"'));
+    expect(await scene.send()).toBe('upstream-no-digest');
+  });
+
+  test('after others have used it: the gateway asks for itself, and the request goes on with a fresh nonce', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(answered());
+    await scene.send();
+    scene.replies.push(
+      (...args) => {
+        scene.clock.at += 5_000;
+        return challenge('n2')(...args);
+      },
+      ...[challenge('n3'), answered(), challenge('n4'), answered()],
+    );
+    scene.sent.length = 0;
+    expect(await scene.send({ target: '/y' })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /y n1:3', 'HEAD /y', 'HEAD /y n3:1', 'GET /y', 'GET /y n4:1']);
+  });
+
+  test('and without a count: the request goes on with the nonce that the gateway found good', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(answered());
+    await scene.send();
+    scene.replies.push(
+      (...args) => {
+        scene.clock.at += 5_000;
+        return challenge('n2', '')(...args);
+      },
+      (...args) => {
+        scene.clock.at += 1;
+        return challenge('n3', '')(...args);
+      },
+      ...[answered(), answered()],
+    );
+    scene.sent.length = 0;
+    expect(await scene.send({ target: '/y' })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /y n1', 'HEAD /y', 'HEAD /y n3', 'GET /y n3']);
+  });
+
+  test('while the version is replaced: the request goes on with another one', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.isReplaced = true;
+    scene.replies.push(challenge('n2'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.client.health.refused).toBe(false);
+  });
+
+  test('as stale for the second time, while the version is replaced: the request goes on with another one', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.isReplaced = true;
+    scene.replies.push(stale('n2'), stale('n3'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toHaveLength(2);
+  });
+});
+
+describe('an upstream that keeps state by opaque', () => {
+  const withOpaque = 'qop="auth", opaque="o"';
+
+  test('is asked again where another request used the nonce that was refused', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', withOpaque);
+    const first = held(challenge('n2', `${withOpaque}, stale=true`));
+    scene.replies.push(first.reply, answered(), challenge('n3', withOpaque), answered());
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' });
+    first.release();
+    expect(await outcome).toBe('answered');
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3', 'GET /a', 'GET /a n3:1']);
+  });
+
+  test('is answered at once where nobody else did', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', withOpaque);
+    scene.replies.push(challenge('n2', `${withOpaque}, stale=true`), answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
+  });
+});
+
+describe('a response', () => {
+  test('of 300 and more, or to another method, is no success of its target', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(answered(299), answered(300), answered(404), answered());
+    await scene.send({ target: '/a' });
+    await scene.send({ target: '/b' });
+    await scene.send({ target: '/c' });
+    await scene.send({ target: '/d', method: 'HEAD' });
+    expect(scene.events.filter((event) => event.startsWith('success'))).toEqual(['success /a']);
+    expect(scene.events.filter((event) => event.startsWith('accepted'))).toEqual([
+      ...['accepted 299', 'accepted 300', 'accepted 404', 'accepted 200'],
+    ]);
+  });
+
+  test.each([403, 429, 502, 503, 504])('%i says nothing of the credential', async (status) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered(status));
+    expect(await scene.send()).toBe('answered');
+    expect(scene.client.health.accepted).toBe(false);
+    expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt ok']);
+  });
+
+  test('with a wrong proof is withheld', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered(200, 'rspauth="00"'));
+    expect(await scene.send()).toBe('upstream-proof-invalid');
+    expect(scene.response).not.toContain('head 200');
+    expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt error']);
+  });
+
+  test('names the nonce to use next', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered(200, 'nextnonce="n2"'), answered());
+    await scene.send();
+    await scene.send();
+    expect(scene.sent.at(-1)).toBe('GET /x n2:1');
+  });
+});
+
+describe('a connection that breaks', () => {
+  test.each(['GET', 'PUT', 'DELETE', 'HEAD', 'OPTIONS', 'TRACE'])(
+    '%s is sent again on a new connection',
+    async (method) => {
+      const scene = new HandshakeScene();
+      scene.replies.push(lost(), challenge('n1'), answered());
+      expect(await scene.send({ method })).toBe('answered');
+      expect(scene.sent).toEqual([`${method} /x`, `${method} /x fresh`, `${method} /x n1:1 fresh`]);
+      expect(scene.events).toContain('attempt error');
+    },
+  );
+
+  test('POST is not, unless nothing of it was sent', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(lost(), lost({ sent: false }), challenge('n1'), answered());
+    expect(await scene.send({ method: 'POST' })).toBe('upstream-unreachable');
+    expect(await scene.send({ method: 'POST' })).toBe('answered');
+  });
+
+  test('at an attempt with a known nonce: another one is used, since the upstream may have seen the count', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(lost(), challenge('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x fresh', 'GET /x n2:1 fresh']);
+  });
+
+  test('at an attempt with a nonce without a count: it is used again', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(lost(), answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x n1', 'GET /x n1 fresh']);
+  });
+
+  test('at an attempt with a nonce of the request: a new one is asked for', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), lost(), challenge('n2'), answered());
+    await scene.send();
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'GET /x fresh', 'GET /x n2:1 fresh']);
+    expect(scene.events.filter((event) => event.startsWith('challenge'))).toEqual([
+      ...['challenge cold', 'challenge cold'],
+    ]);
+  });
+
+  test('after an attempt that was answered: a new nonce is asked for', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(challenge('n2', 'stale=true'), lost(), challenge('n3', ''), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1', 'GET /x n2', 'GET /x fresh', 'GET /x n3 fresh']);
+  });
+
+  test('twice: the request fails with the error of the second', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(lost(), lost({ error: new GatewayError('upstream-timeout', 'late') }));
+    expect(await scene.send()).toBe('upstream-timeout');
+  });
+});
+
+describe('a body that is not kept', () => {
+  test('is sent once, after a challenge was obtained with a request without effects', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered());
+    const body = streamed();
+    expect(await scene.send({ ...POST, body })).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:1']);
+    const [asking, sending] = scene.requests;
+    expect([asking?.headers, asking?.body]).toEqual([['x-a', 'b'], null]);
+    expect(sending?.headers.slice(0, 4)).toEqual(POST.headers);
+    expect(sending?.body).toBe(body.kind === 'streamed' && body.chunks);
+  });
+
+  test('the response to the request without effects does not reach the client', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(answered(), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x']);
+    expect(scene.response).toEqual([
+      ...['attempt main 7 upstream:80', 'attempt main 7 upstream:80'],
+      ...['head 200', 'end'],
+    ]);
+  });
+
+  test('is sent with a known nonce if the upstream asks for nothing for the request without effects', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(answered(), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:2']);
+  });
+
+  test('cannot be sent again when the upstream asks for authentication after it', async () => {
+    const scene = new HandshakeScene();
+    const budget = new AttemptBudget();
+    scene.replies.push(answered(), challenge('n1'));
+    expect(await scene.send({ ...POST, body: streamed() }, { budget })).toBe('upstream-protocol');
+    expect(budget.bodySent).toBe(true);
+  });
+
+  test('cannot be sent again when its nonce was stale', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'));
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
+    expect(scene.sent).toHaveLength(2);
+  });
+
+  test('is sent again if no byte of it was sent', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), lost({ sent: false }), challenge('n2'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent.at(-1)).toBe('POST /x n2:1 fresh');
+    const used = new HandshakeScene();
+    used.replies.push(challenge('n1'), lost());
+    expect(await used.send({ ...POST, method: 'PUT', body: streamed() })).toBe('upstream-unreachable');
+  });
+
+  test('counts as not sent when the credential was refused before it left', async () => {
+    const scene = new HandshakeScene();
+    const budget = new AttemptBudget();
+    let asked = 0;
+    const refusal = (): undefined => {
+      asked += 1;
+      if (asked === 2) scene.client.health.refuse(scene.client.health.attempt());
+    };
+    scene.replies.push(challenge('n1'));
+    expect(await scene.send({ ...POST, body: streamed(), refusal }, { budget })).toBe('refused');
+    expect([scene.sent, budget.bodySent]).toEqual([['HEAD /x'], false]);
+  });
+});
+
+test('tells the exchange for whom a request is, and how long it may take', async () => {
+  const scene = new HandshakeScene();
+  const cancellation = new Cancellation();
+  scene.replies.push(challenge('n1'), answered());
+  await scene.send({ client: 'reporting', noTotalTimeout: true }, { cancellation });
+  for (const request of scene.requests) {
+    expect(request).toMatchObject({ client: 'reporting', noTotalTimeout: true, freshConnection: false });
+    expect(request.cancellation).toBe(cancellation);
+  }
+});

@@ -1,0 +1,100 @@
+import { describe, expect, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
+import { Nonce } from '../../src/challenges/nonce.ts';
+import { parseChallenges } from '../../src/digest/challenge.ts';
+import { NO_BODY, type RequestBody, type UpstreamRequest } from '../../src/handshake/request.ts';
+import { challengeRequest, signed, unsigned } from '../../src/handshake/signing.ts';
+import { answer, readChallenges } from '../support/digest-client.ts';
+import { credential } from './scene.ts';
+
+const bytes = Buffer.from('body');
+async function* chunks(): AsyncGenerator<Buffer> {
+  yield bytes;
+}
+const iterable = chunks();
+const kept: RequestBody = { kind: 'kept', bytes };
+const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', chunks: iterable, spilled });
+
+function requestWith(body: RequestBody): UpstreamRequest {
+  const headers = ['x-a', '1', 'Content-Length', '4', 'x-b', '2'];
+  return { method: 'PUT', target: '/x', headers, body, client: 'c', trace: undefined };
+}
+
+function nonceOf(qop: string, cookies: readonly string[] = []): Nonce {
+  const [challenge] = parseChallenges([`Digest realm="r", nonce="n", algorithm=SHA-256, qop="${qop}"`]);
+  if (challenge === undefined) throw new Error('no challenge');
+  return new Nonce({ challenge, cookies }, credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
+}
+
+function codeOf(call: () => unknown): string {
+  try {
+    call();
+  } catch (error) {
+    if (error instanceof GatewayError) return `${error.code}: ${error.detail}`;
+    throw error;
+  }
+  return 'nothing was thrown';
+}
+
+describe('a request without an answer', () => {
+  test.each([
+    ['none', NO_BODY, null],
+    ['kept', kept, bytes],
+    ['streamed', streamed(false), iterable],
+  ])('has the body, %s', (_, body, payload) => {
+    const { headers } = requestWith(body);
+    expect(unsigned(requestWith(body))).toEqual({ method: 'PUT', target: '/x', headers, body: payload });
+  });
+
+  test('that only asks for a challenge has no effects and no body', () => {
+    const headers = ['x-a', '1', 'x-b', '2'];
+    expect(challengeRequest(requestWith(kept))).toEqual({
+      method: 'HEAD',
+      target: '/x',
+      headers,
+      body: null,
+    });
+  });
+});
+
+describe('a signed request', () => {
+  test('has the answer behind its headers, in the field for an upstream or for a proxy', () => {
+    const nonce = nonceOf('auth');
+    const { headers, body, ...rest } = signed(requestWith(kept), nonce, 3);
+    expect([rest, body]).toEqual([{ method: 'PUT', target: '/x' }, bytes]);
+    expect(headers.slice(0, -1)).toEqual([...requestWith(kept).headers, 'authorization']);
+    expect(headers.at(-1)).toContain('nc=00000003');
+    expect(signed(requestWith(kept), nonce, 3, 'proxy-authorization').headers.at(-2)).toBe(
+      'proxy-authorization',
+    );
+  });
+
+  test('has the cookies of the challenge in one field', () => {
+    const { headers } = signed(requestWith(NO_BODY), nonceOf('auth', ['a=b', 'c=d']), 1);
+    expect(headers.slice(-2)).toEqual(['cookie', 'a=b; c=d']);
+  });
+
+  test.each([
+    ['a kept body', kept, 'body'],
+    ['no body', NO_BODY, ''],
+  ])('covers %s if the upstream wants auth-int', (_, body, text) => {
+    const nonce = nonceOf('auth-int');
+    const sent = signed(requestWith(body), nonce, 1).headers.at(-1) ?? '';
+    const [challenge] = readChallenges([sent]);
+    const expected = answer(challenge ?? new Map(), {
+      ...{ method: 'PUT', target: '/x', username: 'u', password: 'p', cnonce: 'c', body: text },
+    });
+    expect(readChallenges([expected])[0]?.get('response')).toBe(challenge?.get('response'));
+  });
+
+  test('with auth needs no body in memory; with auth-int it does', () => {
+    expect(signed(requestWith(streamed(true)), nonceOf('auth'), 1).body).toBe(iterable);
+    const nonce = nonceOf('auth-int');
+    expect(codeOf(() => signed(requestWith(streamed(true)), nonce, 1))).toMatch(
+      /^overloaded: .*listen\.limits\.bodyMemory/,
+    );
+    expect(codeOf(() => signed(requestWith(streamed(false)), nonce, 1))).toMatch(
+      /^body-too-large: .*auth-int.*body\.replayUpTo/,
+    );
+  });
+});
