@@ -1,0 +1,24 @@
+/** A folder of `src/` whose code is mutated, and the tests that are to notice. */
+export interface MutatedFolder {
+  readonly name: string;
+  /** Patterns of test files, below the root of the repository. They run in one process, one after the other. */
+  readonly tests: readonly string[];
+  /** The longest that one of these tests takes on a busy machine, in milliseconds. With many mutants a test hangs. */
+  readonly testTimeoutMs: number;
+}
+
+/** In the order in which they run. */
+export const folders: readonly MutatedFolder[] = [
+  { name: 'digest', tests: ['test/digest/!(linear-time).test.ts'], testTimeoutMs: 5_000 },
+  { name: 'handshake', tests: ['test/handshake/*.test.ts'], testTimeoutMs: 2_000 },
+  {
+    name: 'audit/journal',
+    tests: ['test/audit/{head,journal,outage,record,recovery}.test.ts'],
+    testTimeoutMs: 10_000,
+  },
+  {
+    name: 'challenges',
+    tests: ['test/challenges/*.test.ts', 'test/contracts/{channel,memory,unreliable-store}.test.ts'],
+    testTimeoutMs: 5_000,
+  },
+];

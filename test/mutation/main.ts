@@ -1,0 +1,55 @@
+import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
+import { Stryker } from '@stryker-mutator/core';
+import { Argument, Command } from 'commander';
+import { folders, type MutatedFolder } from './folders.ts';
+
+const REPORTS = 'mutation-report';
+
+/** The least score, in percent: a lower one makes the exit status 1. */
+const LEAST_SCORE = 85;
+
+function optionsFor({ name, tests, testTimeoutMs }: MutatedFolder, again: boolean): PartialStrykerOptions {
+  const report = `${REPORTS}/${name.replaceAll('/', '-')}`;
+  return {
+    mutate: [`src/${name}/**/*.ts`],
+    plugins: ['./test/mutation/runner.ts'],
+    testRunner: 'in-process',
+    inProcess: { tests, testTimeoutMs },
+    coverageAnalysis: 'perTest',
+    concurrency: 1,
+    // Modules that were loaded more than once stay in memory.
+    maxTestRunnerReuse: 200,
+    // For endless loops that leave no timer a turn.
+    timeoutMS: 3 * testTimeoutMs,
+    // Node.js strips the types; nothing checks them in mutants.
+    disableTypeChecks: false,
+    ignorePatterns: ['/*', '!/src', '!/test', '/test/bench'],
+    incremental: true,
+    incrementalFile: `${report}.incremental.json`,
+    force: again,
+    reporters: ['clear-text', process.stdout.isTTY ? 'progress' : 'progress-append-only', 'json'],
+    clearTextReporter: { reportTests: false, logTests: false, allowColor: false },
+    jsonReporter: { fileName: `${report}.json` },
+    thresholds: { high: 95, low: LEAST_SCORE, break: LEAST_SCORE },
+    warnings: { slow: false },
+  };
+}
+
+/** Inputs of chance that a test tries for a mutant. More find mutants in one run and not in the next. */
+process.env['FUZZ_RUNS'] = '20';
+
+async function run(names: readonly string[], { again = false }: { again?: boolean }): Promise<void> {
+  const chosen = names.length === 0 ? folders : folders.filter(({ name }) => names.includes(name));
+  for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
+}
+
+await new Command('mutation')
+  .description('Changes the code in thousands of small ways and looks whether a test notices.')
+  .addArgument(
+    new Argument('[folders...]', 'folders of src to change; all if left out').choices(
+      folders.map(({ name }) => name),
+    ),
+  )
+  .option('--again', 'also those that were run before, and whose code and tests are the same')
+  .action(run)
+  .parseAsync();

@@ -1,0 +1,130 @@
+import { globSync } from 'node:fs';
+import { resolve } from 'node:path';
+import {
+  INSTRUMENTER_CONSTANTS,
+  type InstrumenterContext,
+  type StrykerOptions,
+} from '@stryker-mutator/api/core';
+import { commonTokens, declareClassPlugin, PluginKind, tokens } from '@stryker-mutator/api/plugin';
+import {
+  type DryRunOptions,
+  type DryRunResult,
+  DryRunStatus,
+  determineHitLimitReached,
+  type MutantRunOptions,
+  type MutantRunResult,
+  type TestResult,
+  type TestRunner,
+  TestStatus,
+  toMutantRunResult,
+} from '@stryker-mutator/api/test-runner';
+import type { MutatedFolder } from './folders.ts';
+import { installLoader, nextVersion } from './loader.ts';
+import { TestFile, type TestOutcome } from './test-file.ts';
+
+/** The switch of the mutants, which the mutated code reads. */
+const context: InstrumenterContext = {};
+Object.assign(globalThis, { [INSTRUMENTER_CONSTANTS.NAMESPACE]: context });
+
+type InProcessOptions = Pick<MutatedFolder, 'tests' | 'testTimeoutMs'>;
+
+/**
+ * Runs tests of jest in one process, which loads code and tests once for many mutants. With jest itself a mutant takes
+ * seconds, since it loads every module for each test file of each run; here it takes milliseconds.
+ */
+class InProcessRunner implements TestRunner {
+  static readonly inject = tokens(commonTokens.options);
+  readonly #options: InProcessOptions;
+  #files: readonly TestFile[] | undefined;
+
+  constructor(options: StrykerOptions) {
+    this.#options = options['inProcess'] as InProcessOptions;
+    installLoader();
+  }
+
+  capabilities(): { reloadEnvironment: boolean } {
+    return { reloadEnvironment: true };
+  }
+
+  async dryRun({ coverageAnalysis }: DryRunOptions): Promise<DryRunResult> {
+    context.mutantCoverage = { static: {}, perTest: {} };
+    const tests = await this.#run(undefined, false);
+    const { mutantCoverage } = context;
+    const result = { status: DryRunStatus.Complete, tests: tests.map(resultOf) } as const;
+    return coverageAnalysis === 'off' ? result : { ...result, mutantCoverage };
+  }
+
+  async mutantRun(options: MutantRunOptions): Promise<MutantRunResult> {
+    const { activeMutant, testFilter, hitLimit, disableBail, reloadEnvironment } = options;
+    if (reloadEnvironment) {
+      nextVersion();
+      this.#files = undefined;
+    }
+    const chosen = testFilter === undefined ? undefined : new Set(testFilter);
+    if (options.mutantActivation === 'runtime') {
+      context.activeMutant = undefined as never;
+      await this.#load();
+    }
+    context.activeMutant = activeMutant.id;
+    context.hitLimit = hitLimit as number;
+    context.hitCount = (hitLimit === undefined ? undefined : 0) as number;
+    let tests: readonly TestOutcome[];
+    try {
+      tests = await this.#run(chosen, !disableBail);
+    } catch (error) {
+      // The tests could not be loaded, which no one would overlook.
+      tests = [{ id: 'load', line: undefined, milliseconds: 0, failure: String(error) }];
+    } finally {
+      context.activeMutant = undefined as never;
+    }
+    const endless = determineHitLimitReached(context.hitCount, context.hitLimit);
+    const status = DryRunStatus.Complete as const;
+    return toMutantRunResult(endless ?? { status, tests: tests.map(resultOf) }, disableBail);
+  }
+
+  async #load(): Promise<readonly TestFile[]> {
+    if (this.#files !== undefined) return this.#files;
+    const files: TestFile[] = [];
+    const { tests, testTimeoutMs } = this.#options;
+    for (const path of tests.flatMap((pattern) => globSync(pattern)).sort()) {
+      files.push(await TestFile.load(resolve(path), testTimeoutMs));
+    }
+    this.#files = files;
+    return files;
+  }
+
+  async #run(chosen: ReadonlySet<string> | undefined, stopsAtFailure: boolean): Promise<TestOutcome[]> {
+    const outcomes: TestOutcome[] = [];
+    const onTest = (id: string | undefined): void => {
+      context.currentTestId = id as string;
+    };
+    for (const file of await this.#load()) {
+      if (chosen !== undefined && !file.has(chosen)) continue;
+      outcomes.push(...(await file.run({ chosen, stopsAtFailure, onTest })));
+      if (stopsAtFailure && outcomes.some(({ failure }) => failure !== undefined)) break;
+    }
+    return outcomes;
+  }
+}
+
+function resultOf({ id, line, milliseconds, failure }: TestOutcome): TestResult {
+  const [fileName = ''] = id.split(' ');
+  const position = line === undefined ? {} : { startPosition: { line, column: 0 } };
+  const base = { id, name: id.slice(fileName.length + 1), timeSpentMs: milliseconds, fileName, ...position };
+  if (failure === undefined) return { ...base, status: TestStatus.Success };
+  return { ...base, status: TestStatus.Failed, failureMessage: failure };
+}
+
+export const strykerPlugins = [declareClassPlugin(PluginKind.TestRunner, 'in-process', InProcessRunner)];
+
+export const strykerValidationSchema = {
+  properties: {
+    inProcess: {
+      type: 'object',
+      properties: {
+        tests: { type: 'array', items: { type: 'string' } },
+        testTimeoutMs: { type: 'number' },
+      },
+    },
+  },
+};

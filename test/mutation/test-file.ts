@@ -1,0 +1,125 @@
+import { pathToFileURL } from 'node:url';
+import { addEventHandler, getState, resetState, run, type State, setState } from 'jest-circus';
+
+type Block = State['rootDescribeBlock'];
+type Test = Block['tests'][number];
+
+export interface TestCase {
+  /** File and names of a test. */
+  readonly id: string;
+  /** From 0 on; undefined: unknown. */
+  readonly line: number | undefined;
+}
+
+export interface TestOutcome extends TestCase {
+  readonly milliseconds: number;
+  /** Undefined: it passed. */
+  readonly failure: string | undefined;
+}
+
+export interface RunOptions {
+  /** Undefined: all. */
+  readonly chosen: ReadonlySet<string> | undefined;
+  /** True: no test runs after one that failed. */
+  readonly stopsAtFailure: boolean;
+  /** Called before each test, and with undefined after it. */
+  readonly onTest: (id: string | undefined) => void;
+}
+
+let stops = false;
+let onTest: RunOptions['onTest'] = () => undefined;
+const NONE = /(?!)/;
+const idOf = new WeakMap<Test, string>();
+
+addEventHandler((event, state) => {
+  if (event.name === 'test_started') onTest(idOf.get(event.test));
+  if (event.name !== 'test_done') return;
+  onTest(undefined);
+  if (stops && event.test.errors.length > 0) state.testNamePattern = NONE;
+});
+
+function onUncaught(error: unknown): void {
+  getState().currentlyRunningTest?.errors.push([error, error]);
+}
+process.on('uncaughtException', onUncaught);
+process.on('unhandledRejection', onUncaught);
+
+/** One test file, with the tests that it has defined. */
+export class TestFile {
+  readonly #state: State;
+  readonly #tests: readonly Test[];
+  readonly path: string;
+
+  private constructor(path: string, state: State, timeoutMs: number) {
+    this.path = path;
+    this.#state = state;
+    this.#tests = testsOf(state.rootDescribeBlock);
+    for (const test of this.#tests) idOf.set(test, `${path} ${namesOf(test)}`);
+    state.testTimeout = timeoutMs;
+  }
+
+  /**
+   * Loads a file of the working folder. A test fails after `timeoutMs` milliseconds.
+   * @throws whatever its modules throw
+   */
+  static async load(path: string, timeoutMs: number): Promise<TestFile> {
+    resetState();
+    await import(pathToFileURL(path).href);
+    const state = getState();
+    if (state.unhandledErrors.length > 0) throw new Error(String(state.unhandledErrors));
+    return new TestFile(path, state, timeoutMs);
+  }
+
+  has(chosen: ReadonlySet<string>): boolean {
+    return this.#tests.some((test) => chosen.has(idOf.get(test) ?? ''));
+  }
+
+  /** Runs the chosen tests; returns those that ran. */
+  async run({ chosen, stopsAtFailure, onTest: listener }: RunOptions): Promise<TestOutcome[]> {
+    const state = setState(this.#state);
+    stops = stopsAtFailure;
+    onTest = listener;
+    state.testNamePattern = null;
+    state.unhandledErrors = [];
+    for (const test of this.#tests) {
+      Object.assign(test, { errors: [], retryReasons: [], status: null, duration: null, startedAt: null });
+      test.mode = chosen === undefined || chosen.has(idOf.get(test) ?? '') ? undefined : 'skip';
+    }
+    await run();
+    const outcomes = this.#tests
+      .filter(({ status }) => status === 'done')
+      .map((test) => this.#outcomeOf(test));
+    const [first] = outcomes;
+    if (first === undefined || state.unhandledErrors.length === 0) return outcomes;
+    // A hook for all tests failed.
+    return [{ ...first, failure: String(state.unhandledErrors) }, ...outcomes.slice(1)];
+  }
+
+  #outcomeOf(test: Test): TestOutcome {
+    const [failure] = test.errors.flat();
+    return {
+      id: idOf.get(test) ?? '',
+      line: this.#lineOf(test),
+      milliseconds: test.duration ?? 0,
+      failure: failure === undefined ? undefined : String(failure?.message ?? failure),
+    };
+  }
+
+  #lineOf({ asyncError }: Test): number | undefined {
+    const [, after = ''] = (asyncError.stack ?? '').split(this.path);
+    const [, line] = /^(?:\?v=\d+)?:(\d+):/.exec(after) ?? [];
+    return line === undefined ? undefined : Number(line) - 1;
+  }
+}
+
+function testsOf(block: Block): Test[] {
+  return block.children.flatMap((child) => (child.type === 'test' ? [child] : testsOf(child)));
+}
+
+function namesOf(test: Test): string {
+  const names: string[] = [test.name];
+  for (let block: Block | undefined = test.parent; block?.parent !== undefined; block = block.parent) {
+    names.unshift(block.name);
+  }
+  return names.join(' > ');
+}
