@@ -103,7 +103,7 @@ test('of a response that is discarded, attempts and challenges alone are told', 
   handler.attempt({ name: 'main', version: '7' }, 'upstream:80');
   handler.challenged();
   handler.information(103, []);
-  handler.head(200, 'OK', []);
+  handler.head(200, 'OK', [], true);
   handler.end([]);
   expect(scene.response).toEqual(['attempt main 7 upstream:80', 'challenged']);
   expect([handler.data(Buffer.from('x')), discardResponse.data(Buffer.from('x'))]).toEqual([true, true]);

@@ -54,7 +54,7 @@ export const unauthorized =
 export function answered(status = 200, info?: string, body = 'body'): Reply {
   return ({ onHead }, handler) => {
     const proof = onHead(status, info === undefined ? [] : [info]);
-    handler.head(status, 'Reason', []);
+    handler.head(status, 'Reason', [], true);
     proof?.update(Buffer.from(body));
     handler.data(Buffer.from(body));
     proof?.finish();

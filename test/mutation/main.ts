@@ -31,7 +31,6 @@ function optionsFor({ name, tests, testTimeoutMs }: MutatedFolder, again: boolea
     clearTextReporter: { reportTests: false, logTests: false, allowColor: false },
     jsonReporter: { fileName: `${report}.json` },
     thresholds: { high: 95, low: LEAST_SCORE, break: LEAST_SCORE },
-    warnings: { slow: false },
   };
 }
 
