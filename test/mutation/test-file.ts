@@ -96,12 +96,13 @@ export class TestFile {
   }
 
   #outcomeOf(test: Test): TestOutcome {
-    const [failure] = test.errors.flat();
+    const [error] = test.errors.flat();
     return {
       id: idOf.get(test) ?? '',
       line: this.#lineOf(test),
       milliseconds: test.duration ?? 0,
-      failure: failure === undefined ? undefined : String(failure?.message ?? failure),
+      // A test can fail with any value, also with undefined.
+      failure: test.errors.length === 0 ? undefined : String(error?.message ?? error),
     };
   }
 
