@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -11,6 +12,8 @@ import { connect } from 'node:tls';
 const START_LIMIT_MS = 120_000;
 const RETRY_MS = 10;
 const PORTS_TRIED = 5;
+/** 10,000 more, which is the second port of a Redis in a Cluster, is below 32768, too. */
+const FREE_PORTS = [10_000, 22_768] as const;
 
 const PID_FILE = 'server.pid';
 
@@ -144,12 +147,21 @@ export function speaksTls(
   });
 }
 
+/**
+ * A port of 127.0.0.1 that nobody listens on. The system gives connections ports from 32768 on, so that none takes it
+ * before it is used, or while its server is restarted.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
+  for (;;) {
+    const port = randomInt(...FREE_PORTS);
+    const server = createServer().listen(port, '127.0.0.1');
+    try {
+      await once(server, 'listening');
+    } catch {
+      continue;
+    }
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }

@@ -87,8 +87,8 @@ function followLogs(directory: string, options: SinkOptions, key: string): Follo
     status,
     async untilSent() {
       await until(async () => {
-        const { behind, delivered } = await status();
-        return behind === 0 && delivered > 0;
+        const { behind, delivered, failing } = await status();
+        return behind === 0 && delivered > 0 && failing === undefined;
       });
     },
     finish() {
