@@ -71,9 +71,12 @@ export function keepsTheContract(name: string, openPlace: () => Promise<StorePla
         // A store may take longer for this call than the age that is to be seen.
         const stored = performance.now();
         await until(() => performance.now() - stored > 30);
+        const asked = performance.now();
         const held = await other.load(key);
+        const now = performance.now();
         expect(held?.ageMs).toBeGreaterThan(1_015);
-        expect(held?.ageMs).toBeLessThan(1_020 + performance.now() - start);
+        // A store in another process takes the whole call for time in which the challenge grew older.
+        expect(held?.ageMs).toBeLessThan(1_020 + now - start + now - asked);
       });
 
       test('is forgotten when it is too old, and replaced by anything', async () => {
