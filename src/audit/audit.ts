@@ -97,9 +97,20 @@ export interface AuditSink {
   readonly failing: string | undefined;
   /** Attempts that failed. */
   readonly failures: number;
+  /** Called once, before `sealed`. */
+  open(log: LossRecorder): void;
   /** Called when a batch is in the file. */
   sealed(head: Head): void;
   close(): Promise<void>;
+}
+
+/** The log, for a sink that has records which the log lacks. */
+export interface LossRecorder {
+  /**
+   * Records that the log has lost a seal, and all after it, so that `audit verify` tells it from now on.
+   * @returns false if it cannot be recorded now
+   */
+  recordLoss(lost: Pick<Head, 'seq' | 'hmac'>): Promise<boolean>;
 }
 
 const releases = new ReleaseQueue();

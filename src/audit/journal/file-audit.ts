@@ -1,5 +1,13 @@
 import { join } from 'node:path';
-import type { Audit, AuditDeps, AuditOptions, RecentRecord, RecentRecords, Waiter } from '../audit.ts';
+import type {
+  Audit,
+  AuditDeps,
+  AuditOptions,
+  LossRecorder,
+  RecentRecord,
+  RecentRecords,
+  Waiter,
+} from '../audit.ts';
 import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
 import {
   type AccessFacts,
@@ -51,7 +59,7 @@ interface FileAuditDeps extends AuditDeps {
   readonly keys: AuditKeys;
 }
 
-class FileAudit implements Audit {
+class FileAudit implements Audit, LossRecorder {
   readonly #options: AuditOptions;
   readonly #deps: FileAuditDeps;
   readonly #journal: Journal;
@@ -79,7 +87,7 @@ class FileAudit implements Audit {
   readonly integrityError: string | undefined;
 
   constructor(options: AuditOptions, deps: FileAuditDeps) {
-    const { chain, recovered, folder, keys, log } = deps;
+    const { chain, recovered, folder, keys, log, sink } = deps;
     this.#options = options;
     this.#deps = deps;
     this.#text = new RecordText(options.replica);
@@ -115,6 +123,7 @@ class FileAudit implements Audit {
     );
     this.integrityError = integrityErrorOf(recovered);
     this.recoveryRecorded = this.#recordRecovery(recovered);
+    sink?.open(this);
     this.#retention.start();
   }
 
@@ -169,6 +178,11 @@ class FileAudit implements Audit {
       const record = this.#adminText(event, details);
       this.#append(() => record, { recorded, unrecorded: () => resolve(false) });
     });
+  }
+
+  recordLoss({ seq, hmac }: Pick<Head, 'seq' | 'hmac'>): Promise<boolean> {
+    const end = this.#deps.recovered.nextSeq - 1;
+    return this.adminWritten('records-lost', { last: seq, hmac, end });
   }
 
   async close(event?: 'stop'): Promise<void> {

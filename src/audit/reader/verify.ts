@@ -5,6 +5,8 @@ import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
 import { GENESIS, type Head } from '../seal.ts';
 import {
+  type Loss,
+  parseLoss,
   parseRetirement,
   parseSetAside,
   type RetiredEnd,
@@ -186,6 +188,8 @@ class LogCheck {
   #readAdmin(line: string, segment: string, at: number): void {
     const retirement = parseRetirement(line);
     if (retirement !== undefined) this.#readRetirement(retirement, segment, at);
+    const loss = parseLoss(line);
+    if (loss !== undefined) this.#alter(segment, at, lossMessage(loss));
     const aside = parseSetAside(line);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
@@ -290,4 +294,9 @@ class LogCheck {
   #alter(segment: string, line: number, message: string): void {
     this.#alterations.push({ replica: this.#replica, segment, line, message });
   }
+}
+
+function lossMessage({ last, end }: Loss): string {
+  const lost = last > end ? `records ${end + 1} to ${last}` : `record ${last}, or some before it,`;
+  return `tells that ${lost} had been lost before the process started: the stream in Redis had them`;
 }

@@ -52,6 +52,18 @@ const setAside = z.object({
 /** Lines that a start found under no seal. They are in a file of their own, and no part of the log. */
 export type SetAside = Omit<z.infer<typeof setAside>, 'event'>;
 
+const loss = z.object({
+  event: z.literal('records-lost'),
+  /** Number and `hmac` of the last seal in the stream, which the log lacks. */
+  last: z.int(),
+  hmac: z.string(),
+  /** Number of the last record of the log at the start of the process that found it. */
+  end: z.int(),
+});
+
+/** Records that the stream had and the log has lost, as a process found it. */
+export type Loss = Omit<z.infer<typeof loss>, 'event'>;
+
 const stop = z.object({ event: z.literal('stop') });
 
 /** The record as `segment-retired`; undefined: it is none. */
@@ -65,6 +77,11 @@ export function parseSetAside(line: string): SetAside | undefined {
   if (record === undefined) return undefined;
   const { event: _event, ...aside } = record;
   return aside;
+}
+
+/** The record as `records-lost`; undefined: it is none. */
+export function parseLoss(line: string): Loss | undefined {
+  return parse('records-lost', loss, line);
 }
 
 /** True if the record says that the process stopped. */

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
-import type { AuditSink } from '../audit.ts';
+import type { AuditSink, LossRecorder } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import type { Head } from '../seal.ts';
@@ -48,6 +48,9 @@ export class StreamSink implements AuditSink {
   /** Number of the last record that needs not be read any more. */
   #after = 0;
   #told: 'diverged' | 'forged' | undefined;
+  #log: LossRecorder | undefined;
+  /** True if the log has a record of what it lost before this process. */
+  #lossRecorded = false;
   /** A batch that was read before the writer said that it stays in the file. */
   #ahead: SealedBatch | undefined;
   #aheadState: 'kept' | 'gone' | undefined;
@@ -60,6 +63,10 @@ export class StreamSink implements AuditSink {
   constructor(options: SinkOptions, deps: SinkDeps) {
     this.#options = options;
     this.#deps = deps;
+  }
+
+  open(log: LossRecorder): void {
+    this.#log = log;
   }
 
   sealed(head: Head): void {
@@ -128,10 +135,20 @@ export class StreamSink implements AuditSink {
     // A forged position is ignored; this process knows what it sent.
     const from = position ?? (text === '' ? undefined : this.#sent);
     if (from === undefined || !(await this.#startAfter(from))) {
-      if (position !== undefined) this.#tell('diverged', { seq: position.seq });
+      if (position !== undefined) await this.#recordLoss(position);
       await this.#startAt(Math.max(0, (this.#head?.seq ?? 0) - maxLength) + 1);
     }
     this.#position = text;
+  }
+
+  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log tells it itself. */
+  async #recordLoss(position: StreamPosition): Promise<void> {
+    this.#tell('diverged', { seq: position.seq });
+    if (this.#lossRecorded) return;
+    if ((await this.#log?.recordLoss(position)) !== true) {
+      throw new Error('the audit log cannot record that it has lost records');
+    }
+    this.#lossRecorded = true;
   }
 
   #tell(what: 'diverged' | 'forged', details: object): void {

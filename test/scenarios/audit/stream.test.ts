@@ -1,8 +1,18 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../../src/audit/keys.ts';
 import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
-import { REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
+import { StreamSink } from '../../../src/audit/stream/stream-sink.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  recordsIn,
+  useFolders,
+} from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway } from '../../support/program.ts';
@@ -137,7 +147,7 @@ test('continues after the last record in the stream when a new process starts', 
   expect(second.logged).toEqual([]);
 });
 
-test('reports a log that was begun anew, and sends its records', async () => {
+test('reports a log that was begun anew, sends its records, and has it in the log for good', async () => {
   const scene = await setScene();
   const first = await scene.open();
   for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
@@ -145,9 +155,72 @@ test('reports a log that was begun anew, and sends its records', async () => {
   await rm(join(scene.directory, 'log', REPLICA), { recursive: true });
   const second = await scene.open();
   for (let index = 0; index < 2; index += 1) await recordAccess(second.audit);
+  await untilSent(scene.stream(), 3);
   await second.close();
-  expect(await sentTo(scene.redis)).toEqual([1, 2, 3, 4, 5, 1, 2]);
+  expect(await sentTo(scene.redis)).toEqual([1, 2, 3, 4, 5, 1, 2, 3]);
   expect(second.logged).toEqual([{ replica: REPLICA, seq: 5 }]);
+  const third = await scene.open();
+  await recordAccess(third.audit);
+  await third.close();
+  const records = await recordsIn(join(scene.directory, 'log'));
+  const lost = records.filter(({ event }) => event === 'records-lost');
+  expect(lost).toEqual([
+    expect.objectContaining({ seq: expect.any(Number), last: 5, end: 0, hmac: expect.any(String) }),
+  ]);
+  const { status, stdout } = await verified(scene);
+  expect(status).toBe(1);
+  expect(stdout).toMatch(
+    /r1\/\S+ tells that records 1 to 5 had been lost before the process started: the stream in Redis had them/,
+  );
+  expect(stdout).not.toContain('the end is cut off');
+});
+
+test('leaves the position in Redis while it cannot record a loss', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+  await first.close();
+  const before = await scene.stream().position(REPLICA);
+  await rm(join(scene.directory, 'log', REPLICA), { recursive: true });
+  const stream = scene.stream();
+  const sink = new StreamSink(
+    {
+      folder: join(scene.directory, 'log', REPLICA),
+      replica: REPLICA,
+      keys: auditKeys(new Secret(AUDIT_KEY)),
+      maxLength: 100,
+    },
+    { stream, log: { level: 'info', debug() {}, info() {}, warn() {}, error() {} } },
+  );
+  const tried = Promise.withResolvers<void>();
+  let attempts = 0;
+  const { audit } = await openTestAudit(
+    join(scene.directory, 'log'),
+    {},
+    {
+      failing: undefined,
+      failures: 0,
+      open: () =>
+        sink.open({
+          recordLoss: () => {
+            attempts += 1;
+            if (attempts === 2) tried.resolve();
+            return Promise.resolve(false);
+          },
+        }),
+      sealed: (head) => sink.sealed(head),
+      close: () => sink.close(),
+    },
+  );
+  await recordAccess(audit);
+  await tried.promise;
+  expect(sink.failing).toBe('the audit log cannot record that it has lost records');
+  await audit.close();
+  expect(await scene.stream().position(REPLICA)).toEqual(before);
+  expect(await verified(scene)).toMatchObject({
+    status: 1,
+    stdout: expect.stringContaining('the end is cut off: record 5 was there'),
+  });
 });
 
 test('sends no more records after an outage than the stream keeps', async () => {

@@ -6,6 +6,7 @@ import { writeConfig } from '../../support/gateway.ts';
 import { gateway as runProgram } from '../../support/program.ts';
 import { readRecorded } from '../../support/recorded-requests.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
+import { until } from '../../support/until.ts';
 import { Random } from '../simulation/random.ts';
 import { killUnderLoad, startBefore, startUpstream, type Upstream } from './loaded-gateway.ts';
 import { VolatileDisk } from './volatile-disk.ts';
@@ -16,6 +17,8 @@ type Durability = (typeof DURABILITIES)[number];
 const LONGEST_MS = 6_000;
 /** The beginning of the error that a gateway logs whose log ends before the position in Redis. */
 const TOLD_AT_START = 'the audit stream has records that the audit log lacks';
+/** The beginning of what `audit verify` says of the record that such a start writes. */
+const TOLD_BY_RECORD = 'tells that records ';
 
 export interface PowerOptions {
   readonly seed: number;
@@ -33,7 +36,7 @@ export interface PowerCount {
   lost: number;
   /** Losses of power after which some responses had none. */
   withLost: number;
-  /** … and of which `audit verify`, with the heads in Redis, and the next start told. */
+  /** … and of which `audit verify`, with the heads in Redis, told before and after the next start, and that start. */
   told: number;
 }
 
@@ -44,7 +47,8 @@ export interface PowerReport {
 
 /**
  * Cuts the power of the audit log's disk under load. With `fsync` each response has its record afterwards; with `write`
- * some have none, and `audit verify` tells it, as does the next start: the stream in Redis knows where the log ended.
+ * some have none, and `audit verify` tells it: at first by the stream in Redis, which knows where the log ended, and after
+ * the next start by a record that this start has written.
  */
 export async function runPowerLosses(options: PowerOptions): Promise<PowerReport> {
   const { seed, losses, longestMs = LONGEST_MS, goesOn = () => true, progress = () => undefined } = options;
@@ -86,6 +90,10 @@ interface Verdict {
   readonly alterations: readonly { readonly message: string }[];
 }
 
+function isRecordedLoss({ message }: Verdict['alterations'][number]): boolean {
+  return message.startsWith(TOLD_BY_RECORD);
+}
+
 class PowerLoss {
   readonly #deps: PowerLossDeps;
 
@@ -105,13 +113,17 @@ class PowerLoss {
     });
     await disk.restorePower();
     const before = await this.#verify(top);
-    // A start sets aside what has no seal, and moves the position in Redis to the end that the log has now.
+    // A start sets aside what has no seal, records what was lost, and then moves the position in Redis.
     const next = await startBefore(simulator, top);
+    if (!before.ok) await until(async () => (await this.#verify(top)).alterations.some(isRecordedLoss));
     await next.close();
     const after = await this.#verify(top);
     const { requests } = await readRecorded(join(disk.path, name));
     const lost = ids.filter((id) => !requests.has(id)).length;
-    const told = !before.ok && next.logged.some(({ msg }) => String(msg).startsWith(TOLD_AT_START));
+    const told =
+      !before.ok &&
+      next.logged.some(({ msg }) => String(msg).startsWith(TOLD_AT_START)) &&
+      after.alterations.some(isRecordedLoss);
     count.losses += 1;
     count.responses += ids.length;
     count.lost += lost;
