@@ -185,7 +185,7 @@ class Handshake {
     }
     if (result.kind === 'lost') {
       this.#client.pool.abandon(attempt.nonce);
-      return this.#afterLoss(result, attempt.own || budget.answered > 0 ? ASK : undefined);
+      return this.#afterLoss(result, attempt.own ? ASK : undefined);
     }
     budget.answered += 1;
     return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;

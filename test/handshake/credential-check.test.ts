@@ -6,6 +6,7 @@ import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import {
   answered,
   challenge,
+  delayed,
   FIRST,
   HandshakeScene,
   held,
@@ -18,9 +19,9 @@ const OWN = { ...FIRST, ownNonce: true };
 const SLOW_MS = 5_000;
 
 /** A known nonce, and nothing known of the credential. */
-async function unknown(options?: SceneOptions): Promise<HandshakeScene> {
+async function unknown(options?: SceneOptions, parameters?: string): Promise<HandshakeScene> {
   const scene = new HandshakeScene(options);
-  await scene.warmUp();
+  await scene.warmUp('n1', parameters);
   scene.client.health.reset();
   return scene;
 }
@@ -35,14 +36,6 @@ async function used(parameters?: string): Promise<HandshakeScene> {
   return scene;
 }
 
-/** A reply that takes long. */
-function slow(scene: HandshakeScene, reply: Reply): Reply {
-  return (...args) => {
-    scene.clock.at += SLOW_MS;
-    return reply(...args);
-  };
-}
-
 describe('an unknown credential', () => {
   test('is tested by one request while the others wait', async () => {
     const scene = await unknown();
@@ -55,6 +48,42 @@ describe('an unknown credential', () => {
     expect(await Promise.all(outcomes)).toEqual(['answered', 'answered', 'answered']);
     expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3', 'GET /c n1:4']);
     expect(scene.client.flights.busy).toBe(false);
+  });
+
+  test('keeps no request from the nonce that it would use, where the upstream keeps state by opaque', async () => {
+    const scene = await unknown({}, 'qop="auth", opaque="o"');
+    const first = held(answered());
+    scene.replies.push(first.reply, answered());
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    await first.came;
+    first.release();
+    await Promise.all(outcomes);
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3']);
+  });
+
+  test('leaves idle nonces to others if another version can take its place', async () => {
+    const scene = await unknown({ policy: 'exclusive' });
+    scene.hasAlternatives = true;
+    scene.replies.push(challenge('n2'), answered());
+    await scene.send();
+    const { pool } = scene.client;
+    const idle = [pool.reserve(), pool.reserve()].map((nonce) => nonce?.challenge.nonce);
+    expect(idle.sort()).toEqual(['n1', 'n2']);
+  });
+
+  test('that a response says nothing of: a request with a nonce of its own goes on without a test', async () => {
+    const scene = await unknown();
+    const [first, second] = [held(answered(503)), held(answered(503))];
+    scene.replies.push(first.reply, challenge('n2'), second.reply);
+    const testing = scene.send({ target: '/a' });
+    await first.came;
+    const waiting = scene.send({ target: '/b' }, { turn: OWN });
+    await turn();
+    first.release();
+    await second.came;
+    expect(scene.client.flights.busy).toBe(false);
+    second.release();
+    expect(await Promise.all([testing, waiting])).toEqual(['answered', 'answered']);
   });
 
   test('that is refused is refused for all who waited', async () => {
@@ -208,10 +237,7 @@ describe('a nonce that is refused and not called stale', () => {
     [100, ['GET /x n1:3', 'HEAD /x', 'HEAD /x n3:1', 'GET /x', 'GET /x n4:1']],
   ])('after two uses and %i ms', async (ms, sent) => {
     const scene = await used();
-    const late: Reply = (...args) => {
-      scene.clock.at += ms;
-      return challenge('n2')(...args);
-    };
+    const late = delayed(scene, ms, challenge('n2'));
     scene.replies.push(
       late,
       ...(ms < 100 ? [answered()] : [challenge('n3'), answered(), challenge('n4'), answered()]),
@@ -288,7 +314,7 @@ describe('a nonce that is refused and not called stale', () => {
   test('twice, with the credential found good in between: it is not asked for again', async () => {
     const scene = await used();
     scene.replies.push(
-      slow(scene, challenge('n2')),
+      delayed(scene, SLOW_MS, challenge('n2')),
       challenge('n3'),
       answered(),
       challenge('n4'),

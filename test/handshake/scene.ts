@@ -69,6 +69,14 @@ export function lost(change: Partial<Lost> = {}): Reply {
   return () => ({ kind: 'lost', error, broke: true, sent: true, reused: false, ...change });
 }
 
+/** A reply that comes so many milliseconds later. */
+export function delayed(scene: HandshakeScene, ms: number, reply: Reply): Reply {
+  return (...args) => {
+    scene.clock.at += ms;
+    return reply(...args);
+  };
+}
+
 /** A reply that waits until `release` is called. */
 export function held(reply: Reply): { readonly reply: Reply; release(): void; readonly came: Promise<void> } {
   const arrival = Promise.withResolvers<void>();
@@ -93,7 +101,7 @@ export interface SceneOptions {
 
 /** A Digest client with its pool, at an upstream that gives one reply after the other. */
 export class HandshakeScene {
-  readonly clock = { at: 0, now: () => this.clock.at };
+  readonly clock = { at: 1_000_000, now: () => this.clock.at };
   /** What comes next. A request that finds none fails. */
   readonly replies: Reply[] = [];
   /** Each request on one line, with nonce and count of its answer. `wrong`: other hash code computes another response. */
@@ -103,6 +111,8 @@ export class HandshakeScene {
   readonly events: string[] = [];
   /** What reached the response handler of a client request. */
   readonly response: string[] = [];
+  /** The last error that a client request ended with. */
+  error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
   readonly client: DigestClient;
@@ -167,8 +177,9 @@ export class HandshakeScene {
     try {
       return await sendAuthenticated(this.client, given, turn);
     } catch (error) {
-      if (error instanceof GatewayError) return error.code;
-      throw error;
+      if (!(error instanceof GatewayError)) throw error;
+      this.error = error;
+      return error.code;
     }
   }
 

@@ -3,7 +3,17 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { RequestBody } from '../../src/handshake/request.ts';
-import { answered, challenge, FIRST, HandshakeScene, held, lost, stale, unauthorized } from './scene.ts';
+import {
+  answered,
+  challenge,
+  delayed,
+  FIRST,
+  HandshakeScene,
+  held,
+  lost,
+  stale,
+  unauthorized,
+} from './scene.ts';
 
 /** A body that is not kept. */
 function streamed(): RequestBody {
@@ -201,16 +211,16 @@ describe('a nonce that the upstream calls stale', () => {
     scene.replies.push(challenge('n1'), stale('n2'), stale('n3'));
     expect(await scene.send()).toBe('upstream-protocol');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'GET /x n2:1']);
-    expect(scene.client.health.refused).toBe(false);
+    expect([scene.client.health.refused, scene.error?.detail]).toEqual([
+      false,
+      expect.stringContaining('stale'),
+    ]);
   });
 
   test('is answered by the new one even after a long round trip', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
-    scene.replies.push((...args) => {
-      scene.clock.at += 5_000;
-      return stale('n2')(...args);
-    }, answered());
+    scene.replies.push(delayed(scene, 5_000, stale('n2')), answered());
     await scene.send();
     expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
   });
@@ -305,6 +315,7 @@ describe('a known nonce that is refused and not called stale', () => {
     scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered());
     expect(await scene.send()).toBe('upstream-protocol');
     expect([scene.client.health.accepted, scene.client.flights.busy]).toEqual([true, false]);
+    expect(scene.error?.detail).toContain('may use this path');
   });
 
   test('by a 401 without a challenge: there is nothing to answer', async () => {
@@ -320,11 +331,8 @@ describe('a known nonce that is refused and not called stale', () => {
     scene.replies.push(answered());
     await scene.send();
     scene.replies.push(
-      (...args) => {
-        scene.clock.at += 5_000;
-        return challenge('n2')(...args);
-      },
-      ...[challenge('n3'), answered(), challenge('n4'), answered()],
+      ...[delayed(scene, 5_000, challenge('n2')), delayed(scene, 1, challenge('n3')), answered()],
+      ...[challenge('n4'), answered()],
     );
     scene.sent.length = 0;
     expect(await scene.send({ target: '/y' })).toBe('answered');
@@ -337,19 +345,67 @@ describe('a known nonce that is refused and not called stale', () => {
     scene.replies.push(answered());
     await scene.send();
     scene.replies.push(
-      (...args) => {
-        scene.clock.at += 5_000;
-        return challenge('n2', '')(...args);
-      },
-      (...args) => {
-        scene.clock.at += 1;
-        return challenge('n3', '')(...args);
-      },
+      ...[delayed(scene, 5_000, challenge('n2', '')), delayed(scene, 1, challenge('n3', ''))],
       ...[answered(), answered()],
     );
     scene.sent.length = 0;
     expect(await scene.send({ target: '/y' })).toBe('answered');
     expect(scene.sent).toEqual(['GET /y n1', 'HEAD /y', 'HEAD /y n3', 'GET /y n3']);
+  });
+
+  test('and without a count, but the gateway could not find out: the request asks for another one', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(answered());
+    await scene.send();
+    scene.replies.push(delayed(scene, 5_000, challenge('n2', '')), lost(), challenge('n3', ''), answered());
+    scene.sent.length = 0;
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1', 'HEAD /x', 'GET /x', 'GET /x n3']);
+  });
+
+  test('and without a count, where each nonce is for one request at a time: the request asks for one', async () => {
+    const scene = new HandshakeScene({ policy: 'exclusive' });
+    await scene.warmUp('n1', '');
+    scene.replies.push(answered());
+    await scene.send();
+    scene.replies.push(
+      ...[delayed(scene, 5_000, challenge('n2', '')), delayed(scene, 1, challenge('n3', '')), answered()],
+      ...[challenge('n4', ''), answered()],
+    );
+    scene.sent.length = 0;
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1', 'HEAD /x', 'HEAD /x n3', 'GET /x', 'GET /x n4']);
+  });
+
+  test('and without a count, after one use: the request answers its own challenge', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    const other = held(answered());
+    scene.replies.push(other.reply, challenge('n2', ''), delayed(scene, 1, challenge('n3', '')));
+    scene.replies.push(answered(), answered());
+    const busy = scene.send({ target: '/a' });
+    await other.came;
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'HEAD /b', 'HEAD /b n3', 'GET /b n2']);
+    other.release();
+    await busy;
+  });
+
+  test('and without a count, which another request had replaced before: the request answers its own challenge', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(answered());
+    await scene.send();
+    const first = held(delayed(scene, 1, challenge('n2', '')));
+    scene.replies.push(first.reply, challenge('n5', 'stale=true'), answered(), answered());
+    scene.sent.length = 0;
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' });
+    first.release();
+    expect(await outcome).toBe('answered');
+    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'GET /b n5', 'GET /a n2']);
   });
 
   test('while the version is replaced: the request goes on with another one', async () => {
@@ -489,11 +545,52 @@ describe('a connection that breaks', () => {
     expect(scene.sent).toEqual(['GET /x n1', 'GET /x n2', 'GET /x fresh', 'GET /x n3 fresh']);
   });
 
+  test('at an attempt with a nonce of the request, while another one is known: a new one is asked for', async () => {
+    const scene = new HandshakeScene();
+    const first = held(lost());
+    scene.replies.push(
+      challenge('n1'),
+      first.reply,
+      challenge('n2'),
+      answered(),
+      challenge('n3'),
+      answered(),
+    );
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' }, { turn: { ...FIRST, ownNonce: true, whileRefused: true } });
+    first.release();
+    expect(await outcome).toBe('answered');
+    expect(scene.sent.slice(-2)).toEqual(['GET /a fresh', 'GET /a n3:1 fresh']);
+  });
+
   test('twice: the request fails with the error of the second', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(lost(), lost({ error: new GatewayError('upstream-timeout', 'late') }));
     expect(await scene.send()).toBe('upstream-timeout');
   });
+});
+
+test('a body that is kept goes out with each exchange', async () => {
+  const scene = new HandshakeScene();
+  const bytes = Buffer.from('body');
+  scene.replies.push(challenge('n1'), stale('n2'), answered());
+  expect(await scene.send({ ...POST, body: { kind: 'kept', bytes } })).toBe('answered');
+  expect(scene.sent).toEqual(['POST /x', 'POST /x n1:1', 'POST /x n2:1']);
+  expect(scene.requests.map(({ body }) => body)).toEqual([bytes, bytes, bytes]);
+});
+
+test('a nonce that was left to another process before a request used it is not used', async () => {
+  const scene = new HandshakeScene();
+  scene.replies.push(challenge('n1'), (...args) => {
+    const result = answered()(...args);
+    void scene.client.pool.handOver();
+    return result;
+  });
+  scene.replies.push(challenge('n2'), answered());
+  const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+  expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+  expect(scene.sent).toEqual(['GET /a', 'GET /a n1:1', 'GET /b', 'GET /b n2:1']);
 });
 
 describe('a body that is not kept', () => {

@@ -50,6 +50,11 @@ class InProcessRunner implements TestRunner {
     context.mutantCoverage = { static: {}, perTest: {} };
     const tests = await this.#run(undefined, false);
     const { mutantCoverage } = context;
+    const again = (await this.#run(undefined, false)).find(({ failure }) => failure !== undefined);
+    if (again !== undefined && tests.every(({ failure }) => failure === undefined)) {
+      const errorMessage = `${again.id} passes only once in a process: ${again.failure}`;
+      return { status: DryRunStatus.Error, errorMessage };
+    }
     const result = { status: DryRunStatus.Complete, tests: tests.map(resultOf) } as const;
     return coverageAnalysis === 'off' ? result : { ...result, mutantCoverage };
   }
@@ -77,9 +82,24 @@ class InProcessRunner implements TestRunner {
     } finally {
       context.activeMutant = undefined as never;
     }
+    if (!reloadEnvironment) await this.#checkWithoutMutant(tests);
     const endless = determineHitLimitReached(context.hitCount, context.hitLimit);
     const status = DryRunStatus.Complete as const;
     return toMutantRunResult(endless ?? { status, tests: tests.map(resultOf) }, disableBail);
+  }
+
+  /**
+   * Runs the tests that failed once more, without a mutant.
+   * @throws Error if one fails again, since an earlier mutant left something behind: a new process tests this one
+   */
+  async #checkWithoutMutant(tests: readonly TestOutcome[]): Promise<void> {
+    const failed = new Set(tests.filter(({ failure }) => failure !== undefined).map(({ id }) => id));
+    if (failed.size === 0) return;
+    const { hitCount } = context;
+    const again = await this.#run(failed, true);
+    context.hitCount = hitCount as number;
+    const broken = again.find(({ failure }) => failure !== undefined);
+    if (broken !== undefined) throw new Error(`${broken.id} fails without a mutant: ${broken.failure}`);
   }
 
   async #load(): Promise<readonly TestFile[]> {
