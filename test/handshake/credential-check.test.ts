@@ -3,6 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { until } from '../support/until.ts';
 import {
   answered,
   challenge,
@@ -13,6 +14,7 @@ import {
   lost,
   type Reply,
   type SceneOptions,
+  stale,
 } from './scene.ts';
 
 const OWN = { ...FIRST, ownNonce: true };
@@ -48,6 +50,18 @@ describe('an unknown credential', () => {
     expect(await Promise.all(outcomes)).toEqual(['answered', 'answered', 'answered']);
     expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3', 'GET /c n1:4']);
     expect(scene.client.flights.busy).toBe(false);
+  });
+
+  test('that was found good is tested by nobody who waited', async () => {
+    const scene = await unknown();
+    const [first, second] = [held(answered()), held(answered())];
+    scene.replies.push(first.reply, second.reply, answered());
+    const [testing, slow, quick] = ['/a', '/b', '/c'].map((target) => scene.send({ target }));
+    await first.came;
+    first.release();
+    expect(await quick).toBe('answered');
+    second.release();
+    expect(await Promise.all([testing, slow])).toEqual(['answered', 'answered']);
   });
 
   test('keeps no request from the nonce that it would use, where the upstream keeps state by opaque', async () => {
@@ -129,10 +143,13 @@ describe('an unknown credential', () => {
     const waiting = scene.send({ target: '/b' });
     await second.came;
     expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3']);
-    expect(await scene.send({ target: '/c' })).toBe('answered');
+    await until(() => scene.client.flights.age > 20);
+    const late = scene.send({ target: '/c' });
+    await turn();
+    expect(scene.sent.at(-1)).toBe('GET /c n1:4');
     first.release();
     second.release();
-    expect(await Promise.all([testing, waiting])).toEqual(['answered', 'answered']);
+    expect(await Promise.all([testing, waiting, late])).toEqual(['answered', 'answered', 'answered']);
   });
 
   test('that another request shows to be good keeps nobody waiting for the test', async () => {
@@ -225,6 +242,79 @@ describe('a nonce that a request obtained for itself before it waited', () => {
 });
 
 describe('a nonce that is refused and not called stale', () => {
+  test('after one use, also after long: the same request finds out with its second attempt', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
+  });
+
+  test('that the request obtained for itself, of an accepted credential: the gateway finds out', async () => {
+    const scene = await used();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered(), answered());
+    expect(await scene.send({}, { turn: OWN })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'HEAD /x', 'HEAD /x n4:1', 'GET /x n3:1']);
+    expect(scene.events).toContain('unconfirmed');
+  });
+
+  test('of two requests at once: the gateway finds out once', async () => {
+    const scene = await used();
+    const [first, second] = [held(challenge('n2')), held(challenge('n3'))];
+    scene.replies.push(first.reply, second.reply, challenge('n4'), answered(), answered(), answered());
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    first.release();
+    second.release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+    expect(scene.events.filter((event) => /^confirm/.test(event))).toHaveLength(1);
+  });
+
+  test('while the gateway finds out: requests with another nonce wait for it', async () => {
+    const scene = await used();
+    scene.hasAlternatives = true;
+    const [first, probed] = [held(challenge('n2')), held(answered())];
+    scene.replies.push(first.reply, stale('n5'), answered(), challenge('n3'), probed.reply);
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' });
+    first.release();
+    await probed.came;
+    scene.replies.push(answered(), answered());
+    const waiting = scene.send({ target: '/c' });
+    await turn();
+    expect(scene.sent.at(-1)).toBe('HEAD /a n3:1');
+    probed.release();
+    expect(await Promise.all([outcome, waiting])).toEqual(['answered', 'answered']);
+  });
+
+  test('while another request finds out in vain: it goes on with a fresh nonce', async () => {
+    const scene = await used();
+    const testing = held(answered(403));
+    const refused = held(challenge('n4'));
+    scene.replies.push(challenge('n2'), testing.reply, challenge('n3'), refused.reply, answered());
+    const first = scene.send({ target: '/a' });
+    await testing.came;
+    const other = scene.send({ target: '/b' }, { turn: { ...OWN, whileRefused: true } });
+    await refused.came;
+    refused.release();
+    await turn();
+    testing.release();
+    expect(await Promise.all([first, other])).toEqual(['answered', 'answered']);
+    expect(scene.sent).toEqual(['GET /a n1:3', 'GET /a n2:1', 'GET /b', 'GET /b n3:1', 'GET /b n4:1']);
+    expect(scene.events.filter((event) => /^confirm/.test(event))).toEqual([]);
+  });
+
+  test('after the credential was refused: the request goes no further', async () => {
+    const scene = await used();
+    const first = held(challenge('n2'));
+    scene.replies.push(first.reply);
+    const outcome = scene.send();
+    await first.came;
+    scene.client.health.refuse(scene.client.health.attempt());
+    first.release();
+    expect([await outcome, scene.sent]).toEqual(['refused', ['GET /x n1:3']]);
+  });
+
   test('after two uses, at once: the same request finds out with its second attempt', async () => {
     const scene = await used();
     scene.replies.push(challenge('n2'), answered());
@@ -255,6 +345,7 @@ describe('a nonce that is refused and not called stale', () => {
     const waiting = scene.send({ target: '/b' });
     await turn();
     expect(scene.sent).toEqual(['GET /a n1:3', 'GET /a n2:1']);
+    expect(scene.client.flights.busy).toBe(true);
     second.release();
     expect(await Promise.all([testing, waiting])).toEqual(['answered', 'answered']);
     expect(scene.sent.at(-1)).toBe('GET /b n2:2');

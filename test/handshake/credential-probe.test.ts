@@ -29,6 +29,7 @@ test('obtains a challenge, answers it, and leaves the nonce to requests', async 
   expect(await probe(scene)).toEqual({ kind: 'accepted' });
   expect(scene.events).toEqual([...['attempt challenged', 'challenge ahead', 'accepted 200', 'attempt ok']]);
   expect(scene.client.health.accepted).toBe(true);
+  expect(scene.client.pool.reserve()?.lane.underWay).toBe(0);
   await scene.send();
   expect(scene.sent).toEqual(['HEAD /p', 'HEAD /p n1:1', 'GET /x n1:2']);
   expect(scene.requests.at(-1)?.headers.slice(-2)).toEqual(['cookie', 'a=b']);
@@ -84,6 +85,12 @@ test('a refusal is told with the number of the attempt', async () => {
   expect(scene.events).toEqual(['attempt challenged', 'challenge ahead', 'attempt refused']);
   // The caller decides what the refusal says, and the nonce serves nobody.
   expect([scene.client.health.refused, scene.client.pool.reserve()]).toEqual([false, undefined]);
+});
+
+test('a 401 without a challenge refuses, too', async () => {
+  const scene = new HandshakeScene();
+  scene.replies.push(challenge('n1'), unauthorized('Basic realm="r"'));
+  expect(await probe(scene)).toEqual({ kind: 'refused', attempt: 1 });
 });
 
 describe('nothing is known', () => {

@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
 import { Stryker } from '@stryker-mutator/core';
 import { Argument, Command } from 'commander';
@@ -8,17 +11,20 @@ const REPORTS = 'mutation-report';
 /** The least score, in percent: a lower one makes the exit status 1. */
 const LEAST_SCORE = 85;
 
-function optionsFor({ name, tests, testTimeoutMs }: MutatedFolder, again: boolean): PartialStrykerOptions {
+function optionsFor(
+  { name, leftOut = [], tests, testTimeoutMs }: MutatedFolder,
+  again: boolean,
+): PartialStrykerOptions {
   const report = `${REPORTS}/${name.replaceAll('/', '-')}`;
   return {
-    mutate: [`src/${name}/**/*.ts`],
+    mutate: [`src/${name}/**/*.ts`, ...leftOut.map((pattern) => `!src/${name}/${pattern}`)],
     plugins: ['./test/mutation/runner.ts'],
     testRunner: 'in-process',
     inProcess: { tests, testTimeoutMs },
     coverageAnalysis: 'perTest',
     concurrency: 1,
-    // Modules that were loaded more than once stay in memory.
-    maxTestRunnerReuse: 200,
+    // Modules that were loaded more than once stay in memory, and so does what failed tests left open.
+    maxTestRunnerReuse: 50,
     // For endless loops that leave no timer a turn.
     timeoutMS: 3 * testTimeoutMs,
     // Node.js strips the types; nothing checks them in mutants.
@@ -39,7 +45,14 @@ process.env['FUZZ_RUNS'] = '20';
 
 async function run(names: readonly string[], { again = false }: { again?: boolean }): Promise<void> {
   const chosen = names.length === 0 ? folders : folders.filter(({ name }) => names.includes(name));
-  for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
+  // Tests that fail do not tidy up.
+  const temporary = await mkdtemp(join(tmpdir(), 'mutation-'));
+  process.env['TMPDIR'] = temporary;
+  try {
+    for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
+  } finally {
+    await rm(temporary, { recursive: true, force: true });
+  }
 }
 
 await new Command('mutation')
