@@ -263,8 +263,6 @@ test('the page of a client tells what it may do, uses and was refused', async ()
 
 describe.each([
   ['light', 1400],
-  ['dark', 1400],
-  ['light', 360],
   ['dark', 360],
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
   test('the pages fit and are accessible, the dialog too', async () => {

@@ -95,8 +95,6 @@ function countRequests(metrics: Metrics): void {
 
 describe.each([
   ['light', 1400],
-  ['dark', 1400],
-  ['light', 360],
   ['dark', 360],
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
   test('every page tells what it is given, fits, is accessible, and nothing is refused', async () => {

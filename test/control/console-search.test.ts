@@ -118,8 +118,6 @@ const results = (page: Page) => page.getByRole('table', { name: 'Results' }).loc
 
 describe.each([
   ['light', 1400],
-  ['dark', 1400],
-  ['light', 360],
   ['dark', 360],
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
   test('search and request fit, are accessible, and nothing is refused', async () => {

@@ -17,7 +17,7 @@ import { until } from '../support/until.ts';
 const MIB = 1024 * 1024;
 const SIZE_LIMIT_BYTES = 200_000_000;
 const MEMORY_LIMIT_BYTES = 256 * MIB;
-const REQUESTS = 5000;
+const REQUESTS = 2000;
 /** How long the upstream holds the request that is under way at SIGTERM: enough to send the signal. */
 const SLOW_MS = 4000;
 

@@ -134,7 +134,7 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
   for (const index of running.keys()) await until(isUp(index));
 
   const load = startMixedLoad(balancer.origin);
-  for (const index of [0, 1, 0, 1]) {
+  for (const index of [0, 1]) {
     const [before, place] = [load.answers, places[index]];
     await running[index]?.drain();
     if (place !== undefined) running[index] = await start(place);

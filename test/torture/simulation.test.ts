@@ -8,12 +8,12 @@ async function run(job: Parameters<typeof runJob>[0]): Promise<JobReport[]> {
   return reports;
 }
 
-test('300 schedules keep every invariant', async () => {
-  const reports = await run({ first: 1, count: 300 });
-  expect(reports).toHaveLength(300);
+test('100 schedules keep every invariant', async () => {
+  const reports = await run({ first: 1, count: 100 });
+  expect(reports).toHaveLength(100);
   expect(reports.filter(({ violations }) => violations.length > 0)).toEqual([]);
   // The schedules did something.
-  expect(reports.reduce((sum, { requests }) => sum + requests, 0)).toBeGreaterThan(10_000);
+  expect(reports.reduce((sum, { requests }) => sum + requests, 0)).toBeGreaterThan(3_000);
 });
 
 test('the same seed gives the same events in two processes', async () => {

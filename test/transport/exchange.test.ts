@@ -107,8 +107,12 @@ describe.each([
   });
 
   test('a head above 32 KiB is upstream-protocol', async () => {
-    const script = firstly(`HTTP/1.1 200 ${'a'.repeat(33_000)}`, { trickled });
-    const { send } = await scene(script, { timeouts: { response: 120_000 } });
+    const end = 'a'.repeat(1_000);
+    const { send } = await scene(async (connection) => {
+      if ((await connection.request()) === undefined) return;
+      await connection.write(`HTTP/1.1 200 ${'a'.repeat(32_000)}`);
+      await (trickled ? connection.trickle(end) : connection.write(end));
+    });
     expect((await send()).kind).toBe('upstream-protocol');
   });
 });

@@ -84,27 +84,27 @@ async function expectWhole(
   expect([alterations, replicas]).toEqual([[], 1]);
 }
 
-test('has a record for each response after ten kills of the gateway under load', async () => {
+test('has a record for each response after five kills of the gateway under load', async () => {
   const directory = await folder();
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const { simulator } = await startPair();
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: 'a' };
-  const seen = await killRepeatedly(10, () => startGatewayProcess({ upstream }, { audit }));
+  const seen = await killRepeatedly(5, () => startGatewayProcess({ upstream }, { audit }));
   await expectWhole(directory, ['a'], seen);
 });
 
-test('has a record for each response after forty kills of the journal under load', async () => {
+test('has a record for each response after fifteen kills of the journal under load', async () => {
   const directory = await folder();
-  await expectWhole(directory, ['b'], await killRepeatedly(40, () => startServer(directory, 'b')));
+  await expectWhole(directory, ['b'], await killRepeatedly(15, () => startServer(directory, 'b')));
 });
 
 test('has a record for each response after kills of a replica with its workers under load', async () => {
   const directory = await folder();
   const names = ['c', 'c@1', 'c@2'];
   const killed = await Promise.all(
-    names.map((name) => killRepeatedly(5, () => startServer(directory, name), name)),
+    names.map((name) => killRepeatedly(3, () => startServer(directory, name), name)),
   );
   await expectWhole(directory, names, {
     responded: killed.flatMap(({ responded }) => responded),

@@ -4,13 +4,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from '@jest/globals';
 import { COUNTS, startLeakScene } from '../../support/leak-scene.ts';
 
-const REQUESTS = 2_000;
-const WARM_UP = 400;
+const REQUESTS = 1_000;
+const WARM_UP = 300;
 const SETTLE_MS = 120_000;
 /** A small run cannot tell a leak from code that is compiled; test/bench/leaks.ts can. */
 const HEAP_GROWTH = 16 * 2 ** 20;
 const LIMIT_MS = 600_000;
-const BROKEN_OFF = 40;
+const BROKEN_OFF = 20;
 const RESPONSE_MS = 100;
 const HEAD = 'Host: gateway\r\nContent-Length: 1000\r\n\r\npart of it';
 /** Messages that do not end, or end badly. */

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
@@ -24,6 +25,9 @@ const closing = useClosing();
 const folderOf = useFolders();
 const TOKEN = 'a token of the control plane';
 
+/** Milliseconds from a response to the next request of its client. */
+const PAUSE_MS = 10;
+
 /** Clients that send requests until they are stopped; one connection each. */
 function startClients(origin: string, count: number) {
   const pool = new Pool(origin, { connections: count, pipelining: 1 });
@@ -42,6 +46,8 @@ function startClients(origin: string, count: number) {
         .catch((error) => String(error.code ?? error));
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
       if (outcome !== '200') failures[index] = (failures[index] ?? 0) + 1;
+      // Workers that start need the processors, too.
+      await delay(PAUSE_MS);
     }
   };
   const clients = Promise.all(Array.from({ length: count }, client));
@@ -224,7 +230,7 @@ describe('a reload', () => {
     const headers = { authorization: `Bearer ${TOKEN}` };
     const reload = async () =>
       (await fetch(`${gateway.control}/api/reload`, { method: 'POST', headers })).status;
-    for (let round = 0; round < 5; round += 1) {
+    for (let round = 0; round < 3; round += 1) {
       await rewrite(scene, (config) => {
         config['anonymous'] = 'perhaps';
       });
