@@ -87,9 +87,9 @@ export class Connection implements ExchangeConnection {
     return this.#isReused;
   }
 
-  /** True if the last response on it was HTTP/1.0; undefined: none has come. */
-  get isHttp10(): boolean | undefined {
-    return this.#reader.isHttp10;
+  /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
+  takeIsHttp10(): boolean | undefined {
+    return this.#reader.takeIsHttp10();
   }
 
   /** True if it has been idle for so long that the upstream may be closing it. */

@@ -338,7 +338,7 @@ export class Connections {
   }
 
   #learnFrom(connection: Connection): void {
-    this.#isHttp10 = connection.isHttp10 ?? this.#isHttp10;
+    this.#isHttp10 = connection.takeIsHttp10() ?? this.#isHttp10;
     if (connection.takenAt === undefined) return;
     const held = this.#settings.clock.now() - connection.takenAt;
     connection.takenAt = undefined;

@@ -93,9 +93,11 @@ export class ResponseReader {
     return this.#keepAliveSeconds;
   }
 
-  /** True if the response whose head was read last is HTTP/1.0; undefined: none was read. */
-  get isHttp10(): boolean | undefined {
-    return this.#isHttp10;
+  /** Returns whether the response whose head was read last is HTTP/1.0; undefined: none was read since the last call. */
+  takeIsHttp10(): boolean | undefined {
+    const isHttp10 = this.#isHttp10;
+    this.#isHttp10 = undefined;
+    return isHttp10;
   }
 
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */

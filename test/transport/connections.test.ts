@@ -327,6 +327,39 @@ describe('a request body', () => {
     expect(heads).toEqual(['POST', 'GET', 'PUT', 'PATCH', 'POST']);
   });
 
+  test('of unknown length goes out although a connection with older HTTP/1.0 ends', async () => {
+    const both = Promise.withResolvers<void>();
+    const first = Promise.withResolvers<void>();
+    const ended = Promise.withResolvers<void>();
+    const { send, connections, upstream } = await scene(
+      async (connection) => {
+        await connection.request();
+        if (upstream.count === 2) both.resolve();
+        await both.promise;
+        if (connection.number === 2) await first.promise;
+        const version = connection.number === 1 ? '1.0' : '1.1';
+        await connection.write(
+          `HTTP/${version} 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n`,
+        );
+        if (connection.number === 1) {
+          await ended.promise;
+          connection.end();
+          return;
+        }
+        await connection.through('0\r\n\r\n');
+        await connection.write(OK);
+      },
+      { connections: 2 },
+    );
+    const answers = [send(), send()];
+    await Promise.race(answers);
+    first.resolve();
+    await Promise.all(answers);
+    ended.resolve();
+    await until(() => connections.stats.connected === 1);
+    expect((await send({ method: 'POST', body: pieces('x') })).kind).toBe('answered');
+  });
+
   test('in pieces goes out with the length that was declared', async () => {
     const body = pieces('ab', 'c');
     const { text } = await wireOf({ method: 'PUT', headers: ['Content-Length', '3'], body }, 'abc');
