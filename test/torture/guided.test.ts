@@ -1,12 +1,21 @@
-import { describe, expect, test } from '@jest/globals';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { readCorpus } from './guided/corpus.ts';
 import { runGuided } from './guided/run.ts';
 import type { Check } from './guided/search.ts';
 import { targets } from './guided/targets.ts';
 
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'torture-guided-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
 async function replay(check: Check, input: Buffer): Promise<string | undefined> {
   try {
-    await check(input);
+    await check(input, folder);
     return undefined;
   } catch (error) {
     return `${error}: ${JSON.stringify(input.toString('latin1'))}`;

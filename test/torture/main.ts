@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
-import { Argument, Command, InvalidArgumentError } from 'commander';
+import { Argument, Command, InvalidArgumentError, Option } from 'commander';
+import { targets } from './guided/targets.ts';
 import type { TortureOptions } from './part.ts';
 import { parts } from './parts.ts';
 import { markdownOf, type NamedReport } from './report.ts';
@@ -70,7 +71,9 @@ await new Command('torture')
   .option('--first <number>', 'the first seed', whole, 1)
   .option('--runs <number>', 'the most runs of each part', whole)
   .option('--minutes <number>', 'about how long each part takes', whole, 10)
-  .option('--target <name>', 'the only target of guided')
+  .addOption(
+    new Option('--target <name>', 'the only target of guided').choices(targets.map(({ name }) => name)),
+  )
   .option('--processes <number>', 'processes at a time', whole, 1)
   .action(torture)
   .parseAsync();

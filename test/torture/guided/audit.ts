@@ -1,5 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { auditKeys } from '../../../src/audit/keys.ts';
@@ -42,21 +41,21 @@ const LINES: ReadonlySet<string> = new Set(
   LOG.segments.flatMap((segment) => segment.toString('latin1').split('\n')),
 );
 
-/** A folder in memory where there is one: each check writes the log. */
-const directory = mkdtempSync(join(tmpdir(), 'torture-guided-'));
-process.on('exit', () => rmSync(directory, { recursive: true, force: true }));
-const folder = join(directory, REPLICA);
-
-export async function check(input: Buffer): Promise<void> {
+export async function check(input: Buffer, directory: string): Promise<void> {
   checkLine(input.toString('latin1'));
   const { contents, compressed } = changed(input);
   const isWhole = compressed || checkWalks(contents);
   // Reading files takes twenty times as long.
   if (isWhole || input.reduce((sum, byte) => sum + byte, 0) % ONE_OF === 0)
-    await checkFiles(contents, compressed);
+    await checkFiles(directory, contents, compressed);
 }
 
-async function checkFiles(contents: Changed['contents'], compressed: boolean): Promise<void> {
+async function checkFiles(
+  directory: string,
+  contents: Changed['contents'],
+  compressed: boolean,
+): Promise<void> {
+  const folder = join(directory, REPLICA);
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder);
   const names = [segmentName(1), segmentName(FIRST_OF_SECOND)];
@@ -65,7 +64,7 @@ async function checkFiles(contents: Changed['contents'], compressed: boolean): P
   const verified = await verify({ directory, keys: [KEYS], heads: [LOG.head], onBytes: () => undefined });
   checkVerdict(verified, contents, compressed);
   const [first = '', second = ''] = files;
-  await checkBatches();
+  await checkBatches(folder);
   await checkBlocks(first);
   await checkBlocks(second);
 }
@@ -186,7 +185,7 @@ function checkVerdict({ alterations }: Verified, contents: readonly Buffer[], co
 }
 
 /** Batches that a follower of the log delivers are those of the gateway. */
-async function checkBatches(): Promise<void> {
+async function checkBatches(folder: string): Promise<void> {
   const forged: unknown[] = [];
   const batches = new SealedBatches(
     { folder, replica: REPLICA, keys: [KEYS], onForged: (range) => forged.push(range) },

@@ -126,7 +126,7 @@ function checkBounds(line: string): void {
   }
 }
 
-/** What a strict reader takes for one challenge, digest/ takes for the same. */
+/** A list that a strict reader takes for one challenge means the same to digest/. */
 function checkReading(line: string): void {
   if (CONTROL.test(line) || line.length > BOUNDS.fieldLength) return;
   const strict = resultOf(() => readAuthorization(line), Error);

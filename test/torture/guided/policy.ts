@@ -130,7 +130,7 @@ function operationAt(method: string, path: string): string {
     : '';
 }
 
-/** However a server separates and decodes a query, it finds the site, and the limits, that were judged. */
+/** Each reading of the query has the site that was judged, and keeps the limits. */
 function checkQuery(target: string, { site, rule }: Grant): void {
   const mark = target.indexOf('?');
   const text = mark === -1 ? '' : target.slice(mark + 1);

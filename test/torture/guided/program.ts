@@ -2,7 +2,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { mutate } from '../simulation/hooks.ts';
 import { Random } from '../simulation/random.ts';
 import { Coverage } from './coverage.ts';
-import type { GuidedJob, GuidedMessage } from './run.ts';
+import type { GuidedMessage, GuidedWorkerData } from './run.ts';
 import { type Check, type Failure, Search } from './search.ts';
 import { SharedInput } from './shared-input.ts';
 import { targets } from './targets.ts';
@@ -17,7 +17,7 @@ const PROGRESS_MS = 500;
 // Most inputs end in an error that a parser catches, and the stack is what it costs.
 Error.stackTraceLimit = 4;
 
-const { job, shared }: { readonly job: GuidedJob; readonly shared: SharedArrayBuffer } = workerData;
+const { job, shared, folder }: GuidedWorkerData = workerData;
 const { target: name, mutation, seed, runs, limitMs, mostKeptBytes } = job;
 const target = targets.find((each) => each.name === name);
 if (target === undefined) throw new RangeError(`no target ${name}`);
@@ -28,12 +28,13 @@ const coverage = new Coverage(target.counted);
 const { check }: { readonly check: Check } = await import(`./${name}.ts`);
 const input = new SharedInput(shared);
 // Schemas and other things that are made once are made before anything is measured.
-await (async () => check(Buffer.alloc(0)))().catch(() => undefined);
+await (async () => check(Buffer.alloc(0), folder))().catch(() => undefined);
 coverage.begin();
 
 const search = new Search({
   check,
   coverage,
+  folder,
   random: new Random(`${name} ${seed}`),
   longest: target.longest,
   onInput: (bytes) => input.set(bytes),

@@ -1,4 +1,7 @@
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { Mutation } from '../simulation/mutations.ts';
 import type { Failure } from './search.ts';
@@ -38,6 +41,15 @@ export interface GuidedResult {
   readonly smallest: readonly Buffer[];
 }
 
+/** For the thread that searches. */
+export interface GuidedWorkerData {
+  readonly job: GuidedJob;
+  /** See `SharedInput`. */
+  readonly shared: SharedArrayBuffer;
+  /** Where checks may write. */
+  readonly folder: string;
+}
+
 export type GuidedMessage =
   | { readonly kind: 'progress'; readonly figures: GuidedFigures }
   | {
@@ -60,10 +72,11 @@ export async function runGuided(
   job: GuidedJob,
   progress: (figures: GuidedFigures) => void = () => undefined,
 ): Promise<GuidedResult> {
+  const folder = await mkdtemp(join(tmpdir(), 'torture-guided-'));
   const shared = SharedInput.allocate(LONGEST_INPUT);
   const current = new SharedInput(shared);
   const worker = new Worker(new URL('program.ts', import.meta.url), {
-    workerData: { job, shared },
+    workerData: { job, shared, folder } satisfies GuidedWorkerData,
     resourceLimits: { maxOldGenerationSizeMb: MOST_HEAP_MB },
   });
   const ended = once(worker, 'exit');
@@ -97,6 +110,7 @@ export async function runGuided(
     watch.stop();
     await worker.terminate();
     await ended;
+    await rm(folder, { recursive: true });
   }
 }
 

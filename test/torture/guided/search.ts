@@ -4,8 +4,11 @@ import { InputChanges } from './changes.ts';
 import type { Coverage } from './coverage.ts';
 import { Violation } from './violation.ts';
 
-/** Checks the properties of a target with one input; throws if one does not hold. */
-export type Check = (input: Buffer) => void | Promise<void>;
+/**
+ * Checks the properties of a target with one input; throws if one does not hold. `folder`: where it may write. Its content
+ * does not matter to the next check.
+ */
+export type Check = (input: Buffer, folder: string) => void | Promise<void>;
 
 /** An input with which a property does not hold. */
 export interface Failure {
@@ -16,6 +19,7 @@ export interface Failure {
 export interface SearchOptions {
   readonly check: Check;
   readonly coverage: Coverage;
+  readonly folder: string;
   readonly random: Random;
   /** The most bytes of an input. */
   readonly longest: number;
@@ -107,13 +111,13 @@ export class Search {
   }
 
   async #execute(input: Buffer): Promise<Failure | undefined> {
-    const { check, coverage, onInput } = this.#options;
+    const { check, coverage, folder, onInput } = this.#options;
     onInput(input);
     coverage.clear();
     const begun = performance.now();
     try {
       // Awaiting what is no promise would cost more than most checks.
-      const pending = check(input);
+      const pending = check(input, folder);
       if (pending !== undefined) await pending;
       if (performance.now() - begun > MOST_CPU_MS) await this.#measure(input);
     } catch (error) {
@@ -125,7 +129,8 @@ export class Search {
   /** The machine may have been busy, so only the time of the processor counts. */
   async #measure(input: Buffer): Promise<void> {
     const before = process.threadCpuUsage();
-    await this.#options.check(input);
+    const { check, folder } = this.#options;
+    await check(input, folder);
     const { user, system } = process.threadCpuUsage(before);
     if (user + system > MOST_CPU_MS * 1_000) throw new Violation('an input takes little time');
   }
