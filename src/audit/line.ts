@@ -39,8 +39,12 @@ export function headOf(block: Buffer, start: number): LineHead | undefined {
   return { seq: seqOf(block, start, end), time: block.toString('latin1', time, time + TIME_LENGTH), kind };
 }
 
-/** The type of a line, judged by one character; undefined: neither a record nor a seal. */
-export function lineType(block: Buffer, start: number): 'record' | 'seal' | undefined {
+/**
+ * The type of the line from `start` to `end`, judged by one character; undefined: neither a record nor a seal.
+ */
+export function lineType(block: Buffer, start: number, end: number): 'record' | 'seal' | undefined {
+  // A shorter line would be judged by what follows it.
+  if (end - start < SEQ_MARK.length) return undefined;
   const type = block[start + TYPE_AT];
   if (type === TYPE_RECORD) return 'record';
   return type === TYPE_SEAL ? 'seal' : undefined;
@@ -60,9 +64,10 @@ export function seqOf(block: Buffer, start: number, end: number): number {
   return seq;
 }
 
-/** True if the record whose `seqEnd` is `end` is an admin record. */
-export function isAdmin(block: Buffer, end: number): boolean {
-  return block[end + KIND_AFTER + 1] === ADMIN_SECOND;
+/** True if the record whose `seqEnd` is `digitsEnd` is an admin record. `end`: the index of its line end. */
+export function isAdmin(block: Buffer, digitsEnd: number, end: number): boolean {
+  const second = digitsEnd + KIND_AFTER + 1;
+  return second < end && block[second] === ADMIN_SECOND;
 }
 
 /** The whole lines of a block in order: the index of each, and the index of its line end. */

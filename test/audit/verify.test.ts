@@ -54,6 +54,11 @@ async function found(heads: readonly Head[] = []): Promise<string[]> {
   return alterations.map(({ segment, line, message }) => `${segment}:${line} ${message}`);
 }
 
+test('judges a short line by itself, not by the line behind it', async () => {
+  const name = await rewrite(1, (lines) => lines.toSpliced(2, 0, 'x', 'yza'));
+  expect(await found()).toContain(`${name}:3 is neither a record nor a seal: it was changed or inserted`);
+});
+
 test('compresses closed segments without changing their content', async () => {
   const all = await names();
   expect(all.slice(0, -1).every((name) => name.endsWith('.jsonl.zst'))).toBe(true);

@@ -128,7 +128,7 @@ export class ChainWalk {
     for (let start = 0; start < block.length && !this.#over; ) {
       const end = block.indexOf(NEWLINE, start);
       this.#line += 1;
-      const type = lineType(block, start);
+      const type = lineType(block, start, end);
       if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
       else if (type === 'record') this.#readRecord(block, start, end);
       else if (type === 'seal') {
@@ -194,7 +194,7 @@ export class ChainWalk {
     this.#batchFirst ??= seq;
     this.#batchRecords += 1;
     this.#lastRecord = undefined;
-    if (!isAdmin(block, digitsEnd)) return;
+    if (!isAdmin(block, digitsEnd, end)) return;
     this.#lastRecord = block.toString('utf8', start, end);
     this.#batchAdmin.push({ line: this.#lastRecord, at: this.#line });
   }
