@@ -1,6 +1,7 @@
 import { appendFile, readdir, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
+import type { AuditSink } from '../../src/audit/audit.ts';
 import { facts, openTestAudit, REPLICA, recordAccess, recordsIn, useFolders } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
 
@@ -156,8 +157,14 @@ test('a record that nobody waits for is written within a moment', async () => {
 test('records that nobody waits for are written when there are many', async () => {
   const directory = await folder();
   const sealed: number[] = [];
-  const sink = { sealed: ({ seq }: { seq: number }) => sealed.push(seq), close: async () => undefined };
-  const { audit } = await openTestAudit(directory, {}, sink as never);
+  const sink: AuditSink = {
+    failing: undefined,
+    failures: 0,
+    open() {},
+    sealed: ({ seq }) => sealed.push(seq),
+    close: async () => undefined,
+  };
+  const { audit } = await openTestAudit(directory, {}, sink);
   const bytes = { in: 0, out: 0 };
   for (let count = 0; count < 1_000; count += 1) {
     audit.outcome({ access: 1, requestId: 'q', status: 200, code: '', outcome: '', bytes, durationMs: 1 });

@@ -1,4 +1,4 @@
-import { globSync } from 'node:fs';
+import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import {
   INSTRUMENTER_CONSTANTS,
@@ -18,15 +18,20 @@ import {
   TestStatus,
   toMutantRunResult,
 } from '@stryker-mutator/api/test-runner';
-import type { MutatedFolder } from './folders.ts';
 import { installLoader, nextVersion } from './loader.ts';
 import { TestFile, type TestOutcome } from './test-file.ts';
+
+/** Written by the process of the first run for those that follow. */
+const LIMITS = 'test-limits.json';
+/** A test may take this time, and so many times what it took in the first run, until a mutant makes it hang. */
+const LEAST_MS = 2_000;
+const TIMES = 10;
+/** The longest that a test may take in the first run. */
+const AT_FIRST_MS = 60_000;
 
 /** The switch of the mutants, which the mutated code reads. */
 const context: InstrumenterContext = {};
 Object.assign(globalThis, { [INSTRUMENTER_CONSTANTS.NAMESPACE]: context });
-
-type InProcessOptions = Pick<MutatedFolder, 'tests' | 'testTimeoutMs'>;
 
 /**
  * Runs tests of jest in one process, which loads code and tests once for many mutants. With jest itself a mutant takes
@@ -34,12 +39,15 @@ type InProcessOptions = Pick<MutatedFolder, 'tests' | 'testTimeoutMs'>;
  */
 class InProcessRunner implements TestRunner {
   static readonly inject = tokens(commonTokens.options);
-  readonly #options: InProcessOptions;
+  readonly #patterns: readonly string[];
+  /** How long a test may take, in milliseconds. */
+  #limits: Readonly<Record<string, number>> = {};
   #files: readonly TestFile[] | undefined;
 
   constructor(options: StrykerOptions) {
-    this.#options = options['inProcess'] as InProcessOptions;
+    this.#patterns = options['inProcess'] as readonly string[];
     installLoader();
+    if (existsSync(LIMITS)) this.#limits = JSON.parse(readFileSync(LIMITS, 'utf8'));
   }
 
   capabilities(): { reloadEnvironment: boolean } {
@@ -50,6 +58,10 @@ class InProcessRunner implements TestRunner {
     context.mutantCoverage = { static: {}, perTest: {} };
     const tests = await this.#run(undefined, false);
     const { mutantCoverage } = context;
+    this.#limits = Object.fromEntries(
+      tests.map(({ id, milliseconds }) => [id, LEAST_MS + TIMES * milliseconds]),
+    );
+    writeFileSync(LIMITS, JSON.stringify(this.#limits));
     const again = (await this.#run(undefined, false)).find(({ failure }) => failure !== undefined);
     if (again !== undefined && tests.every(({ failure }) => failure === undefined)) {
       const errorMessage = `${again.id} passes only once in a process: ${again.failure}`;
@@ -105,9 +117,8 @@ class InProcessRunner implements TestRunner {
   async #load(): Promise<readonly TestFile[]> {
     if (this.#files !== undefined) return this.#files;
     const files: TestFile[] = [];
-    const { tests, testTimeoutMs } = this.#options;
-    for (const path of tests.flatMap((pattern) => globSync(pattern)).sort()) {
-      files.push(await TestFile.load(resolve(path), testTimeoutMs));
+    for (const path of this.#patterns.flatMap((pattern) => globSync(pattern)).sort()) {
+      files.push(await TestFile.load(resolve(path)));
     }
     this.#files = files;
     return files;
@@ -118,9 +129,10 @@ class InProcessRunner implements TestRunner {
     const onTest = (id: string | undefined): void => {
       context.currentTestId = id as string;
     };
+    const limitOf = (id: string): number => this.#limits[id] ?? AT_FIRST_MS;
     for (const file of await this.#load()) {
       if (chosen !== undefined && !file.has(chosen)) continue;
-      outcomes.push(...(await file.run({ chosen, stopsAtFailure, onTest })));
+      outcomes.push(...(await file.run({ chosen, stopsAtFailure, limitOf, onTest })));
       if (stopsAtFailure && outcomes.some(({ failure }) => failure !== undefined)) break;
     }
     return outcomes;
@@ -139,12 +151,6 @@ export const strykerPlugins = [declareClassPlugin(PluginKind.TestRunner, 'in-pro
 
 export const strykerValidationSchema = {
   properties: {
-    inProcess: {
-      type: 'object',
-      properties: {
-        tests: { type: 'array', items: { type: 'string' } },
-        testTimeoutMs: { type: 'number' },
-      },
-    },
+    inProcess: { description: 'Patterns of the test files.', type: 'array', items: { type: 'string' } },
   },
 };

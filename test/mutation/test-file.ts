@@ -22,6 +22,8 @@ export interface RunOptions {
   readonly chosen: ReadonlySet<string> | undefined;
   /** True: no test runs after one that failed. */
   readonly stopsAtFailure: boolean;
+  /** How long a test may take, in milliseconds: with many mutants it would hang. */
+  readonly limitOf: (id: string) => number;
   /** Called before each test, and with undefined after it. */
   readonly onTest: (id: string | undefined) => void;
 }
@@ -50,24 +52,23 @@ export class TestFile {
   readonly #tests: readonly Test[];
   readonly path: string;
 
-  private constructor(path: string, state: State, timeoutMs: number) {
+  private constructor(path: string, state: State) {
     this.path = path;
     this.#state = state;
     this.#tests = testsOf(state.rootDescribeBlock);
     for (const test of this.#tests) idOf.set(test, `${path} ${namesOf(test)}`);
-    state.testTimeout = timeoutMs;
   }
 
   /**
-   * Loads a file of the working folder. A test fails after `timeoutMs` milliseconds.
+   * Loads a file of the working folder.
    * @throws whatever its modules throw
    */
-  static async load(path: string, timeoutMs: number): Promise<TestFile> {
+  static async load(path: string): Promise<TestFile> {
     resetState();
     await import(pathToFileURL(path).href);
     const state = getState();
     if (state.unhandledErrors.length > 0) throw new Error(String(state.unhandledErrors));
-    return new TestFile(path, state, timeoutMs);
+    return new TestFile(path, state);
   }
 
   has(chosen: ReadonlySet<string>): boolean {
@@ -75,7 +76,7 @@ export class TestFile {
   }
 
   /** Runs the chosen tests; returns those that ran. */
-  async run({ chosen, stopsAtFailure, onTest: listener }: RunOptions): Promise<TestOutcome[]> {
+  async run({ chosen, stopsAtFailure, limitOf, onTest: listener }: RunOptions): Promise<TestOutcome[]> {
     const state = setState(this.#state);
     stops = stopsAtFailure;
     onTest = listener;
@@ -83,7 +84,9 @@ export class TestFile {
     state.unhandledErrors = [];
     for (const test of this.#tests) {
       Object.assign(test, { errors: [], retryReasons: [], status: null, duration: null, startedAt: null });
-      test.mode = chosen === undefined || chosen.has(idOf.get(test) ?? '') ? undefined : 'skip';
+      const id = idOf.get(test) ?? '';
+      test.mode = chosen === undefined || chosen.has(id) ? undefined : 'skip';
+      test.timeout = limitOf(id);
     }
     await run();
     const outcomes = this.#tests
