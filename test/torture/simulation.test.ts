@@ -14,7 +14,7 @@ test('100 schedules keep every invariant', async () => {
   expect(reports.filter(({ violations }) => violations.length > 0)).toEqual([]);
   // The schedules did something.
   expect(reports.reduce((sum, { requests }) => sum + requests, 0)).toBeGreaterThan(3_000);
-});
+}, 600_000);
 
 test('the same seed gives the same events in two processes', async () => {
   const job = { first: 1, count: 12, traces: true };
