@@ -78,6 +78,7 @@ export async function runGuided(
   const worker = new Worker(new URL('program.ts', import.meta.url), {
     workerData: { job, shared, folder } satisfies GuidedWorkerData,
     resourceLimits: { maxOldGenerationSizeMb: MOST_HEAP_MB },
+    execArgv: ['--disable-warning=ExperimentalWarning'],
   });
   const ended = once(worker, 'exit');
   let figures = NO_FIGURES;
