@@ -169,4 +169,39 @@ describe('the sample of refusals', () => {
     expect(sample.admits('a', '10.0.1')).toBe(true);
     sample.flush();
   });
+
+  test('reports what it left out of each client after a second, and begins anew', () => {
+    jest.useFakeTimers();
+    const leftOut: LeftOut[] = [];
+    const sample = new RefusalSample((told) => leftOut.push(told));
+    const admitted = (client: string, count: number): number =>
+      Array.from({ length: count }, () => sample.admits(client, '10.0.0.1')).filter(Boolean).length;
+    expect([admitted('a', 12), admitted('b', 11), admitted('c', 10)]).toEqual([10, 10, 10]);
+    jest.advanceTimersByTime(999);
+    expect(leftOut).toEqual([]);
+    jest.advanceTimersByTime(1);
+    expect(leftOut).toEqual([
+      { client: 'a', address: '10.0.0.1', count: 2 },
+      { client: 'b', address: '10.0.0.1', count: 1 },
+    ]);
+    expect(admitted('a', 11)).toBe(10);
+    jest.advanceTimersByTime(1000);
+    expect(leftOut.slice(2)).toEqual([{ client: 'a', address: '10.0.0.1', count: 1 }]);
+    jest.advanceTimersByTime(5000);
+    expect(leftOut).toHaveLength(3);
+  });
+
+  test('reports refusals beyond the limit of all clients together', () => {
+    const leftOut: LeftOut[] = [];
+    const sample = new RefusalSample((told) => leftOut.push(told));
+    const refused = Array.from({ length: 1_010 }, (_, at) => !sample.admits(`client ${at}`, ''));
+    expect(refused.filter(Boolean)).toHaveLength(810);
+    // A client with more than its part, though the limit of all was reached before.
+    for (let count = 0; count < 12; count += 1) sample.admits('client 300', '');
+    sample.flush();
+    expect(leftOut).toEqual([
+      { client: 'client 300', address: '', count: 3 },
+      { client: '', address: '', count: 819 },
+    ]);
+  });
 });

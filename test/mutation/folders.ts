@@ -13,7 +13,7 @@ export const folders: readonly MutatedFolder[] = [
   { name: 'handshake', tests: ['test/handshake/*.test.ts'] },
   {
     name: 'audit/journal',
-    tests: ['test/audit/{head,journal,outage,record,recovery}.test.ts'],
+    tests: ['test/audit/{file-audit,head,journal,outage,record,recovery}.test.ts'],
   },
   {
     name: 'challenges',

@@ -19,7 +19,7 @@ import {
   toMutantRunResult,
 } from '@stryker-mutator/api/test-runner';
 import { installLoader, nextVersion } from './loader.ts';
-import { TestFile, type TestOutcome } from './test-file.ts';
+import { catchUncaught, TestFile, type TestOutcome } from './test-file.ts';
 
 /** Written by the process of the first run for those that follow. */
 const LIMITS = 'test-limits.json';
@@ -47,6 +47,7 @@ class InProcessRunner implements TestRunner {
   constructor(options: StrykerOptions) {
     this.#patterns = options['inProcess'] as readonly string[];
     installLoader();
+    catchUncaught();
     if (existsSync(LIMITS)) this.#limits = JSON.parse(readFileSync(LIMITS, 'utf8'));
   }
 

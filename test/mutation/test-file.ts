@@ -43,8 +43,12 @@ addEventHandler((event, state) => {
 function onUncaught(error: unknown): void {
   getState().currentlyRunningTest?.errors.push([error, error]);
 }
-process.on('uncaughtException', onUncaught);
-process.on('unhandledRejection', onUncaught);
+
+/** From now on, an error that nothing catches fails the test during which it occurs. */
+export function catchUncaught(): void {
+  process.on('uncaughtException', onUncaught);
+  process.on('unhandledRejection', onUncaught);
+}
 
 /** One test file, with the tests that it has defined. */
 export class TestFile {

@@ -1,0 +1,149 @@
+import { appendFile, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { Secret } from '../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  facts,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  recordsIn,
+  useFolders,
+} from '../support/audit-log.ts';
+
+const folder = useFolders();
+const SEGMENT = '000000000001.jsonl';
+
+async function withOneRecord(event?: 'stop'): Promise<{ directory: string; file: string }> {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  await recordAccess(audit);
+  await audit.close(event);
+  return { directory, file: join(directory, REPLICA, SEGMENT) };
+}
+
+test('a log in use is enabled, whole, and not failing', async () => {
+  const { audit, logged } = await openTestAudit(await folder());
+  expect(audit).toMatchObject({
+    enabled: true,
+    failing: undefined,
+    refusing: false,
+    integrityError: undefined,
+  });
+  expect(await recordAccess(audit)).toBe(true);
+  expect(audit.counts).toEqual({ records: 1, failures: 0 });
+  await audit.close();
+  expect(logged.filter(({ level }) => Number(level) > 30)).toEqual([]);
+});
+
+test('each record has its number', async () => {
+  const { audit } = await openTestAudit(await folder());
+  const waiter = { recorded: () => undefined, unrecorded: () => undefined };
+  const numbers = [
+    audit.access(facts(), waiter),
+    audit.refusal(facts(), waiter),
+    audit.access(facts(), waiter),
+  ];
+  expect(numbers).toEqual([1, 2, 3]);
+  await audit.close();
+});
+
+describe('an event of the gateway', () => {
+  test('is in the file when it is said to be', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    expect(await audit.adminWritten('reload', { result: 'success' })).toBe(true);
+    expect(await recordsIn(directory)).toMatchObject([{ event: 'reload', result: 'success' }]);
+    await audit.close();
+  });
+
+  test('is written without anything that waits for it', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    audit.admin('start', {});
+    await audit.close('stop');
+    expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['start', 'stop']);
+  });
+
+  test('is not written after the end', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory);
+    await audit.close();
+    expect(await audit.adminWritten('reload', {})).toBe(false);
+    expect([await recordAccess(audit), audit.counts]).toEqual([false, { records: 0, failures: 2 }]);
+    expect(await recordsIn(directory)).toEqual([]);
+  });
+});
+
+test('what records hold can be changed', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  await recordAccess(audit);
+  audit.configure(undefined);
+  await recordAccess(audit);
+  audit.configure({ parameters: [], pseudonymise: ['address'] });
+  await recordAccess(audit);
+  audit.configure({ parameters: ['token'], pseudonymise: [] });
+  await recordAccess(audit);
+  await audit.close();
+  const plain = { address: '192.0.2.7', parameters: { ids: "'A'", token: null } };
+  expect(await recordsIn(directory)).toMatchObject([
+    plain,
+    plain,
+    { address: expect.stringMatching(/^hmac:/), parameters: { ids: null, token: null } },
+    { address: '192.0.2.7', parameters: { ids: null, token: 'hunter2' } },
+  ]);
+});
+
+test('the last records are at hand', async () => {
+  const { audit } = await openTestAudit(await folder());
+  await recordAccess(audit, { requestId: 'q7' });
+  const { records, position } = audit.recent.since(0);
+  expect([records.length, position, records[0]?.record]).toEqual([1, 1, expect.stringContaining('"q7"')]);
+  await audit.close();
+});
+
+describe('at the start', () => {
+  test('a changed segment is told, with its line', async () => {
+    const { directory, file } = await withOneRecord();
+    await writeFile(file, (await readFile(file, 'utf8')).replace('192.0.2.7', '192.0.2.8'));
+    const { audit, logged } = await openTestAudit(directory);
+    const error = logged.find(({ level }) => level === 50);
+    expect(error).toMatchObject({ segment: SEGMENT, msg: 'the audit log was changed: run audit verify' });
+    expect(audit.integrityError).toBe(`${SEGMENT}, line ${error?.['line']}: ${error?.['message']}`);
+    await audit.close();
+    const found = {
+      event: 'segment-damaged',
+      segment: SEGMENT,
+      line: error?.['line'],
+      fault: error?.['message'],
+    };
+    expect((await recordsIn(directory)).at(-1)).toMatchObject(found);
+  });
+
+  test('lines that were appended after the process had stopped are told', async () => {
+    const { directory, file } = await withOneRecord('stop');
+    const lines = (await readFile(file, 'utf8')).split('\n').length;
+    await appendFile(file, '{"seq":3,"time":"2026-01-01T00:00:00.000Z","kind":"admin"}\n');
+    const { audit, logged } = await openTestAudit(directory);
+    await audit.close();
+    const told = logged.filter(({ level }) => Number(level) > 30);
+    expect(told).toMatchObject([{ level: 50, segment: SEGMENT, line: lines, afterStop: true }]);
+    expect(audit.integrityError).toBe(`${SEGMENT}, line ${lines}: was written after the process had stopped`);
+    expect((await recordsIn(directory)).at(-1)).toMatchObject({ event: 'recovered', segment: SEGMENT });
+  });
+
+  test('a part under another key is told', async () => {
+    const { directory } = await withOneRecord();
+    const { audit, logged } = await openTestAudit(directory, { key: new Secret('f'.repeat(64)) });
+    await audit.close();
+    expect(logged).toContainEqual(
+      expect.objectContaining({
+        msg: 'audit log was sealed with another key; that part was not checked',
+        before: auditKeys(new Secret(AUDIT_KEY)).id,
+      }),
+    );
+  });
+});
