@@ -129,7 +129,9 @@ export class Search {
   /** The machine may have been busy, so only the time of the processor counts. */
   async #measure(input: Buffer): Promise<void> {
     const before = process.threadCpuUsage();
-    const { check, folder } = this.#options;
+    const { check, coverage, folder } = this.#options;
+    // The counts are those of one check.
+    coverage.clear();
     await check(input, folder);
     const { user, system } = process.threadCpuUsage(before);
     if (user + system > MOST_CPU_MS * 1_000) throw new Violation('an input takes little time');
