@@ -1,7 +1,7 @@
 import { PrefixMap } from '../base/prefix-map.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { withoutPrefix } from './rewrite.ts';
-import { foldPath } from './spelling.ts';
+import { foldPath, withoutDotSegments } from './spelling.ts';
 
 /** The configuration of a deployment, as far as policy needs it. */
 export interface DeploymentSettings {
@@ -79,7 +79,18 @@ function ownPath(
   const shared = siblings.filter(({ deployments }) => deployments > 1);
   if (shared.length === 0) return undefined;
   const own = folder(prefix);
-  return (path) => shared.every((each) => each.folders.longest(folder(path)) === own);
+  return (path) =>
+    shared.every((each) => each.folders.longest(folder(path)) === own) && staysWithin(path, prefix);
+}
+
+const DOT_SEGMENT = /\/(?:\.|%2e)/i;
+
+/** False if dot segments lead out of the prefix on a server that compares the rest byte for byte. */
+function staysWithin(path: string, prefix: string): boolean {
+  if (!DOT_SEGMENT.test(path)) return true;
+  const resolved = withoutDotSegments(path);
+  const start = prefix.replace(/\/$/, '');
+  return resolved === start || resolved.startsWith(`${start}/`);
 }
 
 interface Siblings {

@@ -62,6 +62,17 @@ export function foldPath(path: string): string {
   return `/${kept.join('/')}`;
 }
 
+/** Removes dot segments, also encoded ones, and nothing else (RFC 3986 §5.2.4). */
+export function withoutDotSegments(path: string): string {
+  const kept: string[] = [];
+  for (const segment of path.split('/')) {
+    const name = segment.replace(/%2e/gi, '.');
+    if (name === '..') kept.splice(Math.max(1, kept.length - 1));
+    else if (name !== '.') kept.push(segment);
+  }
+  return kept.join('/');
+}
+
 /**
  * Removes case and look-alikes: fullwidth letters, the long s and the Kelvin sign become their ASCII
  * counterparts (NFKD and simple case mapping); accents and zero-width characters are dropped.
