@@ -1,7 +1,7 @@
 import { PrefixMap } from '../base/prefix-map.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { withoutPrefix } from './rewrite.ts';
-import { foldPath, withoutDotSegments } from './spelling.ts';
+import { foldPath, resolvedReadings } from './spelling.ts';
 
 /** The configuration of a deployment, as far as policy needs it. */
 export interface DeploymentSettings {
@@ -83,14 +83,15 @@ function ownPath(
     shared.every((each) => each.folders.longest(folder(path)) === own) && staysWithin(path, prefix);
 }
 
-const DOT_SEGMENT = /\/(?:\.|%2e)/i;
+/** Without one of these, a path has no `..` in any reading. */
+const DOTS = /\.\.|%/;
 
-/** False if dot segments lead out of the prefix on a server that compares the rest byte for byte. */
+/** False if dot segments lead out of the prefix on a server that does not fold the rest of the path. */
 function staysWithin(path: string, prefix: string): boolean {
-  if (!DOT_SEGMENT.test(path)) return true;
-  const resolved = withoutDotSegments(path);
-  const start = prefix.replace(/\/$/, '');
-  return resolved === start || resolved.startsWith(`${start}/`);
+  if (!DOTS.test(path)) return true;
+  // A prefix may hold encodings, too.
+  const starts = resolvedReadings(prefix.replace(/\/$/, ''));
+  return resolvedReadings(path).every((reading, at) => `${reading}/`.startsWith(`${starts[at]}/`));
 }
 
 interface Siblings {

@@ -62,8 +62,13 @@ export function foldPath(path: string): string {
   return `/${kept.join('/')}`;
 }
 
-/** Removes dot segments, also encoded ones, and nothing else (RFC 3986 §5.2.4). */
-export function withoutDotSegments(path: string): string {
+/** The path without dot segments (RFC 3986 §5.2.4), with and without backslashes as slashes and encodings decoded. */
+export function resolvedReadings(path: string): readonly string[] {
+  const slashes = path.replaceAll('\\', '/');
+  return [path, slashes, decodeAll(slashes).replaceAll('\\', '/')].map(withoutDotSegments);
+}
+
+function withoutDotSegments(path: string): string {
   const kept: string[] = [];
   for (const segment of path.split('/')) {
     const name = segment.replace(/%2e/gi, '.');
