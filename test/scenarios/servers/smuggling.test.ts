@@ -1,4 +1,4 @@
-import { describe, expect, test } from '@jest/globals';
+import { afterAll, describe, expect, test } from '@jest/globals';
 import { startApache } from '../../support/apache.ts';
 import { startGateway, type TestDeployment } from '../../support/gateway.ts';
 import { startLighttpd } from '../../support/lighttpd.ts';
@@ -62,6 +62,15 @@ describe.each<[name: string, start: () => Promise<Chain>]>([
   ['nginx', () => gatewayBeforeProxy(startNginx)],
   ['HAProxy', () => gatewayBeforeProxy(startHaproxy)],
 ])('a gateway in front of %s', (_name, start) => {
+  // The server saw no request that was hidden, or behind one that was refused. Before the hook that closes the chain.
+  afterAll(async () => {
+    const lines = await chain().stop();
+    expect(lines.length).toBeGreaterThan(shapes.length);
+    expect(toHidden(lines)).toEqual([]);
+    const refused = shapes.filter(({ reading }) => reading === 'refused');
+    const targets = refused.flatMap(({ index }) => [`?n=${index} `, `?n=last-${index} `]);
+    expect(lines.filter((line) => targets.some((target) => `${line} `.includes(target)))).toEqual([]);
+  });
   const chain = useRunning(start);
 
   test.each(shapes)('$reading: $name', async (shape) => {
@@ -80,21 +89,16 @@ describe.each<[name: string, start: () => Promise<Chain>]>([
       else expect([first, got]).toEqual(['400', expect.stringContaining('Server: lighttpd')]);
     }
   });
-
-  test('the server saw no request that was hidden, or behind one that was refused', async () => {
-    const lines = await chain().stop();
-    expect(lines.length).toBeGreaterThan(shapes.length);
-    expect(toHidden(lines)).toEqual([]);
-    const refused = shapes.filter(({ reading }) => reading === 'refused');
-    const targets = refused.flatMap(({ index }) => [`?n=${index} `, `?n=last-${index} `]);
-    expect(lines.filter((line) => targets.some((target) => `${line} `.includes(target)))).toEqual([]);
-  });
 });
 
 describe.each<[name: string, start: (options: ProxyOptions) => Promise<ReverseProxy>]>([
   ['nginx', startNginx],
   ['HAProxy', startHaproxy],
 ])('a gateway behind %s, which refuses a path', (_name, startProxy) => {
+  // It does not refuse everything.
+  afterAll(() => {
+    expect(chain().arrived?.filter((line) => /n=\d+$/.test(line)).length).toBeGreaterThan(10);
+  });
   const chain = useRunning(() => proxyBeforeGateway(startProxy));
 
   test.each(shapes)('$name', async (shape) => {
@@ -105,10 +109,6 @@ describe.each<[name: string, start: (options: ProxyOptions) => Promise<ReversePr
     expect(statusesIn(got).filter((status) => !/^(200|4\d\d|50[15])$/.test(status))).toEqual([]);
     expect(got).not.toContain(`GET ${HIDDEN}`);
     expect(toHidden(arrived ?? [])).toEqual([]);
-  });
-
-  test('does not refuse everything', () => {
-    expect(chain().arrived?.filter((line) => /n=\d+$/.test(line)).length).toBeGreaterThan(10);
   });
 });
 
