@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
@@ -43,13 +43,10 @@ process.env['FUZZ_RUNS'] = '20';
 async function run(names: readonly string[], { again = false }: { again?: boolean }): Promise<void> {
   const chosen = names.length === 0 ? folders : folders.filter(({ name }) => names.includes(name));
   // Tests that fail do not tidy up.
-  const temporary = await mkdtemp(join(tmpdir(), 'mutation-'));
+  const temporary = mkdtempSync(join(tmpdir(), 'mutation-'));
+  process.once('exit', () => rmSync(temporary, { recursive: true, force: true }));
   process.env['TMPDIR'] = temporary;
-  try {
-    for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
-  } finally {
-    await rm(temporary, { recursive: true, force: true });
-  }
+  for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
 }
 
 await new Command('mutation')
