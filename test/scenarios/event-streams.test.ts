@@ -153,9 +153,9 @@ describe.each(FRAMINGS)('a stream of events %s', (_how, framing) => {
     await stream.send('data: 1\n\n');
     await sleep(TOTAL_MS);
     await stream.send('data: 2\n\n');
+    const lasted = performance.now() - begun;
     await stream.end();
     expect(await response.text()).toBe('data: 1\n\ndata: 2\n\n');
-    const lasted = performance.now() - begun;
     await gateway.close();
     const outcomes = (await recordsIn(directory)).filter(({ kind }) => kind === 'outcome');
     expect(outcomes).toMatchObject([{ status: 200, bytes: { in: 0, out: 18 } }]);
