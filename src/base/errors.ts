@@ -339,7 +339,7 @@ export interface ErrorKind {
 
 export type ErrorCode = keyof typeof table;
 
-/** What one error has in place of a property of its code. */
+/** Properties of one error that replace those of its code. */
 export interface ErrorChange {
   /** Retry-After of the response: a whole number of seconds. */
   readonly retryAfter?: number | undefined;

@@ -87,9 +87,14 @@ export class NonceFactory {
     return this.#make(held, 0, { lane: nonce.lane });
   }
 
-  /** The upstream counts the answers to each opaque, and not those with each nonce. */
-  countByOpaque(): void {
-    this.#counters.countByOpaque();
+  /**
+   * The upstream called an answer with this nonce stale, and sent this challenge. With the same nonce and another opaque
+   * it shows that it has nothing against the nonce: it counts the answers to each opaque.
+   */
+  calledStale(nonce: Nonce, { nonce: next, opaque }: Challenge): void {
+    const { challenge } = nonce;
+    const isIssuedAgain = next === challenge.nonce && opaque !== undefined && opaque !== challenge.opaque;
+    if (isIssuedAgain) this.#counters.countByOpaque();
   }
 
   #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>, count = 0): Nonce {

@@ -165,14 +165,6 @@ export class Nonce implements HeldChallenge {
     return opaque !== undefined && opaque === this.challenge.opaque;
   }
 
-  /**
-   * True if the challenge has the same nonce and another opaque. With an answer that was stale it says that the upstream
-   * has nothing against the nonce: it keeps its count with the opaque.
-   */
-  isIssuedWithAnotherOpaque({ nonce, opaque }: Challenge): boolean {
-    return nonce === this.challenge.nonce && opaque !== undefined && opaque !== this.challenge.opaque;
-  }
-
   get exhausted(): boolean {
     return this.#counter.last >= LAST_COUNT - 1;
   }

@@ -188,9 +188,7 @@ export class NoncePool {
    */
   refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
     const { nonce } = attempt;
-    if (stale && challenge !== undefined && nonce.isIssuedWithAnotherOpaque(challenge)) {
-      this.#factory.countByOpaque();
-    }
+    if (stale && challenge !== undefined) this.#factory.calledStale(nonce, challenge);
     if (this.#known === nonce) {
       this.#known = undefined;
       this.#renewal?.cancel();

@@ -105,7 +105,7 @@ export function inboundHeaders(
   status: number,
   requestId: string,
   trailers: boolean,
-  isHttp11 = true,
+  isHttp11: boolean,
 ): string[] {
   const headers = without(raw, status === 204 ? NOT_WITHOUT_CONTENT : NOT_INBOUND);
   if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);

@@ -64,8 +64,8 @@ export class RequestBoundary {
     for (;;) {
       const end = chunk.indexOf(LF, start);
       const stop = end === -1 ? chunk.length : end;
-      // One more byte for the CR.
       this.#lineBytes += stop - start;
+      // One more byte for the CR.
       const line = this.#line + chunk.toString('latin1', Math.max(start, stop - PROTOCOL_LENGTH - 1), stop);
       if (end === -1) {
         this.#line = line.slice(-PROTOCOL_LENGTH - 1);

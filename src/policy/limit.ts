@@ -36,6 +36,7 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     return;
   }
   if (max !== undefined) {
+    // A value that is no list has no number of items.
     itemsOf(name, value);
     // Some servers separate at each comma, also at one between quotes.
     const { length } = value.split(',');

@@ -17,7 +17,7 @@ const NO_ROUTE: Known = [
   'destination_ip_unroutable',
 ];
 
-/** Codes of connections that were not made, each with the gateway's code and what the client is told. */
+/** Codes of connections that were not made, each with the gateway's error for it. */
 const known: ReadonlyMap<string, Known> = new Map([
   ['UND_ERR_CONNECT_TIMEOUT', TOO_SLOW],
   ['ETIMEDOUT', TOO_SLOW],

@@ -69,7 +69,7 @@ describe('upstream goes', () => {
 describe('to the client go', () => {
   test('the other headers in their order and case, then Via and the request id', () => {
     const raw = ['Date', 'today', 'X-b', '2', 'Via', '1.1 upstream', 'x-B', '1'];
-    expect(inboundHeaders(raw, 200, 'id-1', false)).toEqual([...raw, ...VIA, 'x-request-id', 'id-1']);
+    expect(inboundHeaders(raw, 200, 'id-1', false, true)).toEqual([...raw, ...VIA, 'x-request-id', 'id-1']);
   });
 
   test('in Via the version of the upstream', () => {
@@ -90,7 +90,15 @@ describe('to the client go', () => {
     'X-Request-Id',
   ])('no %s: not in the head, not before it, not after it', (name) => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
-    expect(inboundHeaders(raw, 200, 'id', false)).toEqual(['A', '1', 'B', '2', ...VIA, 'x-request-id', 'id']);
+    expect(inboundHeaders(raw, 200, 'id', false, true)).toEqual([
+      'A',
+      '1',
+      'B',
+      '2',
+      ...VIA,
+      'x-request-id',
+      'id',
+    ]);
     expect(interimHeaders(raw)).toEqual(['A', '1', 'B', '2']);
     expect(inboundTrailers(raw, [])).toEqual([
       ['A', '1'],
@@ -99,7 +107,7 @@ describe('to the client go', () => {
   });
 
   test('the announcement of trailers where they can follow', () => {
-    expect(inboundHeaders(['Trailer', 'X-Checksum'], 200, 'id', true)).toEqual([
+    expect(inboundHeaders(['Trailer', 'X-Checksum'], 200, 'id', true, true)).toEqual([
       ...['trailer', 'X-Checksum'],
       ...VIA,
       ...['x-request-id', 'id'],

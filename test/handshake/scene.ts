@@ -27,7 +27,7 @@ export const credential = {
   changedAt: undefined,
 };
 
-/** What the upstream does with a request. */
+/** The upstream's part in one request. */
 export type Reply = (
   request: ExchangeRequest,
   handler: ResponseHandler,
@@ -102,14 +102,14 @@ export interface SceneOptions {
 /** A Digest client with its pool, at an upstream that gives one reply after the other. */
 export class HandshakeScene {
   readonly clock = { at: 1_000_000, now: () => this.clock.at };
-  /** What comes next. A request that finds none fails. */
+  /** The replies that are left, in order. A request that finds none fails. */
   readonly replies: Reply[] = [];
   /** Each request on one line, with nonce and count of its answer. `wrong`: other hash code computes another response. */
   readonly sent: string[] = [];
   readonly requests: ExchangeRequest[] = [];
-  /** What the client told its listener. */
+  /** Calls of the client to its listener. */
   readonly events: string[] = [];
-  /** What reached the response handler of a client request. */
+  /** Calls of the response handler of a client request. */
   readonly response: string[] = [];
   /** The last error that a client request ended with. */
   error: GatewayError | undefined;

@@ -7,5 +7,5 @@ export { afterAll, afterEach, beforeAll, beforeEach, describe, it, test } from '
 export const expect = jestExpect;
 
 const config = { fakeTimers: {} } as ConstructorParameters<typeof ModernFakeTimers>[0]['config'];
-/** What tests of the mutated folders use of `jest`. */
+/** The part of `jest` that tests of the mutated folders use. */
 export const jest = new ModernFakeTimers({ global: globalThis, config });
