@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import { CrossProcessReuse } from './cross-process-reuse.ts';
 import { Lifetime } from './lifetime.ts';
@@ -5,6 +6,12 @@ import type { Nonce, NonceAttempt } from './nonce.ts';
 import { ReusePolicy } from './reuse-policy.ts';
 import type { SharedChallenges } from './shared-challenges.ts';
 import type { Learned, NoncePolicy } from './store/store.ts';
+
+/**
+ * Times that the last thing learned here is written while the store confirms none of them. Each write makes every other
+ * process ask, so a slow store would be written to without end.
+ */
+const WRITES_AT_MOST = 3;
 
 export interface LearningOptions {
   readonly sharedChallenges: SharedChallenges;
@@ -34,8 +41,8 @@ export class Learning {
   #changes = 0;
   /** True if the store has said what others learned. */
   #asked = false;
-  /** True if the store did not confirm the last thing that was learned here. */
-  #isUnwritten = false;
+  /** Times that the store did not confirm the last thing that was learned here. */
+  #unconfirmed = 0;
 
   constructor(options: LearningOptions) {
     this.#options = options;
@@ -142,7 +149,10 @@ export class Learning {
     // Something newer was learned here meanwhile.
     if (reply === undefined || changes !== this.#changes) return false;
     const { learned } = reply;
-    if (learned === undefined || this.#isUnwritten) return true;
+    if (learned === undefined) return true;
+    const isUnwritten = this.#unconfirmed > 0 && !isDeepStrictEqual(learned, this.#learned);
+    if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;
+    this.#unconfirmed = 0;
     this.#adopt(learned);
     return false;
   }
@@ -228,6 +238,7 @@ export class Learning {
 
   #tell(): void {
     this.#changes += 1;
+    this.#unconfirmed = 0;
     void this.#share();
   }
 
@@ -238,15 +249,20 @@ export class Learning {
   }
 
   async #write(): Promise<void> {
-    if (this.#upstream === undefined) return;
-    const { policy, portable } = this;
-    const lifetimeMs = this.lifetime.ms;
-    const counted = this.#counted ?? false;
-    const learned = { ...this.#upstream, policy, counted, portable, lifetimeMs };
+    const learned = this.#learned;
+    if (learned === undefined) return;
     const changes = this.#changes;
     const isWritten = await this.#options.sharedChallenges.learn(learned);
     // A process that does not know what others learned has nothing to tell them later.
-    if (changes === this.#changes) this.#isUnwritten = this.#asked && !isWritten;
+    if (changes === this.#changes) this.#unconfirmed = this.#asked && !isWritten ? this.#unconfirmed + 1 : 0;
+  }
+
+  /** Everything learned here; undefined: nothing. */
+  get #learned(): Learned | undefined {
+    if (this.#upstream === undefined) return undefined;
+    const { policy, portable, lifetime } = this;
+    const counted = this.#counted ?? false;
+    return { ...this.#upstream, policy, counted, portable, lifetimeMs: lifetime.ms };
   }
 }
 

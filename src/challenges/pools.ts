@@ -20,6 +20,9 @@ export interface PoolUse {
   end(): Promise<void>;
 }
 
+/** How long it is known that the upstream accepted a credential, in milliseconds. */
+const ACCEPTED_MS = 10 * 60_000;
+
 interface Entry {
   readonly key: string;
   readonly pool: NoncePool;
@@ -65,6 +68,24 @@ export class NoncePools {
         await entry.pool.handOver();
       },
     };
+  }
+
+  /** Tells the other processes, and the next start, that the upstream accepts the credential of this key. */
+  async noteAccepted(key: string): Promise<void> {
+    try {
+      await this.#store.noteAccepted(key, ACCEPTED_MS);
+    } catch {
+      // The store tells of its failures itself.
+    }
+  }
+
+  /** True if a process told so within ten minutes; false if the store fails. */
+  async wasAccepted(key: string): Promise<boolean> {
+    try {
+      return await this.#store.wasAccepted(key);
+    } catch {
+      return false;
+    }
   }
 
   #open(options: PoolUserOptions): Entry {

@@ -104,26 +104,38 @@ export class CredentialCheck {
     // A second refusal of a credential that was found good in between says nothing new.
     const confirmed = isLast && this.#call.budget.confirmed;
     if (confirmed && !listener.hasAlternatives && !health.refused) return true;
-    if (attempt.own && health.accepted) listener.onUnconfirmed();
-    if (!(await this.#isExplained(attempt))) return false;
+    const isKnownElsewhere = attempt.own && (await this.#isKnownElsewhere());
+    if (attempt.own && (health.accepted || isKnownElsewhere)) listener.onUnconfirmed();
+    if (!(await this.#isExplained(attempt, isKnownElsewhere))) return false;
     return !isLast || !listener.hasAlternatives || this.#awaitVerdict();
   }
 
+  /**
+   * True if only other processes know that the upstream accepts the credential. A process that has just started would
+   * keep a good one back as long as a wrong one, if the upstream dropped the nonce of its first request before the
+   * answer came.
+   */
+  async #isKnownElsewhere(): Promise<boolean> {
+    const { health, listener } = this.#client;
+    return health.untried && !this.#whileRefused && (await listener.wasAccepted());
+  }
+
   /** Waits until something else than the credential explains the refusal, or nobody can find out. False: it does. */
-  async #isExplained(attempt: Attempt): Promise<boolean> {
+  async #isExplained(attempt: Attempt, isKnownElsewhere: boolean): Promise<boolean> {
     const { health, flights, listener, options } = this.#client;
     const { request, budget } = this.#call;
     // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
     // needs, only attempts count that are sent from now on.
     const sent = listener.hasAlternatives ? health.lastAttempt : attempt.number;
     while (!health.isSuperseded(sent)) {
-      if (!health.accepted) return this.#isUnknownGood(attempt);
+      const isFirst = isKnownElsewhere && health.untried;
+      if (!health.accepted && !isFirst) return this.#isUnknownGood(attempt);
       if (this.#mayLead(attempt)) {
         this.#flight ??= flights.lead(options.patienceMs);
         return true;
       }
       this.end('check');
-      if (!flights.busy) listener.confirm(request.target);
+      if (!flights.busy) listener.confirm(request.target, isFirst ? attempt.number : undefined);
       if ((await this.#follow()) === 'proceed') return true;
       budget.confirmed = health.accepted;
     }

@@ -11,6 +11,12 @@ export class CredentialHealth {
   #lastRefused = 0;
   #resetAfter = 0;
   #refused = false;
+  #untried = true;
+
+  /** True if nothing has been seen of it yet: neither accepted nor refused, nor made unknown. */
+  get untried(): boolean {
+    return this.#untried;
+  }
 
   /** True if the upstream refuses it, as far as is known. */
   get refused(): boolean {
@@ -38,6 +44,7 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.#refused = false;
+    this.#untried = false;
     return true;
   }
 
@@ -50,6 +57,7 @@ export class CredentialHealth {
     const news = !this.#refused;
     this.#lastRefused = attempt;
     this.#refused = true;
+    this.#untried = false;
     return news;
   }
 
@@ -61,6 +69,7 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.#refused = false;
+    this.#untried = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

@@ -25,15 +25,18 @@ export interface DigestListener {
   readonly isReplaced: boolean;
   /**
    * Begins to find out, with requests of the gateway's own, whether the upstream still accepts the credential; they go
-   * to the path of this target if no better one is known.
+   * to the path of this target if no better one is known. `refused`: the number of an attempt with a nonce of its own
+   * that shows it already, unless the upstream dropped the nonce.
    */
-  confirm(target: string): void;
+  confirm(target: string, refused?: number): void;
   onAttempt(result: AttemptResult): void;
   onChallenge(reason: ChallengeReason): void;
   /** A GET of this target succeeded. */
   onSuccess(target: string): void;
   /** The upstream accepted the credential; with the status of its response. */
   onAccepted(status: number): void;
+  /** True if another process, or this one before its start, has seen lately that the upstream accepts the credential. */
+  wasAccepted(): Promise<boolean>;
   /** The upstream refused an accepted credential with a fresh nonce, which is still to be confirmed. */
   onUnconfirmed(): void;
   /** The upstream refused the credential, which it had not refused before or had accepted since. */

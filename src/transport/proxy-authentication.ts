@@ -204,6 +204,11 @@ export class ProxyAuthentication implements DigestListener {
     this.#nextTrial = Number.NEGATIVE_INFINITY;
   }
 
+  /** Nothing is shared about proxies. */
+  wasAccepted(): Promise<boolean> {
+    return Promise.resolve(false);
+  }
+
   onAttempt(): void {}
   onChallenge(): void {}
   onSuccess(): void {}

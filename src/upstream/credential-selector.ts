@@ -192,18 +192,20 @@ export class CredentialSelector implements VersionOwner {
     this.#trials = 0;
   }
 
-  confirm(version: CredentialVersion, target: string): void {
+  confirm(version: CredentialVersion, target: string, refused?: number): void {
     const flight = version.flights.lead();
     const land = (): void => flight.land('check');
-    this.#findOut(version, target).then(land, land);
+    this.#findOut(version, target, refused).then(land, land);
   }
 
   /**
    * Settles with requests of the gateway's own whether the upstream takes a version that it had accepted; if it does
-   * not, whether it takes another one. Requests are held meanwhile, and what is found holds at once for all.
+   * not, whether it takes another one. Requests are held meanwhile, and what is found holds at once for all. `refused`:
+   * an attempt that takes the place of the first probe.
    */
-  async #findOut(version: CredentialVersion, target: string): Promise<void> {
-    const first = await version.probe(target);
+  async #findOut(version: CredentialVersion, target: string, refused: number | undefined): Promise<void> {
+    const first: ProbeResult =
+      refused === undefined ? await version.probe(target) : { kind: 'refused', attempt: refused };
     if (first.kind === 'accepted') {
       version.dropIdle();
       return;
@@ -212,12 +214,12 @@ export class CredentialSelector implements VersionOwner {
       version.health.reset();
       return;
     }
-    this.#circuit.attempted();
+    if (refused === undefined) this.#circuit.attempted();
     const successor =
       version === this.current ? await this.#firstAccepted(this.#rotation.others, target) : undefined;
     // A nonce that the upstream drops within this round trip is refused, too.
-    if (successor === undefined && this.#circuit.hasRoom && (await this.#isGoodAfterAll(version, target)))
-      return;
+    const mayRepeat = refused !== undefined || this.#circuit.hasRoom;
+    if (successor === undefined && mayRepeat && (await this.#isGoodAfterAll(version, target))) return;
     version.refuse(first.attempt);
     this.#trials = 0;
     if (successor !== undefined) this.#promote(successor);

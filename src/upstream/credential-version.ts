@@ -30,6 +30,9 @@ import { upstreamTooSlow } from './errors.ts';
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
 
+/** Between two notes for other processes that the upstream accepts a version, in milliseconds. */
+const NOTE_EVERY_MS = 10_000;
+
 /** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
@@ -91,11 +94,11 @@ export interface VersionOwner {
   hasAlternatives(version: CredentialVersion): boolean;
   /** True if another version is in use in the place of this one, and the upstream accepts it. */
   isReplaced(version: CredentialVersion): boolean;
-  /** Begins to find out whether the upstream still takes it, for a request to this target that got a 401. */
-  confirm(version: CredentialVersion, target: string): void;
+  /** Begins to find out whether the upstream takes it: `DigestListener.confirm`. */
+  confirm(version: CredentialVersion, target: string, refused?: number): void;
   /** The upstream accepted it; with the status of the response. */
   accepted(version: CredentialVersion, status: number): void;
-  /** The upstream refused it with a fresh nonce, although it had accepted it; still to be confirmed. */
+  /** The upstream refused it with a fresh nonce, although it had accepted it, here or elsewhere; still to be confirmed. */
   unconfirmed(): void;
   /** The upstream refused it, which it had not done before or not since it accepted it. */
   refused(version: CredentialVersion): void;
@@ -125,6 +128,8 @@ export class CredentialVersion implements DigestListener {
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
   #refusalReported = false;
+  /** When it was noted for other processes that the upstream accepts it. */
+  #notedAt = Number.NEGATIVE_INFINITY;
   /** True while a nonce is being renewed. */
   #renewing = false;
 
@@ -249,8 +254,8 @@ export class CredentialVersion implements DigestListener {
     return this.#owner.isReplaced(this);
   }
 
-  confirm(target: string): void {
-    this.#owner.confirm(this, target);
+  confirm(target: string, refused?: number): void {
+    this.#owner.confirm(this, target, refused);
   }
 
   onAttempt(result: AttemptResult): void {
@@ -267,7 +272,18 @@ export class CredentialVersion implements DigestListener {
 
   onAccepted(status: number): void {
     if (this.#refusalReported) this.#tell(false);
+    const { clock, pools } = this.#deps;
+    const now = clock.now();
+    if (now - this.#notedAt >= NOTE_EVERY_MS) {
+      this.#notedAt = now;
+      void pools.noteAccepted(this.#key);
+    }
     this.#owner.accepted(this, status);
+  }
+
+  /** A version that is only a candidate has another one that serves: one refusal is enough. */
+  async wasAccepted(): Promise<boolean> {
+    return this.#owner.isInUse(this) && (await this.#deps.pools.wasAccepted(this.#key));
   }
 
   onUnconfirmed(): void {

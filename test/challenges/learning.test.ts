@@ -2,12 +2,13 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { Learning } from '../../src/challenges/learning.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { HeldChallenge } from '../../src/challenges/store/store.ts';
+import type { HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 import { attemptWith } from '../support/challenges.ts';
 
@@ -181,5 +182,62 @@ describe('counts that were accepted and refused in the wrong order', () => {
     aheadMs += 100;
     overtakenAt(pool, ageMs);
     expect(pool.policy).toBe(policy);
+  });
+});
+
+describe('facts whose writing the store does not confirm', () => {
+  /** What one process learns, in a store that carries out what it is told to learn, and does not say so. */
+  async function setScene() {
+    const place = new MemoryChallengeStore(clock);
+    const store = place.join();
+    const written: Learned[] = [];
+    const learn = async (key: string, learned: Learned): Promise<void> => {
+      written.push(learned);
+      await place.learn(key, learned);
+      throw new Error('the answer was lost');
+    };
+    const silent = Object.assign(store, { learn });
+    const learning = new Learning({
+      sharedChallenges: new SharedChallenges({ key: 'k', store: silent }),
+      clock,
+      policy: 'auto',
+      onStep: () => {},
+      onCrossProcess: () => {},
+    });
+    const [challenge] = parseChallenges(['Digest nonce="n", realm="r"']);
+    if (challenge === undefined) throw new Error('no challenge');
+    learning.issued({ challenge, shareable: true } as Nonce);
+    await told();
+    return { place, written, learning };
+  }
+
+  test('are not written again if the store has them', async () => {
+    const { written, learning } = await setScene();
+    for (let asked = 0; asked < 5; asked += 1) await learning.ask();
+    expect(written).toHaveLength(1);
+  });
+
+  test('are written three times at most, if the store has others', async () => {
+    const { place, written, learning } = await setScene();
+    const others: Learned = { ...(written[0] as Learned), policy: 'single-use' };
+    for (let asked = 0; asked < 5; asked += 1) {
+      await place.learn('k', others);
+      await learning.ask();
+    }
+    expect([written.length, learning.policy]).toEqual([3, 'single-use']);
+  });
+
+  test('are written again when something is learned', async () => {
+    const { place, written, learning } = await setScene();
+    const others: Learned = { ...(written[0] as Learned), portable: false };
+    for (let asked = 0; asked < 5; asked += 1) {
+      await place.learn('k', others);
+      await learning.ask();
+    }
+    const [challenge] = parseChallenges(['Digest nonce="n", realm="r", qop="auth"']);
+    if (challenge === undefined) throw new Error('no challenge');
+    learning.issued({ challenge, shareable: false } as Nonce);
+    await told();
+    expect(written.slice(3)).toEqual([{ ...others, counted: true }]);
   });
 });

@@ -153,6 +153,15 @@ export function keepsTheContract(name: string, openPlace: () => Promise<StorePla
       expect(await one.recall(key)).toEqual(more);
     });
 
+    test('that a credential was accepted is known to everybody, for its time', async () => {
+      expect(await one.wasAccepted(key)).toBe(false);
+      await one.noteAccepted(key, LONG_MS);
+      expect([await one.wasAccepted(key), await other.wasAccepted(key)]).toEqual([true, true]);
+      expect(await other.wasAccepted(`${key} `)).toBe(false);
+      await other.noteAccepted(key, 500);
+      await until(async () => !(await one.wasAccepted(key)));
+    });
+
     test('one process leads, for as long as it renews that', async () => {
       const leads = await Promise.all([one.lead(key, LONG_MS), other.lead(key, LONG_MS)]);
       expect(leads.filter(Boolean)).toHaveLength(1);

@@ -38,6 +38,49 @@ async function used(parameters?: string): Promise<HandshakeScene> {
   return scene;
 }
 
+describe('a credential that only other processes have seen accepted', () => {
+  function known(): HandshakeScene {
+    const scene = new HandshakeScene();
+    scene.wasAccepted = true;
+    return scene;
+  }
+
+  test('is found out about when its first nonce is refused, and serves', async () => {
+    const scene = known();
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), answered(), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'HEAD /x', 'HEAD /x n3:1', 'GET /x n2:1']);
+    expect(scene.events.filter((event) => /confirm|refused$/.test(event))).toEqual([
+      'attempt refused',
+      'unconfirmed',
+      'confirm /x',
+    ]);
+  });
+
+  test('is refused when that is refused, too', async () => {
+    const scene = known();
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), challenge('n4'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'HEAD /x', 'HEAD /x n3:1']);
+    expect(scene.client.health.refused).toBe(true);
+  });
+
+  test('is refused at once if this process has doubted it before', async () => {
+    const scene = known();
+    scene.client.health.reset();
+    scene.replies.push(challenge('n1'), challenge('n2'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+  });
+
+  test('is not found out about for a request that tries it although it counts as refused', async () => {
+    const scene = known();
+    scene.replies.push(challenge('n1'), challenge('n2'));
+    expect(await scene.send({}, { turn: { ...OWN, whileRefused: true } })).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+  });
+});
+
 describe('an unknown credential', () => {
   test('is tested by one request while the others wait', async () => {
     const scene = await unknown();

@@ -115,6 +115,8 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
+  /** True: another process has seen the credential accepted. */
+  wasAccepted = false;
   readonly client: DigestClient;
 
   constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
@@ -232,6 +234,7 @@ export class HandshakeScene {
       get isReplaced() {
         return scene.isReplaced;
       },
+      wasAccepted: async () => scene.wasAccepted,
       confirm: (target) => {
         events.push(`confirm ${target}`);
         void this.#confirm(target);

@@ -7,21 +7,25 @@ export interface Recorded {
   readonly requests: ReadonlyMap<string, readonly number[]>;
   /** How often a start set lines without a seal aside. */
   readonly recoveries: number;
+  /** Refusals that were counted and not recorded one by one. */
+  readonly leftOut: number;
 }
 
 /** Reads the segments of an audit log: of all folders in the directory, or of those named. */
 export async function readRecorded(directory: string, folders?: readonly string[]): Promise<Recorded> {
   const requests = new Map<string, number[]>();
   let recoveries = 0;
+  let leftOut = 0;
   for await (const record of recordsOf(directory, folders ?? (await readdir(directory)))) {
-    const { kind, requestId, status, event } = record;
+    const { kind, requestId, status, event, count } = record;
     if (event === 'recovered') recoveries += 1;
+    if (event === 'refusals-left-out') leftOut += Number(count);
     if (kind !== 'access') continue;
     const statuses = requests.get(String(requestId)) ?? [];
     requests.set(String(requestId), statuses);
     statuses.push(Number(status));
   }
-  return { requests, recoveries };
+  return { requests, recoveries, leftOut };
 }
 
 async function* recordsOf(

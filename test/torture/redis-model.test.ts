@@ -75,7 +75,7 @@ function scriptStep(random: Random): Step {
     case 4:
       return run('takeParked', [ticket, PARKED]);
     case 5:
-      return run('recallLearned', [LEARNED]);
+      return run('readValue', [LEARNED]);
     case 6:
       return run('learnFor', [ticket, LEARNED], `facts ${nonce}`, 900_000, 'c', 'm');
     case 7:

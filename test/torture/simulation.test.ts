@@ -33,7 +33,6 @@ test.each(['same-count', 'credential-circuit'])('finds the mutation %s', async (
 describe.each<[mutation: string, seed: number]>([
   ['refused-while-unknown', 20],
   ['unclear-probe-of-another', 954],
-  ['queued-attempts', 1753],
 ])('%s', (mutation, seed) => {
   test(`seed ${seed} finds it without its mending, and passes with it`, async () => {
     const [without] = await run({ first: seed, count: 1, mutation });

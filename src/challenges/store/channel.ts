@@ -39,6 +39,8 @@ export const callForms = {
   take: z.object({ key }),
   recall: z.object({ key }),
   learn: z.object({ key, value: text }),
+  noteAccepted: z.object({ key, ms }),
+  wasAccepted: z.object({ key }),
   lead: z.object({ key, ms }),
 };
 export type CallForms = typeof callForms;
@@ -97,6 +99,14 @@ export class ChannelChallengeStore implements ChallengeStore {
 
   learn(key: string, learned: Learned): Promise<void> {
     return this.#call('learn', { key, value: writeLearned(learned) }, nothing, () => undefined);
+  }
+
+  noteAccepted(key: string, ms: number): Promise<void> {
+    return this.#call('noteAccepted', { key, ms }, nothing, () => undefined);
+  }
+
+  wasAccepted(key: string): Promise<boolean> {
+    return this.#call('wasAccepted', { key }, z.boolean(), (was) => was);
   }
 
   lead(key: string, ms: number): Promise<boolean> {

@@ -16,6 +16,8 @@ class Content {
   readonly shared = new Map<string, Kept<AgedChallenge>>();
   readonly parked = new Map<string, Kept<ParkedChallenge>[]>();
   readonly learned = new Map<string, Learned>();
+  /** Until when a key counts as accepted, on this process's clock. */
+  readonly accepted = new Map<string, number>();
   readonly leaders = new Map<string, { readonly leader: unknown; readonly until: number }>();
   readonly listeners = new Set<{ readonly owner: unknown; readonly listener: (key: string) => void }>();
 }
@@ -87,6 +89,16 @@ export class MemoryChallengeStore implements ChallengeStore {
     putBounded(this.#content.learned, key, learned, KEYS_AT_MOST);
     this.#announce(key);
     return Promise.resolve();
+  }
+
+  noteAccepted(key: string, ms: number): Promise<void> {
+    putBounded(this.#content.accepted, key, this.#clock.now() + ms, KEYS_AT_MOST);
+    return Promise.resolve();
+  }
+
+  wasAccepted(key: string): Promise<boolean> {
+    const until = this.#content.accepted.get(key) ?? Number.NEGATIVE_INFINITY;
+    return Promise.resolve(this.#clock.now() < until);
   }
 
   lead(key: string, ms: number): Promise<boolean> {

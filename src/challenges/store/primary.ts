@@ -57,6 +57,11 @@ const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
       const { key, value } = callForms.learn.parse(body);
       await store.learn(key, readable(readLearned(value)));
     },
+    noteAccepted: async (store, body) => {
+      const { key, ms } = callForms.noteAccepted.parse(body);
+      await store.noteAccepted(key, ms);
+    },
+    wasAccepted: (store, body) => store.wasAccepted(callForms.wasAccepted.parse(body).key),
     lead: async (store, body) => {
       const { key, ms } = callForms.lead.parse(body);
       return await store.lead(key, ms);

@@ -110,8 +110,8 @@ for _ = 1, count do
 end
 return false`,
   },
-  /** (learned) → value or nil */
-  recallLearned: {
+  /** (key) → value or nil */
+  readValue: {
     numberOfKeys: 1,
     readOnly: true,
     lua: `
@@ -150,7 +150,7 @@ declare module 'ioredis' {
     discardShared: Script<Context>;
     park: Script<Context>;
     takeParked: Script<Context>;
-    recallLearned: Script<Context>;
+    readValue: Script<Context>;
     learnFor: Script<Context>;
     leadFor: Script<Context>;
   }

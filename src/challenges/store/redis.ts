@@ -18,6 +18,8 @@ import {
 
 /** How long learned facts are kept after they were last learned, in milliseconds: 30 days. */
 const LEARNED_MS = 30 * 24 * 60 * 60_000;
+/** Value of a key that says that a credential was accepted. */
+const ACCEPTED = 'accepted';
 /** How long the name of a process counts, in milliseconds: longer than processes run. */
 const PROCESS_LIFE_MS = 10 * 365 * 24 * 60 * 60_000;
 /** Most parked challenges without a valid signature that one call passes over. */
@@ -56,6 +58,7 @@ interface Places {
   readonly shared: string;
   readonly parked: string;
   readonly learned: string;
+  readonly accepted: string;
   readonly leader: string;
 }
 
@@ -187,7 +190,7 @@ class RedisChallengeStore implements ChallengeStore {
 
   recall(key: string): Promise<Learned | undefined> {
     return this.#run('recall', key, async ({ commands, places }) => {
-      const reply = await commands.recallLearned(places.learned);
+      const reply = await commands.readValue(places.learned);
       if (reply === null) return undefined;
       const learned = this.#open('learned', places, String(reply), 0, readLearned);
       if (learned === undefined) await commands.unlink(places.learned);
@@ -206,6 +209,24 @@ class RedisChallengeStore implements ChallengeStore {
         this.#feed.announcement(key),
       ),
     );
+  }
+
+  noteAccepted(key: string, ms: number): Promise<void> {
+    return this.#run('noteAccepted', key, async ({ commands, places }) => {
+      // Late or twice, it is as true.
+      const life = Math.round(ms);
+      await commands.set(places.accepted, this.#sign('accepted', places, ACCEPTED, 0, life), 'PX', life);
+    });
+  }
+
+  wasAccepted(key: string): Promise<boolean> {
+    return this.#run('wasAccepted', key, async ({ commands, places }) => {
+      const reply = await commands.readValue(places.accepted);
+      if (reply === null) return false;
+      const was = this.#open('accepted', places, String(reply), 0, readAccepted) ?? false;
+      if (!was) await commands.unlink(places.accepted);
+      return was;
+    });
   }
 
   async lead(key: string, ms: number): Promise<boolean> {
@@ -317,6 +338,7 @@ class RedisChallengeStore implements ChallengeStore {
       shared: `${base}:shared`,
       parked: `${base}:parked`,
       learned: `${base}:learned`,
+      accepted: `${base}:accepted`,
       leader: `${base}:leader`,
     };
   }
@@ -324,6 +346,11 @@ class RedisChallengeStore implements ChallengeStore {
   #base(key: string): string {
     return `${this.#prefix}:{${hash('sha256', key)}}`;
   }
+}
+
+/** undefined: no gateway wrote it. */
+function readAccepted(text: string): true | undefined {
+  return text === ACCEPTED ? true : undefined;
 }
 
 /** The name of a process; undefined: it is none. */

@@ -97,6 +97,10 @@ export interface ChallengeStore {
   recall(key: string): Promise<Learned | undefined>;
   /** Replaces what was learned, for every process and the next start. */
   learn(key: string, learned: Learned): Promise<void>;
+  /** Notes for every process and the next start, for `ms`, that the upstream accepts the credential of the key. */
+  noteAccepted(key: string, ms: number): Promise<void>;
+  /** True if that is noted. */
+  wasAccepted(key: string): Promise<boolean>;
   /**
    * True if this process is to renew the challenge of the key: one process at a time. Ends by itself
    * after `ms`, so that a process that died does not hold it.

@@ -9,7 +9,7 @@ export interface StoreKey {
 }
 
 /** Kind of a signed value; one kind never passes for another. */
-export type ValueKind = 'challenge' | 'parked' | 'learned' | 'leader' | 'change';
+export type ValueKind = 'challenge' | 'parked' | 'learned' | 'accepted' | 'leader' | 'change';
 
 /** Where and what a value is, for its signature. */
 export interface SignedPlace {

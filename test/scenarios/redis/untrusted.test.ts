@@ -19,7 +19,7 @@ interface Intruder {
   /** The challenge key of the last announcement; waits for the first. */
   key(): Promise<string>;
   /** Where a part of this key is stored. */
-  place(key: string, part: 'shared' | 'parked' | 'learned' | 'leader'): string;
+  place(key: string, part: 'shared' | 'parked' | 'learned' | 'accepted' | 'leader'): string;
   /** Puts a shared challenge of any content in place. */
   putShared(key: string, value: string, nonce: string, lifeMs?: number): Promise<void>;
   /** Announces a change under the key, as a gateway does. */
@@ -280,12 +280,16 @@ describe('with a key', () => {
     await now.store.learn('k', learned);
     await intruder.client.copy(intruder.place('k', 'learned'), intruder.place('other', 'learned'));
     expect(await now.store.recall('other')).toBeUndefined();
+    await now.store.noteAccepted('k', LONG_MS);
+    await intruder.client.copy(intruder.place('k', 'accepted'), intruder.place('other', 'accepted'));
+    expect([await now.store.wasAccepted('k'), await now.store.wasAccepted('other')]).toEqual([true, false]);
     await now.store.replace('k', undefined, aged('n'), LONG_MS);
     await intruder.client.copy(intruder.place('k', 'shared'), intruder.place('other', 'shared'));
     expect(await now.store.load('other')).toBeUndefined();
     expect(now.rejections.filter(([kind]) => kind !== 'change')).toEqual([
       ['learned', 'forged'],
       ['learned', 'forged'],
+      ['accepted', 'forged'],
       ['challenge', 'forged'],
     ]);
     expect(await now.store.recall('k')).toEqual(learned);
@@ -363,6 +367,16 @@ describe('without a key', () => {
     expect(await watched.store.recall('k')).toBeUndefined();
     expect(await client.exists(place('k', 'learned'))).toBe(0);
     expect(watched.rejections).toEqual([['learned', 'malformed']]);
+  });
+
+  test('a note that no gateway makes counts as none, and is removed', async () => {
+    const { client, place } = await openStore();
+    await client.set(place('k', 'accepted'), 'yes');
+    expect(await watched.store.wasAccepted('k')).toBe(false);
+    await client.rpush(place('k', 'accepted'), 'accepted');
+    expect(await watched.store.wasAccepted('k')).toBe(false);
+    expect(await client.exists(place('k', 'accepted'))).toBe(0);
+    expect(watched.rejections).toEqual(Array(2).fill(['accepted', 'malformed']));
   });
 
   test('a value of 100 MB stays in Redis', async () => {
