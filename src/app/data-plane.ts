@@ -40,7 +40,7 @@ import {
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
-import { observe, readiness } from './health.ts';
+import { observeCounts, observeGauges, readiness } from './health.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
 import type { Activation, DeploymentVersion, Serving } from './serving.ts';
@@ -252,9 +252,11 @@ export class DataPlane implements Serving {
     this.#gateway.reopenAccessLog();
   }
 
-  /** Updates the gauges that are read, not counted. */
-  observe(): Promise<void> {
-    return observe(this.#metrics, this.#active.deployments, this.#audit);
+  /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
+  async observe(names?: readonly string[]): Promise<void> {
+    const { deployments } = this.#active;
+    observeCounts(this.#metrics, deployments, this.#audit);
+    if (names === undefined) await observeGauges(this.#metrics, deployments);
   }
 
   auditLines(position: number): AuditLines {

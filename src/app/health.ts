@@ -101,13 +101,17 @@ function streamChecks({ sink }: Audit): Check[] {
   return [simpleCheck('audit-stream', failing && `the audit stream is unreachable: ${failing}`)];
 }
 
-/** Updates the gauges that are read, not counted. */
-export async function observe(
-  metrics: Metrics,
-  deployments: readonly Deployment[],
-  audit: Audit,
-): Promise<void> {
+/** Updates the counters that requests do not change themselves. */
+export function observeCounts(metrics: Metrics, deployments: readonly Deployment[], audit: Audit): void {
   observeAudit(metrics, audit);
+  for (const { name: deployment, upstream } of deployments) {
+    // Prometheus sees no increase in a counter that first appears with 1.
+    for (const name of upstream.outcomes?.names ?? []) metrics.deployment(deployment).outcome(name).inc(0);
+  }
+}
+
+/** Updates the gauges that are read, not counted. */
+export async function observeGauges(metrics: Metrics, deployments: readonly Deployment[]): Promise<void> {
   const addresses = await Promise.all(deployments.map(({ upstream }) => upstream.hasEgressAddress()));
   const { egressAddressPresent } = metrics;
   forgetAll(metrics);
@@ -115,7 +119,7 @@ export async function observe(
     observeNonces(metrics, deployment, upstream);
     observeConnections(metrics, deployment, upstream);
     observeCredentials(metrics, deployment, upstream);
-    observeOutcomes(metrics, deployment, upstream);
+    observePauses(metrics, deployment, upstream);
     observeAddresses(metrics, deployment, upstream);
     const present = addresses[index];
     if (present !== undefined) egressAddressPresent.set({ deployment }, present ? 1 : 0);
@@ -186,11 +190,9 @@ function observeAddresses(
   }
 }
 
-function observeOutcomes(metrics: Metrics, deployment: string, { outcomes }: Upstream): void {
+function observePauses(metrics: Metrics, deployment: string, { outcomes }: Upstream): void {
   if (outcomes === undefined) return;
   metrics.paused.set({ deployment }, outcomes.pauses.length > 0 ? 1 : 0);
-  // Prometheus sees no increase in a counter that first appears with 1.
-  for (const name of outcomes.names) metrics.deployment(deployment).outcome(name).inc(0);
 }
 
 function observeConnections(metrics: Metrics, deployment: string, upstream: Upstream): void {

@@ -35,7 +35,10 @@ export interface Serving {
   activate(setup: AppSetup): Promise<Activation>;
   /** Uses another certificate for new connections. */
   renewTls(tls: ListenTls): void;
-  /** Updates the metrics that are read, not counted. `names`: only these are wanted; undefined: all. */
+  /**
+   * Updates the metrics that are read, not counted. `names`: only these are wanted, counters or what requests change;
+   * undefined: all.
+   */
   observe(names?: readonly string[]): Promise<void>;
   report(): Promise<PlaneReport>;
   /** Tests a version at its upstream: `CredentialSelector.test`. */

@@ -97,7 +97,8 @@ export async function processParts(setup: AppSetup, worker?: number): Promise<Pr
   const build = { version: await packageVersion(), node: process.version };
   const { tracing, stop: stopTracing } = await startTracing(process.env, build.version, log);
   const audit = await auditFor(setup.audit, setup.redis, log);
-  const metrics = new Metrics(build);
+  const isPrimary = worker === undefined && setup.config.workers !== 1;
+  const metrics = new Metrics(build, { withLoop: !isPrimary });
   const uncaught = uncaughtErrors(log, monotonicClock, metrics);
   // A request shares only counters, nonces and the audit log with others, and these are consistent between any two
   // steps; an exit would abort every other request.

@@ -23,6 +23,7 @@ import type { VersionTest } from '../upstream/credential-selector.ts';
 import { commitAll, prepareAll } from './activation.ts';
 import { clientUseOf } from './client-use.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
+import type { WantedMetrics } from './protocol.ts';
 import { RecentLines } from './recent-lines.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { type StartedWorker, startedOf } from './started-worker.ts';
@@ -35,7 +36,7 @@ const BACK_OFF_MS = { first: 100, most: 30_000 } as const;
 const STEADY_MS = 60_000;
 /** Time for closing everything after a drain, in milliseconds. */
 const CLOSE_MS = 15_000;
-/** Interval in which all counts of the workers are read, so that few are lost with a process, in milliseconds. */
+/** Interval in which counters and histograms of the workers are read: a worker that is killed loses no more. */
 const KEEP_MS = 5_000;
 /** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
 const LINES_MS = 10_000;
@@ -129,22 +130,16 @@ export class Fleet implements Serving {
     for (const worker of this.#workers.keys()) worker.reopenAccessLog();
   }
 
-  async observe(names?: readonly string[]): Promise<void> {
-    const { metrics, audit, clock } = this.#deps;
-    metrics.workers.set(this.#of('serving').length);
-    observeAudit(metrics, audit);
-    const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
-    if (withLines) this.#addOwnLines();
-    const opened = [...this.#workers].filter(([, stage]) => stage !== 'starting');
-    await Promise.all(opened.map(([worker]) => worker.update(names, withLines)));
+  observe(names?: readonly string[]): Promise<void> {
+    return this.#update(names ?? 'all', false);
   }
 
   async report(): Promise<PlaneReport> {
-    await this.observe([]);
+    await this.#update([], true);
     // After an upgrade, others serve in the place of those that drain.
     const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
-    const reports = told.flatMap(({ number, last }) =>
-      last === undefined ? [] : [{ worker: number, ...last }],
+    const reports = told.flatMap(({ number, state }) =>
+      state === undefined ? [] : [{ worker: number, ...state }],
     );
     const merged = mergeReports(reports);
     const serving = this.#of('serving').length;
@@ -211,15 +206,23 @@ export class Fleet implements Serving {
     for (const worker of this.#workers.keys()) worker.hurry();
   }
 
-  #addOwnLines(): void {
-    const { lines, position } = auditLines(this.#deps.audit, this.#ownLinesFrom);
-    this.#ownLinesFrom = position;
-    this.#lines.add(lines);
+  /** Asks all workers for a report. */
+  async #update(names: WantedMetrics, withState: boolean): Promise<void> {
+    const { metrics, audit, clock } = this.#deps;
+    metrics.workers.set(this.#of('serving').length);
+    observeAudit(metrics, audit);
+    const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
+    if (withLines) {
+      const { lines, position } = auditLines(audit, this.#ownLinesFrom);
+      this.#ownLinesFrom = position;
+      this.#lines.add(lines);
+    }
+    const opened = [...this.#workers].filter(([, stage]) => stage !== 'starting');
+    await Promise.all(opened.map(([worker]) => worker.update({ metrics: names, withState, withLines })));
   }
 
   #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
-    const { workers } = this.#deps;
-    return Promise.allSettled(Array.from({ length: workers }, () => this.#startWorker()));
+    return Promise.allSettled(Array.from({ length: this.#deps.workers }, () => this.#startWorker()));
   }
 
   /** @throws Error if the worker cannot be built, cannot open the port, or ends */
@@ -360,10 +363,9 @@ export class Fleet implements Serving {
     this.#setStage(worker, 'draining');
     const { delay: delayMs, timeout } = this.#setup.config.drain;
     const problem = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+    if (problem === undefined) return;
     const { number } = worker;
-    if (problem !== undefined) {
-      this.#deps.log.warn({ worker: number, reason: problem }, 'a worker was not closed as it should be');
-    }
+    this.#deps.log.warn({ worker: number, reason: problem }, 'a worker was not closed as it should be');
   }
 
   /** A worker that has ended is no longer there. */
@@ -377,7 +379,7 @@ export class Fleet implements Serving {
     while (!signal.aborted) {
       await delay(pause, undefined, { ref: false, signal }).catch(() => undefined);
       const begun = this.#deps.clock.now();
-      await this.observe();
+      await this.#update('counts', false);
       // Metrics of thousands of deployments take long to read.
       pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));
     }

@@ -10,7 +10,7 @@ import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of the functions below. In an upgrade, primary and worker can be of different versions of the program. */
-export const PROTOCOL = 2;
+export const PROTOCOL = 3;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -61,8 +61,18 @@ export interface ListenFailure {
 export interface ReportOptions {
   /** Audit lines after this position are reported; undefined: none. */
   readonly auditFrom: number | undefined;
-  /** Names of the metrics that are reported; undefined: all. */
-  readonly metrics: readonly string[] | undefined;
+  readonly metrics: WantedMetrics;
+  /** True: the state of the data plane is reported, too. */
+  readonly withState: boolean;
+}
+
+/** Names of metrics; `counts`: all counters and histograms; `all`: these and the gauges. */
+export type WantedMetrics = readonly string[] | 'counts' | 'all';
+
+/** The metrics of two reports in one. */
+export function bothOf(one: WantedMetrics, other: WantedMetrics): WantedMetrics {
+  if (one === other) return one;
+  return typeof one === 'string' || typeof other === 'string' ? 'all' : [...new Set([...one, ...other])];
 }
 
 export interface DrainOptions extends ReportOptions {
@@ -70,7 +80,9 @@ export interface DrainOptions extends ReportOptions {
   readonly withDelay: boolean;
 }
 
-export interface WorkerReport extends PlaneReport {
+export interface WorkerReport {
+  /** Undefined: it was not asked for. */
+  readonly state: PlaneReport | undefined;
   readonly metrics: RegistrySnapshot;
   readonly lines: readonly AuditLine[];
   /** Position after these lines; undefined: none were asked for. */

@@ -7,10 +7,18 @@ import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { isolate } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
+import type { PlaneReport } from '../control/merge.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
-import { isServed, PROTOCOL, WorkerCalls, type WorkerReport } from './protocol.ts';
+import {
+  bothOf,
+  isServed,
+  PROTOCOL,
+  type ReportOptions,
+  WorkerCalls,
+  type WorkerReport,
+} from './protocol.ts';
 import { WorkerError } from './worker-error.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
@@ -30,10 +38,14 @@ export interface RemoteWorkerOptions {
   readonly onHang: () => void;
 }
 
+/** Contents of a report. `withLines`: new audit lines. */
+export interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
+  readonly withLines: boolean;
+}
+
 /** A report that is to be asked for when the one before has come. */
 interface QueuedReport {
-  names: readonly string[] | undefined;
-  withLines: boolean;
+  wanted: Wanted;
   done: Promise<void>;
 }
 
@@ -52,7 +64,7 @@ export class RemoteWorker {
   #hangs = false;
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
-  #last: WorkerReport | undefined;
+  #state: PlaneReport | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
   #isGone = false;
@@ -99,9 +111,9 @@ export class RemoteWorker {
     return this.#hangs;
   }
 
-  /** The latest report; undefined: there was none. */
-  get last(): WorkerReport | undefined {
-    return this.#last;
+  /** The latest state; undefined: none was reported. */
+  get state(): PlaneReport | undefined {
+    return this.#state;
   }
 
   /**
@@ -168,12 +180,9 @@ export class RemoteWorker {
     this.#calls.call('reopenAccessLog').catch(ignoreEnd);
   }
 
-  /**
-   * Asks for the state; after a while without an answer the one before is kept. Never rejects. `names`: of the metrics;
-   * undefined: all. `withLines`: asks for new audit lines, too.
-   */
-  async update(names: readonly string[] | undefined, withLines: boolean): Promise<void> {
-    await inTime(this.#ask(names, withLines));
+  /** Asks for a report; after a while without one, the one before is kept. Never rejects. */
+  async update(wanted: Wanted): Promise<void> {
+    await inTime(this.#ask(wanted));
   }
 
   /**
@@ -189,7 +198,7 @@ export class RemoteWorker {
     // Two reports at a time could hold the same audit lines.
     await inTime(this.#reporting);
     await this.#calls
-      .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: undefined })
+      .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
       .then((report) => this.#accept(report))
       .catch((error: Error) => {
         problem ??= error.message;
@@ -222,31 +231,34 @@ export class RemoteWorker {
   }
 
   /** At most one report is under way, and one waits, for everything that was asked for meanwhile. */
-  #ask(names: readonly string[] | undefined, withLines: boolean): Promise<void> {
+  #ask(wanted: Wanted): Promise<void> {
     const waiting = this.#queued;
     if (waiting !== undefined) {
-      waiting.names = names && waiting.names && [...new Set([...names, ...waiting.names])];
-      waiting.withLines ||= withLines;
+      waiting.wanted = {
+        metrics: bothOf(wanted.metrics, waiting.wanted.metrics),
+        withState: wanted.withState || waiting.wanted.withState,
+        withLines: wanted.withLines || waiting.wanted.withLines,
+      };
       return waiting.done;
     }
-    const queued: QueuedReport = { names, withLines, done: this.#reporting };
+    const queued: QueuedReport = { wanted, done: this.#reporting };
     queued.done = this.#reporting.then(() => this.#update(queued));
     this.#queued = queued;
     this.#reporting = queued.done;
     return queued.done;
   }
 
-  async #update({ names: metrics, withLines }: QueuedReport): Promise<void> {
+  async #update({ wanted: { metrics, withState, withLines } }: QueuedReport): Promise<void> {
     this.#queued = undefined;
     const auditFrom = withLines ? this.#auditFrom : undefined;
     await this.#calls
-      .call('report', { auditFrom, metrics })
+      .call('report', { auditFrom, metrics, withState })
       .then((report) => this.#accept(report), ignoreEnd);
   }
 
   #accept(report: WorkerReport): void {
     this.#auditFrom = report.auditPosition ?? this.#auditFrom;
-    this.#last = report;
+    this.#state = report.state ?? this.#state;
     isolate(() => this.#options.onReport(report));
   }
 }

@@ -1,6 +1,6 @@
 import type { DeploymentVersion } from '../app/serving.ts';
+import type { PlaneReport } from '../control/merge.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
-import type { WorkerReport } from './protocol.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 /** Keeps the versions of credentials that workers use the same. */
@@ -11,7 +11,7 @@ export class WorkerVersions {
   /** One worker tests a version for all: the upstream may lock out an address that fails often. */
   async test(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<VersionTest> {
     // A worker that was started later does not have a version that has left its sources.
-    if (!workers.every(({ last }) => hasVersion(last, choice))) return 'unknown';
+    if (!workers.every(({ state }) => hasVersion(state, choice))) return 'unknown';
     return (await workers[0]?.testVersion(choice)) ?? 'unclear';
   }
 
@@ -42,8 +42,8 @@ export class WorkerVersions {
 
 async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
   // The latest report may be from before a promotion.
-  await other?.update([], false);
-  const deployments = other?.last?.condition.deployments ?? [];
+  await other?.update({ metrics: [], withState: true, withLines: false });
+  const deployments = other?.state?.condition.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
     credentials
       .filter(({ state }) => state === 'in use')
@@ -54,9 +54,9 @@ async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefin
 }
 
 function hasVersion(
-  last: WorkerReport | undefined,
+  state: PlaneReport | undefined,
   { deployment, credential, version }: DeploymentVersion,
 ): boolean {
-  const facts = last?.condition.deployments.find(({ name }) => name === deployment);
+  const facts = state?.condition.deployments.find(({ name }) => name === deployment);
   return facts?.credentials.some((each) => each.name === credential && each.version === version) === true;
 }

@@ -3,7 +3,7 @@ import type { Audit } from '../audit/audit.ts';
 import type { IpcPort } from '../base/ipc-port.ts';
 import { PortError } from '../base/open-port.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { takeSnapshot } from '../metrics/registry-snapshot.ts';
+import { countNames, takeSnapshot } from '../metrics/registry-snapshot.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
 import {
@@ -119,14 +119,16 @@ export class Worker {
     return last;
   }
 
-  async #report({ auditFrom, metrics }: ReportOptions): Promise<WorkerReport> {
+  async #report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
     const { plane, metrics: own } = this.#opened;
-    await plane.observe();
+    const { registry } = own;
+    const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
+    await plane.observe(names);
     const { lines, position } =
       auditFrom === undefined ? { lines: [], position: undefined } : plane.auditLines(auditFrom);
     return {
-      ...(await plane.report()),
-      metrics: await takeSnapshot(own.registry, metrics),
+      state: withState ? await plane.report() : undefined,
+      metrics: await takeSnapshot(registry, names),
       lines,
       auditPosition: position,
     };

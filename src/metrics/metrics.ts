@@ -1,4 +1,5 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
+import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
 import { SeriesHistogram } from './histogram.ts';
 import type { MergeRule } from './registry-snapshot.ts';
@@ -39,6 +40,7 @@ const DEFAULT_METRICS: Readonly<Record<string, MergeRule>> = {
   nodejs_version_info: 'first',
   process_start_time_seconds: 'first',
 };
+const LOOP_METRICS = Object.keys(DEFAULT_METRICS).filter((name) => name.startsWith('nodejs_eventloop_lag'));
 /** In seconds, 0.5 ms to 60 s. */
 const DURATION_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -265,9 +267,17 @@ export class Metrics {
     'first',
   );
 
-  constructor(build: BuildInfo) {
-    collectDefaultMetrics({ register: this.registry });
+  /**
+   * `withLoop`: measures the delays of the event loop, which wakes the process a hundred times a second and takes most
+   * of the CPU time of one that serves no requests.
+   */
+  constructor(build: BuildInfo, { withLoop = true } = {}) {
+    const precision = withLoop ? {} : { eventLoopMonitoringPrecision: LONGEST_TIMER_MS };
+    collectDefaultMetrics({ register: this.registry, ...precision });
     for (const name of MISNAMED) this.registry.removeSingleMetric(name);
+    if (!withLoop) {
+      for (const name of LOOP_METRICS) this.registry.removeSingleMetric(name);
+    }
     for (const metric of this.registry.getMetricsAsArray()) {
       metric.aggregator = DEFAULT_METRICS[metric.name] ?? metric.aggregator;
     }

@@ -35,6 +35,12 @@ interface Readable {
   getForPromString?(): Promise<unknown>;
 }
 
+/** Returns the names of the counters and histograms, whose values must outlive their process. */
+export function countNames(registry: Registry<RegistryContentType>): string[] {
+  const metrics = registry.getMetricsAsArray() as unknown as Pick<MetricSnapshot, 'name' | 'type'>[];
+  return metrics.filter(({ type }) => type !== 'gauge').map(({ name }) => name);
+}
+
 /** Reads a registry. `names`: only these metrics, as far as it has them; undefined: all. */
 export async function takeSnapshot(
   registry: Registry<RegistryContentType>,

@@ -80,6 +80,16 @@ test('each gauge has a rule for the values of several processes', async () => {
   });
 });
 
+test('without the event loop of the primary, its delays are those of the workers', async () => {
+  const primary = new Metrics(BUILD, { withLoop: false });
+  const merged = new MergedMetrics(primary.registry);
+  expect((await merged.text('prometheus')).text).not.toContain('nodejs_eventloop_lag');
+  merged.set(1, await sent(newMetrics()));
+  const { text } = await merged.text('prometheus');
+  for (const name of ['', '_max', '_p99']) expect(text).toMatch(`\nnodejs_eventloop_lag${name}_seconds `);
+  expect(text).toContain('\nprocess_start_time_seconds ');
+});
+
 describe('without workers', () => {
   test.each(['prometheus', 'openmetrics'] as const)(
     'the text in the format %s is that of the registry',

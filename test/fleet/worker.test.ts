@@ -1,0 +1,89 @@
+import { expect, test } from '@jest/globals';
+import { pino } from 'pino';
+import { DataPlane } from '../../src/app/data-plane.ts';
+import { openAudit } from '../../src/audit/journal/file-audit.ts';
+import { BufferGc } from '../../src/base/buffer-gc.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import {
+  bothOf,
+  PROTOCOL,
+  type WantedMetrics,
+  WorkerCalls,
+  type WorkerReport,
+} from '../../src/fleet/protocol.ts';
+import { Worker } from '../../src/fleet/worker.ts';
+import { Metrics } from '../../src/metrics/metrics.ts';
+import { toTransfer } from '../../src/setup/transfer.ts';
+import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { useClosing } from '../support/closing.ts';
+import { setupFor } from '../support/gateway.ts';
+import { portPair } from '../support/process-ports.ts';
+
+const closing = useClosing();
+const folderOf = useFolders();
+
+test('a report has what was asked for, and nothing that takes longer', async () => {
+  const folder = await folderOf();
+  const outcomes = [{ name: 'quota', status: 429 }];
+  const a = { origin: 'https://a.example.org', settings: { outcomes } };
+  const setup = { ...(await setupFor({ a }, { listen: { port: 0 } })), audit: auditOptions(folder) };
+  const pair = portPair();
+  closing.push(async () => pair.close());
+  const [client, server] = pair.ports;
+  const worker = new Worker({
+    port: { ...server, flushed: () => Promise.resolve() },
+    version: 'test',
+    open: async (own) => {
+      const log = pino({}, { write: () => {} });
+      const metrics = new Metrics({ version: 'test', node: 'v0' });
+      const audit = await openAudit(auditOptions(folder), { log });
+      const bufferGc = new BufferGc(() => {});
+      const deps = { log, metrics, audit, bufferGc, clock: monotonicClock, tracing: undefined };
+      return { plane: new DataPlane(own, { ...deps, uncaught: () => {} }), audit, metrics };
+    },
+  });
+  const calls = new WorkerCalls(client);
+  const drain = { withDelay: false, auditFrom: undefined, metrics: 'all', withState: true } as const;
+  let drained: Promise<WorkerReport> | undefined;
+  const end = (): Promise<WorkerReport> => {
+    drained ??= calls.call('drain', drain);
+    return drained;
+  };
+  closing.push(end);
+  await calls.call('open', { protocol: PROTOCOL, number: 1, workers: 1, setup: toTransfer(setup) });
+  const ask = async (metrics: WantedMetrics, withState = false) => {
+    const report = await calls.call('report', { auditFrom: undefined, metrics, withState });
+    const valuesOf = (name: string) =>
+      report.metrics.find((each) => each.name === `digest_gateway_${name}`)?.values;
+    return { ...report, valuesOf, types: new Set(report.metrics.map(({ type }) => type)) };
+  };
+
+  const counts = await ask('counts');
+  expect([...counts.types].toSorted()).toEqual(['counter', 'histogram']);
+  expect(counts.valuesOf('audit_records_total')).toMatchObject([{ value: expect.any(Number) }]);
+  // Prometheus sees no increase in a counter that first appears with 1.
+  expect(counts.valuesOf('outcomes_total')).toMatchObject([{ labels: { outcome: 'quota' }, value: 0 }]);
+  expect(counts.state).toBeUndefined();
+  // No gauge was read for these.
+  expect((await ask(['digest_gateway_circuit_state'])).valuesOf('circuit_state')).toEqual([]);
+
+  const all = await ask('all');
+  expect(all.types).toContain('gauge');
+  expect(all.valuesOf('circuit_state')).not.toEqual([]);
+  expect(all.state).toBeUndefined();
+
+  const state = await ask([], true);
+  expect(state.metrics).toEqual([]);
+  expect(state.state?.condition.deployments).toMatchObject([{ name: 'a' }]);
+
+  expect((await end()).state?.readiness.status).toBe('unready');
+  await worker.run();
+});
+
+test('two reports in one have the metrics of both', () => {
+  expect(bothOf('counts', 'counts')).toBe('counts');
+  expect(bothOf(['a', 'b'], ['b', 'c'])).toEqual(['a', 'b', 'c']);
+  // A name may be that of a gauge.
+  expect(bothOf('counts', ['a'])).toBe('all');
+  expect(bothOf(['a'], 'all')).toBe('all');
+});
