@@ -13,7 +13,9 @@ export const folders: readonly MutatedFolder[] = [
   { name: 'handshake', tests: ['test/handshake/*.test.ts'] },
   {
     name: 'audit/journal',
-    tests: ['test/audit/{file-audit,head,journal,outage,record,recovery}.test.ts'],
+    tests: [
+      'test/audit/{batches,chain-writer,file-audit,head,journal,outage,record,recovery,write-failure}.test.ts',
+    ],
   },
   {
     name: 'challenges',

@@ -11,10 +11,22 @@ const REPORTS = 'mutation-report';
 /** The least score, in percent: a lower one makes the exit status 1. */
 const LEAST_SCORE = 85;
 
-function optionsFor({ name, leftOut = [], tests }: MutatedFolder, again: boolean): PartialStrykerOptions {
+interface RunOptions {
+  readonly again?: boolean;
+  /** Patterns of files in the folders. */
+  readonly files?: readonly string[];
+}
+
+function optionsFor(
+  { name, leftOut = [], tests }: MutatedFolder,
+  { again = false, files = ['**/*.ts'] }: RunOptions,
+): PartialStrykerOptions {
   const report = `${REPORTS}/${name.replaceAll('/', '-')}`;
   return {
-    mutate: [`src/${name}/**/*.ts`, ...leftOut.map((pattern) => `!src/${name}/${pattern}`)],
+    mutate: [
+      ...files.map((pattern) => `src/${name}/${pattern}`),
+      ...leftOut.map((pattern) => `!src/${name}/${pattern}`),
+    ],
     plugins: ['./test/mutation/runner.ts'],
     testRunner: 'in-process',
     inProcess: tests,
@@ -40,13 +52,13 @@ function optionsFor({ name, leftOut = [], tests }: MutatedFolder, again: boolean
 /** Inputs of chance that a test tries for a mutant. More find mutants in one run and not in the next. */
 process.env['FUZZ_RUNS'] = '20';
 
-async function run(names: readonly string[], { again = false }: { again?: boolean }): Promise<void> {
+async function run(names: readonly string[], options: RunOptions): Promise<void> {
   const chosen = names.length === 0 ? folders : folders.filter(({ name }) => names.includes(name));
   // Tests that fail do not tidy up.
   const temporary = mkdtempSync(join(tmpdir(), 'mutation-'));
   process.once('exit', () => rmSync(temporary, { recursive: true, force: true }));
   process.env['TMPDIR'] = temporary;
-  for (const folder of chosen) await new Stryker(optionsFor(folder, again)).runMutationTest();
+  for (const folder of chosen) await new Stryker(optionsFor(folder, options)).runMutationTest();
 }
 
 await new Command('mutation')
@@ -56,6 +68,7 @@ await new Command('mutation')
       folders.map(({ name }) => name),
     ),
   )
+  .option('--files <patterns...>', 'only these files of the folders, such as pool.ts or store/*.ts')
   .option('--again', 'also those that were run before, and whose code and tests are the same')
   .action(run)
   .parseAsync();
