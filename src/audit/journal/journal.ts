@@ -111,7 +111,9 @@ export class Journal {
     if (!this.#pending.isEmpty || this.#inFlight !== undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
-        if (this.#inFlight === undefined && this.#state !== undefined) resolve();
+        // The end waits no longer for a write that has missed its deadline.
+        const isRefused = this.#inFlight !== undefined && !this.#chain.writable;
+        if (this.#state !== undefined && !isRefused) resolve();
         else this.#flush();
       });
     }
