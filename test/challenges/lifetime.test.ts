@@ -119,3 +119,134 @@ describe('a life that was learned', () => {
     expect(lifetime.of(says10s)).toBe(10_000);
   });
 });
+
+describe('at its bounds', () => {
+  test('an age of half a second is a life, a shorter one is none', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(499, silent);
+    expect(lifetime.ms).toBeUndefined();
+    lifetime.refused(500, silent);
+    expect(lifetime.ms).toBe(500);
+  });
+
+  test('a life is at most 30 days, also one that another process tells', () => {
+    const days = 24 * 60 * 60_000;
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(31 * days, silent);
+    expect(lifetime.ms).toBe(30 * days);
+    const adopting = new Lifetime(() => 0);
+    const adopted = [499, 30 * days + 1, 500, 30 * days].map((ms) => {
+      adopting.adopt(ms);
+      return adopting.ms;
+    });
+    expect(adopted).toEqual([undefined, undefined, 500, 30 * days]);
+  });
+
+  test('a life that another process tells counts only if no older nonce was accepted here', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.accepted(5_000, silent);
+    lifetime.adopt(5_000);
+    expect([lifetime.ms, lifetime.oldestAcceptedMs]).toEqual([undefined, 5_000]);
+    lifetime.adopt(5_001);
+    expect(lifetime.ms).toBe(5_001);
+  });
+
+  test('a nonce is to be renewed after more than 70 % of its life, and tried at 105 %', () => {
+    const lifetime = new Lifetime(() => 0);
+    expect([lifetime.isAging(1e9, silent), lifetime.trialAge(silent)]).toEqual([
+      false,
+      Number.POSITIVE_INFINITY,
+    ]);
+    lifetime.refused(10_000, silent);
+    expect([7_000, 7_001].map((age) => lifetime.isAging(age, silent))).toEqual([false, true]);
+    expect(lifetime.trialAge(silent)).toBe(10_500);
+  });
+
+  test('three refusals that come too early are needed in a row', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.accepted(9_000, silent);
+    for (const age of [1_000, 1_000]) lifetime.refused(age, silent);
+    lifetime.accepted(9_001, silent);
+    for (const age of [1_000, 1_000]) lifetime.refused(age, silent);
+    // An accepted nonce that is no older says nothing new.
+    lifetime.accepted(8_000, silent);
+    expect(lifetime.ms).toBeUndefined();
+    lifetime.refused(1_000, silent);
+    expect([lifetime.ms, lifetime.oldestAcceptedMs]).toEqual([1_000, 0]);
+  });
+
+  test('an expiry that a nonce carries may be off by a second, and a quarter of the time', () => {
+    const counts = (...events: (readonly ['accepted' | 'refused', number])[]): boolean => {
+      const lifetime = new Lifetime(() => 0);
+      for (const [event, age] of events) lifetime[event](age, says10s);
+      return lifetime.of(says10s) === 10_000;
+    };
+    expect(counts(['refused', 9_000])).toBe(true);
+    expect(counts(['refused', 8_999])).toBe(false);
+    expect(counts(['refused', 13_499])).toBe(true);
+    expect(counts(['refused', 13_500])).toBe(false);
+    expect(counts(['accepted', 11_000], ['refused', 11_001])).toBe(true);
+    expect(counts(['accepted', 11_001], ['refused', 11_002])).toBe(false);
+  });
+
+  test('a nonce that carries no expiry says nothing against those that do', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(10_000, says10s);
+    lifetime.accepted(9_500, silent);
+    expect(lifetime.of(says10s)).toBe(10_000);
+  });
+});
+
+describe('the trial of a lifetime', () => {
+  test('is not due while none is known, and begins once', () => {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    now = 1e9;
+    expect(lifetime.takeTrial()).toBe(false);
+    lifetime.refused(10_000, silent, true);
+    expect(lifetime.takeTrial()).toBe(false);
+    now += 60_000;
+    expect([lifetime.takeTrial(), lifetime.takeTrial()]).toEqual([true, false]);
+    now += 60_000;
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+
+  test('is not put off by refusals that teach nothing new', () => {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    lifetime.refused(10_000, silent, true);
+    now = 59_999;
+    lifetime.refused(10_000, silent, true);
+    lifetime.refused(11_000, silent, true);
+    now = 60_000;
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+
+  test('of a lesson of another process is due a minute later, not at once', () => {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    lifetime.adopt(10_000);
+    expect(lifetime.takeTrial()).toBe(false);
+    now = 59_999;
+    lifetime.adopt(10_000);
+    now = 60_000;
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+
+  test('is not due for another upstream, of which nothing is known', () => {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    lifetime.accepted(20_000, silent);
+    for (let count = 0; count < 3; count += 1) lifetime.refused(10_000, says10s, true);
+    lifetime.forget();
+    expect([lifetime.ms, lifetime.oldestAcceptedMs, lifetime.of(says10s)]).toEqual([undefined, 0, undefined]);
+    now = 60_000;
+    lifetime.adopt(9_000);
+    expect(lifetime.takeTrial()).toBe(false);
+    lifetime.refused(8_000, silent, true);
+    now = 119_999;
+    expect(lifetime.takeTrial()).toBe(false);
+    now = 120_000;
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+});

@@ -168,3 +168,100 @@ test('a policy that is set stays, and nothing is tried', () => {
   scene.learned.adopt('exclusive');
   expect([scene.learned.policy, scene.steps, tries(scene, 60 * MINUTE_MS)]).toEqual(['shared', [], false]);
 });
+
+describe('a refusal', () => {
+  test.each([
+    ['of a nonce that is a second old', { ageMs: 1_000 }],
+    ['of a nonce in the second half of its life', { ageMs: 20, lifetimeMs: 40 }],
+  ])('%s has another reason than reuse', (_, change) => {
+    const { learned, steps } = learning();
+    for (let count = 0; count < 5; count += 1) learned.refused({ ...firstReuse, ...change });
+    expect(steps).toEqual([]);
+    const young = { ...firstReuse, ...change, ageMs: change.ageMs - 1 };
+    for (let count = 0; count < 3; count += 1) learned.refused(young);
+    expect(steps).toEqual(['shared -> exclusive']);
+  });
+
+  test.each([
+    ['with a count, at its first reuse', firstReuse],
+    ['while others used the nonce', contested],
+  ])('%s counts for less than half a minute', (_, refusal) => {
+    const { learned, steps, advance } = learning();
+    learned.refused(refusal);
+    advance(15_000);
+    learned.refused(refusal);
+    advance(15_000);
+    learned.refused(refusal);
+    expect(steps).toEqual([]);
+    advance(14_999);
+    learned.refused(refusal);
+    expect(steps).toEqual(['shared -> exclusive']);
+  });
+});
+
+describe('a trial', () => {
+  test('is over after it was taken, and is not taken when the policy is shared again', () => {
+    const { learned, advance } = learning('auto');
+    learned.overtaken();
+    expect(learned.trialMs).toBe(MINUTE_MS);
+    advance(MINUTE_MS);
+    expect([learned.beginTrial(), learned.beginTrial()]).toEqual([true, false]);
+    learned.allowTrial();
+    expect([learned.takeTrial(), learned.takeTrial()]).toEqual([true, false]);
+    learned.allowTrial();
+    learned.adopt('shared');
+    expect(learned.takeTrial()).toBe(false);
+    learned.allowTrial();
+    learned.overtaken();
+    expect(learned.takeTrial()).toBe(false);
+  });
+
+  test('is not begun while the policy is shared, however long that is', () => {
+    const { learned, advance, steps } = learning('auto');
+    learned.overtaken();
+    learned.reused({ ...inOrder, outOfOrder: true });
+    expect(steps.at(-1)).toBe('exclusive -> shared');
+    advance(100 * MINUTE_MS);
+    expect(learned.beginTrial()).toBe(false);
+    learned.overtaken();
+    learned.adopt('shared');
+    advance(100 * MINUTE_MS);
+    expect(learned.beginTrial()).toBe(false);
+  });
+
+  test('of the next step back is due after a pause', () => {
+    const { learned, advance, steps } = learning('auto');
+    for (let count = 0; count < 6; count += 1) learned.refused(firstReuse);
+    expect(learned.policy).toBe('single-use');
+    advance(10 * MINUTE_MS);
+    learned.reused(inOrder);
+    expect(steps.at(-1)).toBe('single-use -> exclusive');
+    const { trialMs } = learned;
+    advance(trialMs - 1);
+    expect(learned.beginTrial()).toBe(false);
+    advance(1);
+    expect(learned.beginTrial()).toBe(true);
+  });
+
+  test('is due a minute after the first lesson about another upstream', () => {
+    const { learned, advance } = learning('auto');
+    for (let count = 0; count < 3; count += 1) {
+      learned.overtaken();
+      advance(10 * MINUTE_MS);
+      learned.trialRefused();
+    }
+    learned.forget();
+    expect([learned.trialMs, learned.policy]).toEqual([MINUTE_MS, 'shared']);
+    advance(100 * MINUTE_MS);
+    expect(learned.beginTrial()).toBe(false);
+  });
+});
+
+test('what another process learned is told again without putting the trial off', () => {
+  const { learned, advance } = learning('auto');
+  learned.adopt('exclusive');
+  advance(MINUTE_MS - 1);
+  learned.adopt('exclusive');
+  advance(1);
+  expect(learned.beginTrial()).toBe(true);
+});
