@@ -46,3 +46,44 @@ test('a nonce of another process that is accepted ends it, here and by word of o
   reuse.adopt(true);
   expect(reuse.works).toBe(true);
 });
+
+test('a refusal in the second half of a life says nothing, a minute being assumed', () => {
+  const reuse = new CrossProcessReuse(() => 0);
+  for (let count = 0; count < 5; count += 1) {
+    reuse.refused(30_001);
+    reuse.refused(5_001, 10_000);
+  }
+  expect(reuse.works).toBe(true);
+  expect([reuse.refused(30_000), reuse.refused(5_000, 10_000), reuse.refused(0)]).toEqual([
+    false,
+    false,
+    true,
+  ]);
+});
+
+test('nothing is tried while it works, and by word of others a minute later', () => {
+  const { reuse, advance } = bound();
+  reuse.accepted();
+  advance(100 * MINUTE_MS);
+  expect(reuse.takeTrial()).toBe(false);
+  reuse.adopt(false);
+  expect(reuse.takeTrial()).toBe(false);
+  advance(MINUTE_MS - 1);
+  reuse.adopt(false);
+  advance(1);
+  expect(reuse.takeTrial()).toBe(true);
+  reuse.adopt(true);
+  reuse.adopt(false);
+  advance(MINUTE_MS - 1);
+  expect(reuse.takeTrial()).toBe(false);
+});
+
+test('of another upstream nothing is known, and the first trial comes after a minute again', () => {
+  const { reuse, advance } = bound();
+  for (let count = 0; count < 4; count += 1) reuse.refused(100);
+  reuse.forget();
+  expect(reuse.works).toBe(true);
+  for (let count = 0; count < 3; count += 1) reuse.refused(100);
+  advance(MINUTE_MS);
+  expect([reuse.works, reuse.takeTrial()]).toEqual([false, true]);
+});

@@ -15,24 +15,28 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-function scene(lead = true) {
+function scene(lead = true, random = 0) {
   const origin = { cnonce: 'c', obtainedAt: Date.now(), hintMs: undefined };
   const nonce = new Nonce(aged('n'), { username: 'u', password: new Secret('p') }, origin);
   const lifetime = new Lifetime(() => Date.now());
   lifetime.adopt(LIFE_MS);
   const renewed: number[] = [];
+  const asked: number[] = [];
   const renewal = new Renewal({
     lifetime,
     clock: { now: () => Date.now() },
-    random: () => 0,
-    lead: () => Promise.resolve(lead),
+    random: () => random,
+    lead: (ms) => {
+      asked.push(ms);
+      return Promise.resolve(lead);
+    },
     renew: () => {
       renewed.push(Date.now() - origin.obtainedAt);
       return Promise.resolve();
     },
   });
   renewal.plan(nonce);
-  return { nonce, renewal, renewed };
+  return { nonce, lifetime, renewal, renewed, asked };
 }
 
 test('a nonce in use is renewed at 70 % of its life, and again if that brought none', async () => {
@@ -62,6 +66,36 @@ test('nothing is left to do for a nonce that is no longer in use', async () => {
   const { nonce, renewal, renewed } = scene();
   nonce.uses = 1;
   renewal.cancel();
+  await jest.advanceTimersByTimeAsync(LIFE_MS);
+  expect([renewed, jest.getTimerCount()]).toEqual([[], 0]);
+});
+
+test('chance puts a renewal off by up to a tenth of a life, and leads for a tenth', async () => {
+  const { nonce, renewed, asked } = scene(true, 0.5);
+  nonce.uses = 1;
+  await jest.advanceTimersByTimeAsync(8_000);
+  expect([renewed, asked]).toEqual([[7_500], [1_000]]);
+});
+
+test('a nonce that is planned again, late in its life, is renewed once', async () => {
+  const { nonce, renewal, renewed } = scene();
+  nonce.uses = 1;
+  await jest.advanceTimersByTimeAsync(3_000);
+  renewal.plan(nonce);
+  await jest.advanceTimersByTimeAsync(4_500);
+  expect(renewed).toEqual([7_000]);
+});
+
+test('nothing is planned once nobody knows how long nonces live, and nothing for one that is over', async () => {
+  const { nonce, lifetime, renewal, renewed } = scene();
+  nonce.uses = 1;
+  lifetime.forget();
+  await jest.advanceTimersByTimeAsync(LIFE_MS);
+  expect([renewed, jest.getTimerCount()]).toEqual([[], 0]);
+  renewal.plan(nonce);
+  expect(jest.getTimerCount()).toBe(0);
+  lifetime.adopt(LIFE_MS - 1);
+  renewal.plan(nonce);
   await jest.advanceTimersByTimeAsync(LIFE_MS);
   expect([renewed, jest.getTimerCount()]).toEqual([[], 0]);
 });
