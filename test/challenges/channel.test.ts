@@ -114,31 +114,6 @@ describe('a port that closes', () => {
   });
 });
 
-test('changes that follow each other at once are told as one after the first, and the last one is heard', async () => {
-  const primary = primaryChallenges();
-  const [writer, reader] = [0, 1].map(() => {
-    const { ports, close } = portPair();
-    closing.push(close);
-    primary.serve(ports[0]);
-    return storeAt(ports[1]).store;
-  }) as [ChannelChallengeStore, ChannelChallengeStore];
-  const changes = 1_000;
-  let heard = 0;
-  let seen: number | undefined;
-  reader.onChange(async () => {
-    heard += 1;
-    // The last one may find the store closed.
-    seen = (await reader.recall('k').catch(() => undefined))?.lifetimeMs ?? seen;
-  });
-  // The reader begins its session with its first call.
-  await reader.recall('k');
-  await Promise.all(
-    Array.from({ length: changes }, (_, at) => writer.learn('k', { ...learned, lifetimeMs: 1_000 + at })),
-  );
-  await until(() => seen === 1_000 + changes - 1);
-  expect(heard).toBeLessThan(changes / 2);
-});
-
 describe('a message that no gateway sends', () => {
   const call = { kind: 'call', session: 's', id: 1, name: 'load', body: { key: 'k' }, sentAt: Date.now() };
   let primary: PrimaryProcess;
@@ -171,64 +146,4 @@ describe('a message that no gateway sends', () => {
     expect(await store.recall('k')).toEqual(learned);
     expect(received).toHaveLength(2);
   });
-
-  test.each([
-    ['a function of another version', { name: 'query' }, 'unknown function'],
-    ['a function of every object', { name: 'toString' }, 'unknown function'],
-    ['no body', { body: undefined }, /invalid_type/],
-    ['a key that is no text', { body: { key: {} } }, /invalid_type/],
-    ['a key without end', { body: { key: 'x'.repeat(20_000) } }, /too_big/],
-    [
-      'an infinite age',
-      { name: 'park', body: parkBody({ ageMs: Number.POSITIVE_INFINITY }) },
-      /invalid_type/,
-    ],
-    ['a negative age', { name: 'park', body: parkBody({ ageMs: -1 }) }, /too_small/],
-    ['no challenge', { name: 'park', body: parkBody({ value: '{}' }) }, /^not the stored form/],
-    [
-      'a fact that is none',
-      { name: 'learn', body: { key: 'k', value: '{"policy":"all"}' } },
-      /^not the stored form/,
-    ],
-    ['a leader for ever', { name: 'lead', body: { key: 'k', ms: 1e300 } }, /too_big/],
-    ['a call of long ago', { sentAt: Date.now() - 60_000 }, 'the call came too late'],
-  ])('is refused: %s', async (_, change, reason) => {
-    const { ports, close } = portPair();
-    closing.push(close);
-    primaryChallenges().serve(ports[0]);
-    const { promise, resolve } = Promise.withResolvers<unknown>();
-    ports[1].onMessage(resolve);
-    ports[1].post(toPrimary({ ...call, sentAt: Date.now(), ...change }));
-    expect(await promise).toMatchObject({
-      message: { kind: 'error', id: 1, reason: expect.stringMatching(reason) },
-    });
-  });
-
-  test.each([
-    ['no text', 'recall', 7],
-    ['a text that is no fact', 'recall', '{}'],
-    ['no age', 'load', { value: '{}' }],
-    ['no challenge', 'take', { value: '{}', ageMs: 1 }],
-    ['no answer', 'lead', undefined],
-  ] as const)('from the primary rejects the call: %s', async (_, operation, body) => {
-    const { ports, close } = portPair();
-    closing.push(close);
-    ports[0].onMessage((message) => {
-      const { session, id } = (message as { message: { session: string; id: number } }).message;
-      const post = (reply: object) =>
-        ports[0].post({ service: 'challenges', side: 'server', message: reply });
-      ports[0].post(null);
-      post({ kind: 'event', session, body: { changed: 7 } });
-      post({ kind: 'result', session, id: 'x', body });
-      post({ kind: 'result', session, id, body });
-    });
-    const { store, failed } = storeAt(ports[1]);
-    store.onChange((key) => failed.push(`changed: ${key}`));
-    await expect(operation === 'lead' ? store.lead('k', 1) : store[operation]('k')).rejects.toThrow();
-    expect(failed).toEqual([operation]);
-  });
 });
-
-function parkBody(change: object): object {
-  return { key: 'k', value: '{}', ageMs: 1, maxAgeMs: LONG_MS, ...change };
-}

@@ -5,7 +5,7 @@ import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { ChannelLimitStore } from '../../src/limits/channel.ts';
 import { primaryLimits } from '../../src/limits/primary.ts';
 import { realClocks } from '../support/limited.ts';
-import { portPair, startPrimary } from '../support/process-ports.ts';
+import { portPair } from '../support/process-ports.ts';
 import { keepsTheContract } from './challenge-store.ts';
 import { keepsTheLimitContract } from './limit-store.ts';
 
@@ -36,14 +36,4 @@ keepsTheContract('channel', async () => {
 keepsTheLimitContract('a channel', async () => {
   const workers = workersOf(primaryLimits(realClocks));
   return { open: () => limitsAt(workers.port()), close: () => workers.close() };
-});
-
-keepsTheContract('other process', async () => {
-  const primary = await startPrimary();
-  return { open: async () => challengesAt(primary.port), close: () => primary.close() };
-});
-
-keepsTheLimitContract('another process', async () => {
-  const primary = await startPrimary();
-  return { open: () => limitsAt(primary.port), close: () => primary.close() };
 });

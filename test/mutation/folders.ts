@@ -23,7 +23,7 @@ export const folders: readonly MutatedFolder[] = [
     leftOut: ['store/redis*.ts', 'store/change-*.ts'],
     tests: [
       'test/challenges/!(channel).test.ts',
-      'test/contracts/{memory,unreliable-store}.test.ts',
+      'test/contracts/{channel,memory,unreliable-store}.test.ts',
       'test/handshake/*.test.ts',
     ],
   },
