@@ -11,11 +11,10 @@ export class CredentialHealth {
   #lastRefused = 0;
   #resetAfter = 0;
   #refused = false;
-  #untried = true;
 
-  /** True if nothing has been seen of it yet: neither accepted nor refused, nor made unknown. */
+  /** True if nothing has been seen of it yet: no attempt was accepted or refused, or made unknown by a reset. */
   get untried(): boolean {
-    return this.#untried;
+    return this.#lastAccepted === 0 && this.#lastRefused === 0 && this.#resetAfter === 0;
   }
 
   /** True if the upstream refuses it, as far as is known. */
@@ -44,7 +43,6 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.#refused = false;
-    this.#untried = false;
     return true;
   }
 
@@ -57,7 +55,6 @@ export class CredentialHealth {
     const news = !this.#refused;
     this.#lastRefused = attempt;
     this.#refused = true;
-    this.#untried = false;
     return news;
   }
 
@@ -69,7 +66,6 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.#refused = false;
-    this.#untried = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

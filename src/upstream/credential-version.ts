@@ -272,12 +272,7 @@ export class CredentialVersion implements DigestListener {
 
   onAccepted(status: number): void {
     if (this.#refusalReported) this.#tell(false);
-    const { clock, pools } = this.#deps;
-    const now = clock.now();
-    if (now - this.#notedAt >= NOTE_EVERY_MS) {
-      this.#notedAt = now;
-      void pools.noteAccepted(this.#key);
-    }
+    this.#noteAccepted();
     this.#owner.accepted(this, status);
   }
 
@@ -293,6 +288,13 @@ export class CredentialVersion implements DigestListener {
   onRefused(): void {
     this.#tell(true);
     this.#owner.refused(this);
+  }
+
+  #noteAccepted(): void {
+    const now = this.#deps.clock.now();
+    if (now - this.#notedAt < NOTE_EVERY_MS) return;
+    this.#notedAt = now;
+    void this.#deps.pools.noteAccepted(this.#key);
   }
 
   get #latest(): Attachment | undefined {

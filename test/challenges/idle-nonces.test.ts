@@ -1,11 +1,9 @@
 import { describe, expect, test } from '@jest/globals';
-import { Secret } from '../../src/base/secret.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
-import { NoncePool } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
+import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge, NoncePolicy } from '../../src/challenges/store/store.ts';
-import { attemptWith, parked } from '../support/challenges.ts';
+import { attemptWith, parked, poolOptions } from '../support/challenges.ts';
 
 const LIFE_MS = 10_000;
 
@@ -18,19 +16,13 @@ function scene(policy: NoncePolicy | 'auto') {
   const renewed: Nonce[] = [];
   const steps: string[] = [];
   const store = new MemoryChallengeStore({ now: () => time.now });
-  const pool = new NoncePool({
-    sharedChallenges: new SharedChallenges({ key: 'k', store }),
-    credential: { username: 'u', password: new Secret('p') },
-    algorithms: ['MD5'],
+  const change: Partial<PoolOptions> = {
     clock: { now: () => time.now },
-    newCnonce: () => 'c',
-    wallTime: () => 0,
-    random: () => 0,
     policy,
     onStep: (to, from) => steps.push(`${from} > ${to}`),
-    onCrossProcess: () => {},
     renew: async (nonce) => void renewed.push(nonce),
-  });
+  };
+  const pool = new NoncePool(poolOptions(change, store));
   const obtain = (name: string, nextnonce?: string): Nonce => {
     const pending = pool.open();
     const nonce = pool.offer(pending, held(name));
@@ -179,6 +171,13 @@ function refuseReuses({ pool, time, obtain }: ReturnType<typeof scene>): void {
   obtain('confirms that the password is right');
 }
 
+/** The next nonce that is obtained is to try the freer policy. */
+async function untilTrial({ time, obtain }: ReturnType<typeof scene>): Promise<void> {
+  time.now += 10 * 60_000;
+  obtain('asks for the trial');
+  await turn();
+}
+
 describe('with a learned policy', () => {
   test('reuses that are refused lead to exclusive and then single-use', () => {
     const it = scene('auto');
@@ -191,13 +190,11 @@ describe('with a learned policy', () => {
     ]);
   });
 
-  test('after a minute, one nonce is used once more; accepted, it leads one step back', async () => {
+  test('after ten minutes, one nonce is used once more; accepted, it leads one step back', async () => {
     const it = scene('auto');
     refuseReuses(it);
     refuseReuses(it);
-    it.time.now += 10 * 60_000;
-    it.obtain('asks for the trial');
-    await turn();
+    await untilTrial(it);
     expect(it.pool.reserve()).toBe(undefined);
     const trial = it.obtain('on trial');
     expect([trial.trial, it.pool.reserve()]).toEqual(['policy', trial]);
@@ -209,9 +206,7 @@ describe('with a learned policy', () => {
     const it = scene('auto');
     refuseReuses(it);
     refuseReuses(it);
-    it.time.now += 10 * 60_000;
-    it.obtain('asks for the trial');
-    await turn();
+    await untilTrial(it);
     const trial = it.obtain('on trial');
     expect(it.pool.reserve()).toBe(trial);
     it.pool.refuse(attemptWith(it.pool, trial));
@@ -225,9 +220,7 @@ describe('with a learned policy', () => {
   test('from exclusive, the next two counts go out in the wrong order; accepted, they lead to shared', async () => {
     const it = scene('auto');
     refuseReuses(it);
-    it.time.now += 10 * 60_000;
-    it.obtain('asks for the trial');
-    await turn();
+    await untilTrial(it);
     const trial = it.obtain('on trial');
     expect([trial.trial, it.pool.reserve()]).toEqual(['policy', trial]);
     const higher = attemptWith(it.pool, trial);

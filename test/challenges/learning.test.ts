@@ -1,7 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
-import { Secret } from '../../src/base/secret.ts';
 import { Learning } from '../../src/challenges/learning.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
@@ -10,7 +9,7 @@ import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith } from '../support/challenges.ts';
+import { attemptWith, poolOptions } from '../support/challenges.ts';
 
 interface Process {
   readonly pool: NoncePool;
@@ -33,19 +32,8 @@ function processes(count: number): Process[] {
   return Array.from({ length: count }, (_, index) => {
     const store = place.join();
     const apart: string[] = [];
-    const pool = new NoncePool({
-      sharedChallenges: new SharedChallenges({ key: 'k', store }),
-      credential: { username: 'u', password: new Secret('p') },
-      algorithms: ['MD5'],
-      clock,
-      newCnonce: () => 'c',
-      wallTime: () => 0,
-      random: () => 0,
-      policy: 'auto',
-      onStep: () => {},
-      onCrossProcess: (works) => apart.push(`process ${index}: ${works}`),
-      renew: undefined,
-    });
+    const onCrossProcess = (works: boolean) => apart.push(`process ${index}: ${works}`);
+    const pool = new NoncePool(poolOptions({ clock, onCrossProcess }, store));
     store.onChange(() => void pool.adopt());
     return { pool, apart };
   });
@@ -186,7 +174,7 @@ describe('counts that were accepted and refused in the wrong order', () => {
 });
 
 describe('facts whose writing the store does not confirm', () => {
-  /** What one process learns, in a store that carries out what it is told to learn, and does not say so. */
+  /** A process with a store that carries out each `learn` and confirms none. */
   async function setScene() {
     const place = new MemoryChallengeStore(clock);
     const store = place.join();

@@ -1,28 +1,19 @@
 import { describe, expect, test } from '@jest/globals';
-import { Secret } from '../../src/base/secret.ts';
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import { aged, attemptWith, parked } from '../support/challenges.ts';
+import { aged, attemptWith, parked, poolOptions } from '../support/challenges.ts';
 
 function scene() {
   const store = new MemoryChallengeStore();
   const time = { now: 1_000_000 };
   const steps: string[] = [];
-  const pool = new NoncePool({
-    sharedChallenges: new SharedChallenges({ key: 'k', store }),
-    credential: { username: 'u', password: new Secret('p') },
-    algorithms: ['MD5'],
-    clock: { now: () => time.now },
-    newCnonce: () => 'c',
-    wallTime: () => 0,
-    random: () => 0,
-    policy: 'auto',
-    onStep: (to, from) => steps.push(`${from} > ${to}`),
-    onCrossProcess: () => {},
-    renew: undefined,
-  });
+  const pool = new NoncePool(
+    poolOptions(
+      { clock: { now: () => time.now }, onStep: (to, from) => steps.push(`${from} > ${to}`) },
+      store,
+    ),
+  );
   const obtain = (name: string, challenge = parked(name, 0)): Nonce => {
     const pending = pool.open();
     const nonce = pool.offer(pending, challenge);

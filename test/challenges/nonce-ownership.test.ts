@@ -1,12 +1,11 @@
 import { expect, test } from '@jest/globals';
-import { Secret } from '../../src/base/secret.ts';
 import type { NonceAttempt } from '../../src/challenges/nonce.ts';
 import type { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
+import { poolOptions } from '../support/challenges.ts';
 import { generator, unreliableStore } from '../support/unreliable-store.ts';
 
 const STEPS = 400;
@@ -58,19 +57,7 @@ class Fleet {
 
   async #start(): Promise<void> {
     if (this.#pools.length === POOLS) return;
-    const pool = new NoncePool({
-      sharedChallenges: new SharedChallenges({ key: 'k', store: this.#store() }),
-      credential: { username: 'u', password: new Secret('p') },
-      algorithms: ['MD5'],
-      clock: { now: () => 0 },
-      newCnonce: () => 'c',
-      wallTime: () => 0,
-      random: this.#random,
-      policy: this.#policy,
-      onStep: () => {},
-      onCrossProcess: () => {},
-      renew: undefined,
-    });
+    const pool = new NoncePool(poolOptions({ random: this.#random, policy: this.#policy }, this.#store()));
     this.#pools.push(pool);
     this.#names.set(pool, this.#names.size);
     await pool.restore();

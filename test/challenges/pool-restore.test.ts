@@ -1,14 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
-import { Secret } from '../../src/base/secret.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith } from '../support/challenges.ts';
+import { attemptWith, poolOptions } from '../support/challenges.ts';
 
 const LONG_MS = 10 * 60_000;
 const time = { now: 1_000_000 };
@@ -31,20 +29,7 @@ function held(nonce: string, parameters = ''): HeldChallenge {
 const counted = (nonce: string): HeldChallenge => held(nonce, ', qop="auth"');
 
 function poolOn(store: ChallengeStore, change: Partial<PoolOptions> = {}): NoncePool {
-  return new NoncePool({
-    sharedChallenges: new SharedChallenges({ key: 'k', store }),
-    credential: { username: 'u', password: new Secret('p') },
-    algorithms: ['MD5'],
-    clock,
-    newCnonce: () => 'c',
-    wallTime: () => 0,
-    random: () => 0,
-    policy: 'auto',
-    onStep: () => {},
-    onCrossProcess: () => {},
-    renew: undefined,
-    ...change,
-  });
+  return new NoncePool(poolOptions({ clock, ...change }, store));
 }
 
 function obtain(pool: NoncePool, challenge: HeldChallenge, nextnonce?: string): Nonce {

@@ -6,11 +6,10 @@ import { Nonce } from '../../src/challenges/nonce.ts';
 import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith } from '../support/challenges.ts';
+import { attemptWith, poolOptions } from '../support/challenges.ts';
 
 const credential = { username: 'u', password: new Secret('p') };
 
@@ -26,22 +25,7 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore(), counters?: N
     count += 1;
     return `c${count}`;
   };
-  const sharedChallenges = new SharedChallenges({ key: 'k', store });
-  const clock = { now: () => 0 };
-  return new NoncePool({
-    sharedChallenges,
-    credential,
-    ...(counters !== undefined && { counters }),
-    algorithms: ['MD5'],
-    clock,
-    newCnonce,
-    random: () => 0,
-    policy: 'auto',
-    onStep: () => {},
-    onCrossProcess: () => {},
-    wallTime: () => 0,
-    renew: undefined,
-  });
+  return new NoncePool(poolOptions({ ...(counters !== undefined && { counters }), newCnonce }, store));
 }
 
 const never = (): Cancellation => new Cancellation();

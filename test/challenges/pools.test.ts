@@ -1,26 +1,13 @@
 import { expect, test } from '@jest/globals';
-import { Secret } from '../../src/base/secret.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { NoncePools, type PoolUserOptions } from '../../src/challenges/pools.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
-import { aged, attemptWith } from '../support/challenges.ts';
+import { aged, attemptWith, poolOptions } from '../support/challenges.ts';
 
 function user(change: Partial<PoolUserOptions> = {}): PoolUserOptions {
-  return {
-    key: 'k',
-    credential: { username: 'u', password: new Secret('p') },
-    algorithms: ['MD5'],
-    clock: { now: () => 0 },
-    newCnonce: () => 'c',
-    wallTime: () => 0,
-    random: () => 0,
-    policy: 'auto',
-    onStep: () => {},
-    onCrossProcess: () => {},
-    renew: undefined,
-    ...change,
-  };
+  const { sharedChallenges: _, ...options } = poolOptions();
+  return { key: 'k', ...options, ...change };
 }
 
 test('upstreams with the same key and settings use one pool, as before and after a reload', () => {

@@ -67,6 +67,7 @@ describe('a credential that only other processes have seen accepted', () => {
 
   test('is refused at once if this process has doubted it before', async () => {
     const scene = known();
+    scene.client.health.attempt();
     scene.client.health.reset();
     scene.replies.push(challenge('n1'), challenge('n2'));
     expect(await scene.send()).toBe('refused');

@@ -1,6 +1,14 @@
+import { Secret } from '../../src/base/secret.ts';
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
-import type { NoncePool } from '../../src/challenges/pool.ts';
-import type { AgedChallenge, Learned, ParkedChallenge } from '../../src/challenges/store/store.ts';
+import type { NoncePool, PoolOptions } from '../../src/challenges/pool.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type {
+  AgedChallenge,
+  ChallengeStore,
+  Learned,
+  ParkedChallenge,
+} from '../../src/challenges/store/store.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
 
 /** A challenge without qop that was issued just now. */
@@ -31,6 +39,27 @@ export const learned: Learned = {
   portable: false,
   lifetimeMs: 1234.5,
 };
+
+/** Options of a pool of key `k` that learns its policy and renews nothing. Its time stands still. */
+export function poolOptions(
+  change: Partial<PoolOptions> = {},
+  store: ChallengeStore = new MemoryChallengeStore(),
+): PoolOptions {
+  return {
+    sharedChallenges: new SharedChallenges({ key: 'k', store }),
+    credential: { username: 'u', password: new Secret('p') },
+    algorithms: ['MD5'],
+    clock: { now: () => 0 },
+    newCnonce: () => 'c',
+    wallTime: () => 0,
+    random: () => 0,
+    policy: 'auto',
+    onStep: () => {},
+    onCrossProcess: () => {},
+    renew: undefined,
+    ...change,
+  };
+}
 
 /** One attempt with a nonce, whose outcome is told next; it is not under way any more. */
 export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {

@@ -11,12 +11,13 @@ const OPEN_FILES = '/proc/self/fd';
 /** A disk that answers nothing, for this process, from `hang` on until `release`. */
 export interface HangingDisk {
   hang(): Promise<void>;
-  /** What waits is done, before what a `hang` in the same turn keeps waiting. */
+  /** Lets all that waits be done, also if a `hang` follows in the same turn. */
   release(): void;
 }
 
 /**
- * Use it before other helpers: what they do at the end of a test needs the disk. Every thread that could work on a file is kept busy, so writes wait in their order. The end of a test releases them.
+ * Use it before other helpers: at the end of a test they need the disk. Every thread that could work on a file is kept
+ * busy, so writes wait in their order. The end of a test releases them.
  */
 export function useHangingDisk(): HangingDisk {
   let fd: number | undefined;

@@ -111,7 +111,7 @@ export class Journal {
     if (!this.#pending.isEmpty || this.#inFlight !== undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
-        // The end waits no longer for a write that has missed its deadline.
+        // A write that has missed its deadline is not waited for; a batch that was refused is tried once more.
         const isRefused = this.#inFlight !== undefined && !this.#chain.writable;
         if (this.#state !== undefined && !isRefused) resolve();
         else this.#flush();
