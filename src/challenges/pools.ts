@@ -79,12 +79,12 @@ export class NoncePools {
     }
   }
 
-  /** True if a process told so within ten minutes; false if the store fails. */
-  async wasAccepted(key: string): Promise<boolean> {
+  /** Milliseconds since a process told so; undefined: none did within ten minutes, or the store fails. */
+  async acceptedAgo(key: string): Promise<number | undefined> {
     try {
-      return await this.#store.wasAccepted(key);
+      return await this.#store.acceptedAgo(key);
     } catch {
-      return false;
+      return undefined;
     }
   }
 

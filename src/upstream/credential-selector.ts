@@ -13,6 +13,11 @@ import { FAILURE, TrialResponse } from './trial-response.ts';
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
 
+/** While every version is refused: between two questions whether another process has seen one accepted since. */
+const ASK_INTERVAL_MS = 1_000;
+/** After such an answer, in milliseconds. */
+const MISLED_MS = 60_000;
+
 const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
 /** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
 const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
@@ -61,6 +66,7 @@ export class CredentialSelector implements VersionOwner {
   /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
+  #nextAsk = 0;
   /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
@@ -293,11 +299,28 @@ export class CredentialSelector implements VersionOwner {
   #standIn(): CredentialVersion {
     const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
+    void this.#askOthers();
     this.#circuit.admit();
     const { versions } = this;
     const version = versions[this.#trials % versions.length] ?? this.current;
     this.#trials += 1;
     return version;
+  }
+
+  /**
+   * When every version is refused: makes that one unknown which another process has seen accepted since. What looked
+   * like its refusal was something else, or the upstream accepts it by now. If it is refused again, notes say nothing
+   * for a while.
+   */
+  async #askOthers(): Promise<void> {
+    const now = this.#options.clock.now();
+    if (now < this.#nextAsk) return;
+    this.#nextAsk = now + ASK_INTERVAL_MS;
+    for (const version of this.versions) {
+      if (!(await version.resetIfAcceptedSince())) continue;
+      this.#nextAsk = now + MISLED_MS;
+      return;
+    }
   }
 
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */

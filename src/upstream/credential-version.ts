@@ -31,7 +31,7 @@ import { upstreamTooSlow } from './errors.ts';
 const PATIENCE_MS = 10_000;
 
 /** Between two notes for other processes that the upstream accepts a version, in milliseconds. */
-const NOTE_EVERY_MS = 10_000;
+const NOTE_EVERY_MS = 3_000;
 
 /** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
@@ -128,6 +128,7 @@ export class CredentialVersion implements DigestListener {
   /** The path of the last GET that succeeded, without its query. */
   #lastPath: string | undefined;
   #refusalReported = false;
+  #refusedAt = Number.NEGATIVE_INFINITY;
   /** When it was noted for other processes that the upstream accepts it. */
   #notedAt = Number.NEGATIVE_INFINITY;
   /** True while a nonce is being renewed. */
@@ -278,7 +279,16 @@ export class CredentialVersion implements DigestListener {
 
   /** A version that is only a candidate has another one that serves: one refusal is enough. */
   async wasAccepted(): Promise<boolean> {
-    return this.#owner.isInUse(this) && (await this.#deps.pools.wasAccepted(this.#key));
+    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#key)) !== undefined;
+  }
+
+  /** Makes it unknown if another process has seen the upstream accept it since it was refused here. */
+  async resetIfAcceptedSince(): Promise<boolean> {
+    const ago = await this.#deps.pools.acceptedAgo(this.#key);
+    const isNews = ago !== undefined && this.#deps.clock.now() - ago > this.#refusedAt;
+    if (!isNews || !this.health.refused) return false;
+    this.health.reset();
+    return true;
   }
 
   onUnconfirmed(): void {
@@ -344,6 +354,7 @@ export class CredentialVersion implements DigestListener {
 
   #tell(refused: boolean): void {
     this.#refusalReported = refused;
+    if (refused) this.#refusedAt = this.#deps.clock.now();
     this.#deps.onHealth({
       deployment: this.#deployment,
       credential: this.#credential.name,

@@ -154,12 +154,18 @@ export function keepsTheContract(name: string, openPlace: () => Promise<StorePla
     });
 
     test('that a credential was accepted is known to everybody, for its time', async () => {
-      expect(await one.wasAccepted(key)).toBe(false);
+      expect(await one.acceptedAgo(key)).toBeUndefined();
+      const before = performance.now();
       await one.noteAccepted(key, LONG_MS);
-      expect([await one.wasAccepted(key), await other.wasAccepted(key)]).toEqual([true, true]);
-      expect(await other.wasAccepted(`${key} `)).toBe(false);
+      for (const each of [one, other]) {
+        const ago = await each.acceptedAgo(key);
+        expect(ago).toBeGreaterThanOrEqual(0);
+        // Redis counts whole milliseconds.
+        expect(ago).toBeLessThanOrEqual(performance.now() - before + 1);
+      }
+      expect(await other.acceptedAgo(`${key} `)).toBeUndefined();
       await other.noteAccepted(key, 500);
-      await until(async () => !(await one.wasAccepted(key)));
+      await until(async () => (await one.acceptedAgo(key)) === undefined);
     });
 
     test('one process leads, for as long as it renews that', async () => {

@@ -16,7 +16,7 @@ export interface Misfortunes {
   readonly delayMs?: number;
 }
 
-const READING = new Set<PropertyKey>(['load', 'take', 'recall', 'wasAccepted']);
+const READING = new Set<PropertyKey>(['load', 'take', 'recall', 'acceptedAgo']);
 
 /**
  * A store that does all that the contract allows a store to do wrong. What goes wrong follows from the seed and
@@ -59,7 +59,7 @@ export function unreliableStore(
     recall: (key) => suffer('recall', () => store.recall(key), undefined),
     learn: (key, learned) => suffer('learn', () => store.learn(key, learned), undefined),
     noteAccepted: (key, ms) => suffer('noteAccepted', () => store.noteAccepted(key, ms), undefined),
-    wasAccepted: (key) => suffer('wasAccepted', () => store.wasAccepted(key), false),
+    acceptedAgo: (key) => suffer('acceptedAgo', () => store.acceptedAgo(key), undefined),
     lead: (key, ms) => suffer('lead', () => store.lead(key, ms), false),
     onChange: (listener) =>
       store.onChange((key) => {

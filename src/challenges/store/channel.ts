@@ -40,7 +40,7 @@ export const callForms = {
   recall: z.object({ key }),
   learn: z.object({ key, value: text }),
   noteAccepted: z.object({ key, ms }),
-  wasAccepted: z.object({ key }),
+  acceptedAgo: z.object({ key }),
   lead: z.object({ key, ms }),
 };
 export type CallForms = typeof callForms;
@@ -105,8 +105,8 @@ export class ChannelChallengeStore implements ChallengeStore {
     return this.#call('noteAccepted', { key, ms }, nothing, () => undefined);
   }
 
-  wasAccepted(key: string): Promise<boolean> {
-    return this.#call('wasAccepted', { key }, z.boolean(), (was) => was);
+  acceptedAgo(key: string): Promise<number | undefined> {
+    return this.#call('acceptedAgo', { key }, ms.optional(), (ago) => ago);
   }
 
   lead(key: string, ms: number): Promise<boolean> {

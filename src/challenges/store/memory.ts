@@ -16,8 +16,8 @@ class Content {
   readonly shared = new Map<string, Kept<AgedChallenge>>();
   readonly parked = new Map<string, Kept<ParkedChallenge>[]>();
   readonly learned = new Map<string, Learned>();
-  /** Until when a key counts as accepted, on this process's clock. */
-  readonly accepted = new Map<string, number>();
+  /** When a key was noted as accepted, and until when that counts, on this process's clock. */
+  readonly accepted = new Map<string, { readonly at: number; readonly until: number }>();
   readonly leaders = new Map<string, { readonly leader: unknown; readonly until: number }>();
   readonly listeners = new Set<{ readonly owner: unknown; readonly listener: (key: string) => void }>();
 }
@@ -92,13 +92,15 @@ export class MemoryChallengeStore implements ChallengeStore {
   }
 
   noteAccepted(key: string, ms: number): Promise<void> {
-    putBounded(this.#content.accepted, key, this.#clock.now() + ms, KEYS_AT_MOST);
+    const at = this.#clock.now();
+    putBounded(this.#content.accepted, key, { at, until: at + ms }, KEYS_AT_MOST);
     return Promise.resolve();
   }
 
-  wasAccepted(key: string): Promise<boolean> {
-    const until = this.#content.accepted.get(key) ?? Number.NEGATIVE_INFINITY;
-    return Promise.resolve(this.#clock.now() < until);
+  acceptedAgo(key: string): Promise<number | undefined> {
+    const now = this.#clock.now();
+    const note = this.#content.accepted.get(key);
+    return Promise.resolve(note !== undefined && now < note.until ? now - note.at : undefined);
   }
 
   lead(key: string, ms: number): Promise<boolean> {

@@ -61,7 +61,7 @@ const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
       const { key, ms } = callForms.noteAccepted.parse(body);
       await store.noteAccepted(key, ms);
     },
-    wasAccepted: (store, body) => store.wasAccepted(callForms.wasAccepted.parse(body).key),
+    acceptedAgo: (store, body) => store.acceptedAgo(callForms.acceptedAgo.parse(body).key),
     lead: async (store, body) => {
       const { key, ms } = callForms.lead.parse(body);
       return await store.lead(key, ms);

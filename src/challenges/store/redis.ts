@@ -18,8 +18,8 @@ import {
 
 /** How long learned facts are kept after they were last learned, in milliseconds: 30 days. */
 const LEARNED_MS = 30 * 24 * 60 * 60_000;
-/** Value of a key that says that a credential was accepted. */
-const ACCEPTED = 'accepted';
+/** Reply of Redis to PTTL for a key without a time limit. */
+const NEVER_EXPIRES = -1;
 /** How long the name of a process counts, in milliseconds: longer than processes run. */
 const PROCESS_LIFE_MS = 10 * 365 * 24 * 60 * 60_000;
 /** Most parked challenges without a valid signature that one call passes over. */
@@ -215,17 +215,19 @@ class RedisChallengeStore implements ChallengeStore {
     return this.#run('noteAccepted', key, async ({ commands, places }) => {
       // Late or twice, it is as true.
       const life = Math.round(ms);
-      await commands.set(places.accepted, this.#sign('accepted', places, ACCEPTED, 0, life), 'PX', life);
+      await commands.set(places.accepted, this.#sign('accepted', places, `${life}`, 0, life), 'PX', life);
     });
   }
 
-  wasAccepted(key: string): Promise<boolean> {
-    return this.#run('wasAccepted', key, async ({ commands, places }) => {
+  acceptedAgo(key: string): Promise<number | undefined> {
+    return this.#run('acceptedAgo', key, async ({ commands, places }) => {
       const reply = await commands.readValue(places.accepted);
-      if (reply === null) return false;
-      const was = this.#open('accepted', places, String(reply), 0, readAccepted) ?? false;
-      if (!was) await commands.unlink(places.accepted);
-      return was;
+      if (reply === null) return undefined;
+      const left = await commands.pttl(places.accepted);
+      const read = (text: string, leastMs: number) => readNote(text, left, leastMs);
+      const ago = this.#open('accepted', places, String(reply), 0, read);
+      if (ago === undefined) await commands.unlink(places.accepted);
+      return ago;
     });
   }
 
@@ -348,9 +350,13 @@ class RedisChallengeStore implements ChallengeStore {
   }
 }
 
-/** undefined: no gateway wrote it. */
-function readAccepted(text: string): true | undefined {
-  return text === ACCEPTED ? true : undefined;
+/** How long ago a note was made that holds its life and has so many milliseconds left; undefined: no gateway wrote it. */
+function readNote(text: string, leftMs: number, leastMs: number): number | undefined {
+  const life = /^[1-9]\d{0,8}$/.test(text) ? Number(text) : 0;
+  // 0 and less: it has expired meanwhile.
+  return leftMs === NEVER_EXPIRES || leftMs > life
+    ? undefined
+    : Math.max(leastMs, life - Math.max(leftMs, 0));
 }
 
 /** The name of a process; undefined: it is none. */

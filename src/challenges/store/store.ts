@@ -99,8 +99,8 @@ export interface ChallengeStore {
   learn(key: string, learned: Learned): Promise<void>;
   /** Notes for every process and the next start, for `ms`, that the upstream accepts the credential of the key. */
   noteAccepted(key: string, ms: number): Promise<void>;
-  /** True if that is noted. */
-  wasAccepted(key: string): Promise<boolean>;
+  /** Milliseconds since that was noted last; undefined: it is not noted. */
+  acceptedAgo(key: string): Promise<number | undefined>;
   /**
    * True if this process is to renew the challenge of the key: one process at a time. Ends by itself
    * after `ms`, so that a process that died does not hold it.

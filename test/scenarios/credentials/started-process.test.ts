@@ -14,8 +14,8 @@ const closing = useClosing();
 
 /** An upstream that forgets its nonces when it is told to, and never says stale. */
 async function startForgetful() {
-  /** `user`: the one whose answers it accepts. */
-  const state = { forgets: false, user: 'current' };
+  /** `user`: the one whose answers it accepts; `forgetsAt`: at the next answer of this one, it forgets all nonces. */
+  const state = { forgetsAt: '', user: 'current' };
   const nonces = new Set<string>();
   /** `asked`, or `accepted` or `refused` with the user name, for each request. */
   const seen: string[] = [];
@@ -25,9 +25,9 @@ async function startForgetful() {
     const [sent] = authorization === undefined ? [] : readChallenges([authorization]);
     const nonce = sent?.get('nonce');
     const user = sent?.get('username');
-    if (nonce !== undefined && state.forgets) {
+    if (user === state.forgetsAt) {
       nonces.clear();
-      state.forgets = false;
+      state.forgetsAt = '';
     }
     if (nonce !== undefined && nonces.has(nonce) && user === state.user) {
       seen.push(`accepted ${user}`);
@@ -79,6 +79,16 @@ async function get({ origin }: RunningGateway): Promise<(number | string)[]> {
   return answer.ok ? [answer.status] : [answer.status, (await problemOf(answer)).code];
 }
 
+/** Two gateways that have the next version, too, and use the current one. */
+async function setRotation() {
+  const scene = await setScene();
+  const first = await scene.gateway('next');
+  const second = await scene.gateway('next');
+  // The next version is tried with the second request, and refused.
+  for (const each of [first, second, first, second]) expect(await get(each)).toEqual([200]);
+  return { ...scene, first, second };
+}
+
 const REFUSED = [502, 'upstream-credential-refused'];
 
 describe('a process that has just started, whose first challenge the upstream forgets before the answer', () => {
@@ -86,7 +96,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     const { state, seen, gateway } = await setScene();
     expect(await get(await gateway())).toEqual([200]);
     const next = await gateway();
-    state.forgets = true;
+    state.forgetsAt = 'current';
     seen.length = 0;
     expect(await Promise.all([get(next), get(next), get(next)])).toEqual([[200], [200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toHaveLength(1);
@@ -96,7 +106,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     const { state, seen, gateway } = await setScene();
     expect(await get(await gateway())).toEqual([200]);
     const next = await gateway('next');
-    state.forgets = true;
+    state.forgetsAt = 'current';
     seen.length = 0;
     expect(await Promise.all([get(next), get(next), get(next)])).toEqual([[200], [200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toEqual([
@@ -107,7 +117,7 @@ describe('a process that has just started, whose first challenge the upstream fo
 
   test('makes one attempt, if nobody has', async () => {
     const { state, seen, gateway } = await setScene();
-    state.forgets = true;
+    state.forgetsAt = 'current';
     const started = await gateway();
     expect([await get(started), await get(started)]).toEqual([REFUSED, REFUSED]);
     expect(seen).toEqual(['asked', 'refused current']);
@@ -133,7 +143,31 @@ describe('a process that has just started, whose first challenge the upstream fo
     expect(await get(first)).toEqual([200]);
     await until(async () => String(await redis.command('KEYS', '*:accepted')) !== '');
     const next = await gateway();
-    state.forgets = true;
+    state.forgetsAt = 'current';
     expect(await get(next)).toEqual([200]);
+  });
+});
+
+describe('a process of which the upstream forgets the nonces while it changes over to the next version', () => {
+  test('takes it for refused, until another process tells that it is accepted', async () => {
+    const { state, seen, first, second } = await setRotation();
+    state.user = 'next';
+    state.forgetsAt = 'next';
+    expect(await get(second)).toEqual(REFUSED);
+    expect(await get(first)).toEqual([200]);
+    seen.length = 0;
+    await until(async () => (await get(second))[0] === 200);
+    expect(seen.filter((result) => result.startsWith('refused'))).toEqual([]);
+  });
+
+  test('is not misled by what was told before', async () => {
+    const { redis, state, seen, second } = await setRotation();
+    state.user = 'another';
+    await redis.command('CONFIG', 'RESETSTAT');
+    expect(await get(second)).toEqual(REFUSED);
+    seen.length = 0;
+    // It has asked for how long that is known.
+    await until(async () => /cmdstat_pttl/.test(String(await redis.command('INFO', 'commandstats'))));
+    expect([await get(second), seen]).toEqual([REFUSED, []]);
   });
 });

@@ -282,7 +282,10 @@ describe('with a key', () => {
     expect(await now.store.recall('other')).toBeUndefined();
     await now.store.noteAccepted('k', LONG_MS);
     await intruder.client.copy(intruder.place('k', 'accepted'), intruder.place('other', 'accepted'));
-    expect([await now.store.wasAccepted('k'), await now.store.wasAccepted('other')]).toEqual([true, false]);
+    expect([await now.store.acceptedAgo('k'), await now.store.acceptedAgo('other')]).toEqual([
+      expect.any(Number),
+      undefined,
+    ]);
     await now.store.replace('k', undefined, aged('n'), LONG_MS);
     await intruder.client.copy(intruder.place('k', 'shared'), intruder.place('other', 'shared'));
     expect(await now.store.load('other')).toBeUndefined();
@@ -372,9 +375,9 @@ describe('without a key', () => {
   test('a note that no gateway makes counts as none, and is removed', async () => {
     const { client, place } = await openStore();
     await client.set(place('k', 'accepted'), 'yes');
-    expect(await watched.store.wasAccepted('k')).toBe(false);
+    expect(await watched.store.acceptedAgo('k')).toBeUndefined();
     await client.rpush(place('k', 'accepted'), 'accepted');
-    expect(await watched.store.wasAccepted('k')).toBe(false);
+    expect(await watched.store.acceptedAgo('k')).toBeUndefined();
     expect(await client.exists(place('k', 'accepted'))).toBe(0);
     expect(watched.rejections).toEqual(Array(2).fill(['accepted', 'malformed']));
   });

@@ -67,6 +67,10 @@ export class Redis extends EventEmitter implements RedisPeer {
     return this.#send({ kind: 'plain', name: 'SET', args: args.map(String) });
   }
 
+  pttl(key: string): Promise<unknown> {
+    return this.#send({ kind: 'plain', name: 'PTTL', args: [key] });
+  }
+
   unlink(...keys: string[]): Promise<unknown> {
     return this.#send({ kind: 'plain', name: 'UNLINK', args: keys });
   }
