@@ -152,8 +152,9 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/credential-selector.ts',
-    find: '    this.#findOut(version, target).then(land, land);',
-    replace: '    this.#findOut(version, target).then(land, land);\n    flight.land = () => undefined;',
+    find: '    this.#findOut(version, target, refused).then(land, land);',
+    replace:
+      '    this.#findOut(version, target, refused).then(land, land);\n    flight.land = () => undefined;',
   },
   {
     name: 'unclear-probe-refuses',
