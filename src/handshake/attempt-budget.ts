@@ -22,12 +22,14 @@ const QUESTIONS = 4;
 
 /**
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
- * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with the version that the upstream has accepted in place of the first one, whose first nonce may be refused
- * like any other.
+ * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
+ * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
+ * A candidate that was tried out in vain adds one, if the nonce of the version in use is refused after it.
  */
 export class AttemptBudget {
   readonly #retries: Retries;
   #limit = ATTEMPTS;
+  #owesAttempt = false;
   /** Authenticated attempts that the upstream answered. */
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
@@ -63,6 +65,20 @@ export class AttemptBudget {
   /** Another version of the credential has just been accepted; counts once. */
   extendForRotation(): void {
     this.#limit = 2 * ATTEMPTS;
+    this.#owesAttempt = false;
+  }
+
+  /** The request gave an attempt to a candidate, in vain. */
+  oweAttempt(): void {
+    this.#owesAttempt = true;
+  }
+
+  /** Gives that attempt back, once; false: there is none. */
+  takeOwed(): boolean {
+    if (!this.#owesAttempt) return false;
+    this.#owesAttempt = false;
+    this.#limit += 1;
+    return true;
   }
 
   get mayAsk(): boolean {

@@ -79,7 +79,7 @@ class Handshake {
   readonly #call: Call;
   readonly #turn: Turn;
   readonly #check: CredentialCheck;
-  readonly #lastAttempt: number;
+  #lastAttempt: number;
   /** The challenge that this request obtains; undefined: none yet. */
   #pending: PendingChallenge | undefined;
   /** True if the upstream asked for no authentication when it was asked for a challenge. */
@@ -272,7 +272,10 @@ class Handshake {
     if (!stale && !(await this.#check.survives(attempt, isLast))) return REFUSED;
     if (isLast && listener.isReplaced) return REFUSED;
     if (challenge === undefined) throw noDigest();
-    if (isLast) throw budget.onlyStale ? alwaysStale() : refusedAgain();
+    if (isLast) {
+      if (budget.bodySent || !budget.takeOwed()) throw budget.onlyStale ? alwaysStale() : refusedAgain();
+      this.#lastAttempt += 1;
+    }
     if (budget.bodySent) throw cannotRepeat();
     const known = stale ? undefined : this.#verifiedNonce(attempt, came);
     if (known !== undefined) return { nonce: known };

@@ -340,6 +340,8 @@ export class CredentialSelector implements VersionOwner {
     const tried = new TrialResponse(handler, isIdempotent);
     try {
       await candidate.send({ ...call, handler: tried }, TRIAL);
+      // The trial is for the gateway's own sake, so it costs the client no attempt.
+      budget.oweAttempt();
     } catch (error) {
       if (tried.passed || cancellation.reason !== undefined || !isIdempotent) throw error;
       // The upstream may have seen the attempt, so only one is left.

@@ -189,6 +189,25 @@ test('has the other version probed if the test used up the attempts', async () =
   expect([await request, attemptsFor('/path')]).toEqual([200, 3]);
 });
 
+test('is served if the upstream drops the nonce of the version in use after the trial of a candidate', async () => {
+  const request = get('/path');
+  await reply('GET /path', NEW, 401);
+  await reply('GET /path', OLD, 401);
+  await reply(PROBED, OLD, 200);
+  await reply('GET /path', OLD, 200);
+  expect([await request, attemptsFor('/path')]).toEqual([200, 3]);
+});
+
+test('has that attempt once', async () => {
+  const request = get('/path');
+  await reply('GET /path', NEW, 401);
+  await reply('GET /path', OLD, 401);
+  await reply(PROBED, OLD, 200);
+  await reply('GET /path', OLD, 401);
+  await reply(PROBED, OLD, 200);
+  expect([await request, attemptsFor('/path')]).toEqual([502, 3]);
+});
+
 test('makes at most two attempts if every version is refused', async () => {
   await tryCandidate();
   const request = get('/path');
