@@ -83,6 +83,19 @@ describe('a disk that hangs', () => {
     expect([await first, seals]).toEqual([false, []]);
   });
 
+  test('does not hold up the end for longer where a segment is being begun, or the file is closed', async () => {
+    const beginning = await openJournal({ segment: { size: 1, age: 1e9 } });
+    const idle = await openJournal();
+    await disk.hang();
+    const written = beginning.addAwaited('a');
+    await turns();
+    disk.release();
+    await disk.hang();
+    expect(await written).toBe(true);
+    await Promise.all([beginning.journal.close(), idle.journal.close()]);
+    expect([beginning.closed(), beginning.seals]).toEqual([0, [1]]);
+  });
+
   test('does not hold up the end at all once the deadline has passed', async () => {
     const { close, addAwaited } = await openJournal();
     await disk.hang();

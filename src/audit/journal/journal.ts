@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
 import { BatchTimer, tellRecorded } from '../release-queue.ts';
@@ -105,10 +106,11 @@ export class Journal {
     if (!this.#pending.isEmpty) this.#schedule();
   }
 
-  /** Writes the records that are left, if that is possible, and releases the folder. */
+  /** Writes the records that are left, if the disk does so in time, and releases the folder. */
   async close(): Promise<void> {
-    await this.#opening;
-    if (!this.#pending.isEmpty || this.#inFlight !== undefined) {
+    await this.#inTime(this.#opening);
+    const hasRecords = !this.#pending.isEmpty || this.#inFlight !== undefined;
+    if (hasRecords && this.#opening === undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
         // A write that has missed its deadline is not waited for; a batch that was refused is tried once more.
@@ -117,10 +119,20 @@ export class Journal {
         else this.#flush();
       });
     }
+    await this.#inTime(this.#opening);
     clearInterval(this.#timer);
-    await this.#opening;
-    // A write that hangs would block the end of the process, too.
-    if (this.#inFlight === undefined) await this.#chain.close();
+    // A file that the disk still works on cannot be closed.
+    if (this.#inFlight === undefined && this.#opening === undefined) await this.#inTime(this.#chain.close());
+  }
+
+  /** Waits for work of the disk, but not for a disk that hangs: the end of the process would wait for ever, too. */
+  async #inTime(work: Promise<void> | undefined): Promise<void> {
+    if (work === undefined) return;
+    const late = new AbortController();
+    const deadline = delay(this.#options.deadlineMs, undefined, { signal: late.signal }).catch(
+      () => undefined,
+    );
+    await Promise.race([work, deadline]).finally(() => late.abort());
   }
 
   #schedule(): void {
