@@ -272,10 +272,7 @@ class Handshake {
     if (!stale && !(await this.#check.survives(attempt, isLast))) return REFUSED;
     if (isLast && listener.isReplaced) return REFUSED;
     if (challenge === undefined) throw noDigest();
-    if (isLast) {
-      if (budget.bodySent || !budget.takeOwed()) throw budget.onlyStale ? alwaysStale() : refusedAgain();
-      this.#lastAttempt += 1;
-    }
+    if (isLast) this.#extend();
     if (budget.bodySent) throw cannotRepeat();
     const known = stale ? undefined : this.#verifiedNonce(attempt, came);
     if (known !== undefined) return { nonce: known };
@@ -283,6 +280,16 @@ class Handshake {
     // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
     const isGood = stale || this.#check.leads || clock.now() - attempt.nonce.sentAt < FRESH_MS;
     return isGood ? this.#answer(challenge, result, attempt) : ASK;
+  }
+
+  /**
+   * Allows the request one attempt more, if one is owed to it.
+   * @throws the error that ends the request, if none is
+   */
+  #extend(): void {
+    const { budget } = this.#call;
+    if (budget.bodySent || !budget.takeOwed()) throw budget.onlyStale ? alwaysStale() : refusedAgain();
+    this.#lastAttempt += 1;
   }
 
   /** Returns a nonce that was obtained and found good since the 401 came, if any number of requests can use it here. */
