@@ -104,6 +104,12 @@ test('one process renews and one tries the freer policy, not always the same one
   expect(await one.leadTrial(1)).toBe(true);
 });
 
+test('a process tries the freer policy for each key on its own', async () => {
+  const { store, one } = twoProcesses();
+  const ofAnotherKey = new SharedChallenges({ key: 'l', store: store.join() });
+  expect([await one.leadTrial(100), await ofAnotherKey.leadTrial(100)]).toEqual([true, true]);
+});
+
 test('that nothing was learned is told apart from a store that fails', async () => {
   const { one, other } = twoProcesses();
   expect(await one.recall()).toEqual({ learned: undefined });
