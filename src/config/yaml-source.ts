@@ -157,8 +157,8 @@ function faultOf(code: string, offset: number, text: string): Fault {
   const [line = ''] = text.slice(start).split('\n', 1);
   if (/: .*:(?:\s|$)/.test(line)) return { offset, message, isLocal: true };
   // The parser read a line that is indented too far as a part of the value above it.
-  const isAbove = line.includes(': ');
   const below = start + line.length + 1;
+  const isAbove = line.includes(': ') && below < text.length;
   const cause = isAbove ? below + text.slice(below).search(/\S|$/) : offset;
   return { offset: cause, message: SYNTAX['BAD_INDENT'] ?? OTHER_SYNTAX, isLocal: false };
 }

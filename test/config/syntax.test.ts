@@ -53,6 +53,13 @@ const cases: Case[] = [
     ],
   ],
   [
+    'a line break of old systems, which the last line has',
+    ': \r:',
+    [
+      '1:3 (file): the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
+    ],
+  ],
+  [
     'a line that is indented too little',
     `${RIGHT}\nlisten:\n  hosts:\n    - a\n   - b\ncontrol:\n  port: 3`,
     [
