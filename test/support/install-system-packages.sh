@@ -25,6 +25,7 @@ need rsyslogd rsyslog
 need /usr/lib/*/rsyslog/lmnsd_ossl.so rsyslog-openssl
 need strace strace
 need prlimit util-linux
+need fakeroot fakeroot
 need flock util-linux
 need mkfs.ext4 e2fsprogs
 need mount mount
