@@ -31,6 +31,7 @@ const ONE_OF_COMPRESSED = 4;
 const COMPRESS = 7;
 /** Bytes of a change before the bytes to insert. */
 const CHANGE_BYTES = 5;
+const NEWLINE = 0x0a;
 
 interface Log {
   readonly segments: readonly [first: Buffer, second: Buffer];
@@ -270,7 +271,9 @@ function checkWalks(contents: Changed['contents']): boolean {
     errors += walked.errors.length;
     unsealed += walked.unsealed;
   }
-  const isWhole = errors + unsealed === 0 && before?.previous === LOG.head.hmac;
+  // A reader of files finds the part of a line at the end of a closed segment.
+  const isClosed = contents[0].at(-1) === NEWLINE;
+  const isWhole = isClosed && errors + unsealed === 0 && before?.previous === LOG.head.hmac;
   if (isWhole) checkContents(...contents);
   return errors === 0 && unsealed > 0;
 }
