@@ -24,6 +24,7 @@ interface VerifyArguments {
   readonly config: string;
   readonly key: readonly string[];
   readonly head: readonly Head[];
+  readonly knownLoss: readonly Head[];
   readonly replica?: string;
   readonly json?: boolean;
 }
@@ -37,6 +38,12 @@ export function registerAudit(program: Command): void {
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
+    .option(
+      '--known-loss <head>',
+      'a loss that was looked into, as the result names it: it is no integrity error; can be repeated',
+      collectHead,
+      [],
+    )
     .addOption(replicaOption('the log'))
     .option('--json', 'print the result as one JSON object')
     .action(runVerify);
@@ -45,7 +52,8 @@ export function registerAudit(program: Command): void {
   registerExport(audit);
 }
 
-async function runVerify({ config: file, key, head, replica, json }: VerifyArguments): Promise<void> {
+async function runVerify(options: VerifyArguments): Promise<void> {
+  const { config: file, key, head, knownLoss: knownLosses, replica, json } = options;
   const unchecked = head.find((each) => !isSelected(replica, each.replica));
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
@@ -59,7 +67,7 @@ async function runVerify({ config: file, key, head, replica, json }: VerifyArgum
     gc.add(count);
     progress.add(count, stored);
   };
-  const result = await verify({ directory, replica, keys, heads, onBytes });
+  const result = await verify({ directory, replica, keys, heads, knownLosses, onBytes });
   progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;

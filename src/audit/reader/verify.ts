@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
-import { GENESIS, type Head } from '../seal.ts';
+import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   type Loss,
   parseLoss,
@@ -52,6 +52,8 @@ export interface VerifyOptions {
   readonly keys: readonly AuditKeys[];
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
+  /** Losses that were looked into, by the position that the stream had: they are notes. */
+  readonly knownLosses?: readonly Head[];
   /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
   readonly onBytes: (count: number, stored: number) => void;
 }
@@ -189,7 +191,7 @@ class LogCheck {
     const retirement = parseRetirement(line);
     if (retirement !== undefined) this.#readRetirement(retirement, segment, at);
     const loss = parseLoss(line);
-    if (loss !== undefined) this.#alter(segment, at, lossMessage(loss));
+    if (loss !== undefined) this.#readLoss(loss, segment, at);
     const aside = parseSetAside(line);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
@@ -201,6 +203,14 @@ class LogCheck {
         `tells that ${place} were added after the process stopped; now in ${aside.file}`,
       );
     }
+  }
+
+  #readLoss(loss: Loss, segment: string, at: number): void {
+    const position = formatHead({ replica: this.#replica, seq: loss.last, hmac: loss.hmac });
+    const message = lossMessage(loss);
+    const isKnown = this.#options.knownLosses?.some((each) => formatHead(each) === position) ?? false;
+    if (isKnown) this.#notes.push(`${this.#replica}/${segment}:${at}: ${message}; this loss is known`);
+    else this.#alter(segment, at, `${message} (--known-loss ${position} once the cause is known)`);
   }
 
   #readRetirement(retirement: Retirement, segment: string, at: number): void {

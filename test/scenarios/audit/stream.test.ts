@@ -173,6 +173,17 @@ test('reports a log that was begun anew, sends its records, and has it in the lo
     /r1\/\S+ tells that records 1 to 5 had been lost before the process started: the stream in Redis had them/,
   );
   expect(stdout).not.toContain('the end is cut off');
+
+  const [, loss = ''] = /--known-loss (\S+)/.exec(stdout) ?? [];
+  expect(await verified(scene, '--known-loss', loss)).toEqual({
+    status: 0,
+    stdout: expect.stringMatching(
+      /records 1 to 5 had been lost .+; this loss is known \(note\)\n.+: ok — /s,
+    ),
+    stderr: '',
+  });
+  const another = loss.replace(':5:', ':4:');
+  expect(await verified(scene, '--known-loss', another)).toMatchObject({ status: 1, stdout });
 });
 
 test('leaves the position in Redis while it cannot record a loss', async () => {
@@ -437,8 +448,8 @@ test('ignores a forged position in Redis, in the gateway and in audit verify', a
   expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
 });
 
-const verified = ({ directory }: StreamScene) =>
-  gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml')]);
+const verified = ({ directory }: StreamScene, ...args: string[]) =>
+  gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml'), ...args]);
 
 /** `read` if the group has read and acknowledged all entries. */
 async function pendingOf(redis: RedisServer): Promise<string> {
