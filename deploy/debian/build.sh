@@ -53,13 +53,15 @@ find "$root" -type f -exec chmod 644 {} +
 chmod 755 "$lib/dist/cli/digest-gateway.js"
 chmod 700 "$etc/secrets"
 
+# Kibibytes of the files alone: a folder has another size on another file system.
+size=$(find "$root" -type f -printf '%s\n' | awk '{ n += int(($1 + 1023) / 1024) } END { print n }')
 version=$(node --print 'require(process.argv[1]).version' "$lib/package.json")
 cat >"$root/DEBIAN/control" <<EOF
 Package: digest-gateway
 Version: $version
 Architecture: all
 Maintainer: ${DEBFULLNAME:-digest-gateway} <${DEBEMAIL:-root@localhost}>
-Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
+Installed-Size: $size
 Depends: nodejs (>= 24)
 Recommends: systemd
 Section: web
