@@ -284,8 +284,10 @@ export class CredentialVersion implements DigestListener {
 
   /** Makes it unknown if another process has seen the upstream accept it since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
+    const asked = this.#deps.clock.now();
     const ago = await this.#deps.pools.acceptedAgo(this.#key);
-    const isNews = ago !== undefined && this.#deps.clock.now() - ago > this.#refusedAt;
+    // The answer may come late, so it counts from the question on.
+    const isNews = ago !== undefined && asked - ago > this.#refusedAt;
     if (!isNews || !this.health.refused) return false;
     this.health.reset();
     return true;
