@@ -9,8 +9,8 @@ import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 
-/** Version of the functions below. In an upgrade, primary and worker can be of different versions of the program. */
-export const PROTOCOL = 3;
+/** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
+export const PROTOCOL = 4;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
