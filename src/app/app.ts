@@ -15,6 +15,7 @@ import { conditionWith } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
 import { compileRules } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
@@ -22,6 +23,7 @@ import { Actions } from './actions.ts';
 import { consoleSource } from './console.ts';
 import { sinkChecks, withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
+import { MetricsExport } from './metrics-export.ts';
 import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
 import type { ServiceManager } from './service-manager.ts';
@@ -63,6 +65,7 @@ export class App {
   #since = Date.now();
   #listening: { readonly address: string; readonly port: number };
   #tlsWatch: FileWatch | undefined;
+  #metricsExport: MetricsExport | undefined;
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
 
@@ -96,6 +99,7 @@ export class App {
     const renew = serving.renewTls.bind(serving);
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
     this.#reloads.start();
+    if (this.#closing === undefined) this.#metricsExport = this.#exportMetrics();
     return addresses;
   }
 
@@ -146,8 +150,20 @@ export class App {
     await Promise.all([this.#tlsWatch?.close(), reloadsClosed]);
     await this.#control.close();
     await audit.close('stop');
-    // Last, so that the sinks get the last records, too.
+    // The sinks get the last records, too, and the receiver of metrics the last counts.
     await auditSinks?.close();
+    await this.#metricsExport?.close();
+  }
+
+  /** Starts sending the metrics; undefined: there is nowhere to send them. */
+  #exportMetrics(): MetricsExport | undefined {
+    const { build, log, metrics, merged } = this.#deps;
+    const options = this.#setup.metricsExport;
+    const read = async (): Promise<RegistrySnapshot> => {
+      await this.#observe();
+      return merged.snapshot();
+    };
+    return options && new MetricsExport(options, { build, log, metrics, read });
   }
 
   async #openPlanes() {

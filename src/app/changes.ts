@@ -29,11 +29,11 @@ export function keysThatNeedRestart(running: Config, next: Config): string[] {
   return [...differences(fixedPartOf(running), fixedPartOf(next), [])].map(formatPath);
 }
 
-function fixedPartOf({ listen, control, redis, audit, workers }: Config) {
+function fixedPartOf({ listen, control, metrics, redis, audit, workers }: Config) {
   const { address, port, tls, limits } = listen;
   // A reload changes which fields are recorded, but not the log's files and key.
   const files = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
-  return { workers, listen: { address, port, tls, limits }, control, redis, audit: files };
+  return { workers, listen: { address, port, tls, limits }, control, metrics, redis, audit: files };
 }
 
 /** Yields the paths at which two values differ; a list is one value. */

@@ -1,17 +1,16 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { keyFile, source } from './secret-source.ts';
+import { otlpReceiver, receiverTls } from './receivers.ts';
+import { source } from './secret-source.ts';
 import {
   duration,
-  fileName,
   flag,
   isHost,
   NAME,
   oneOf,
   origin,
   period,
-  record,
   SECTION,
   text,
   whole,
@@ -22,31 +21,6 @@ const TAKEN = ['file', 'redis'];
 const SINKS = 'a list of mappings, each with a name and one of syslog, s3, otlp';
 const KINDS = ['syslog', 's3', 'otlp'] as const;
 
-/** TLS towards a receiver. */
-const sinkTls = (folder: string) =>
-  crossChecked(
-    z.strictObject(
-      {
-        caFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the authorities to trust instead of those that Node.js has.'),
-        certFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
-        keyFile: keyFile(folder).exactOptional().describe('PEM: the private key of `certFile`.'),
-      },
-      { error: SECTION },
-    ),
-    function* (tls): Generator<CrossIssue> {
-      for (const [key, other] of [
-        ['certFile', 'keyFile'],
-        ['keyFile', 'certFile'],
-      ] as const) {
-        if (key in tls && !(other in tls)) yield { path: [other], message: `is missing: ${key} needs it` };
-      }
-    },
-  );
-
 const syslog = (folder: string) =>
   z.strictObject(
     {
@@ -55,7 +29,7 @@ const syslog = (folder: string) =>
       ),
       port: whole(1, 65_535).default(6514).describe('Its TCP port.'),
       tls: z
-        .union([z.literal(false), sinkTls(folder)], { error: `${SECTION}, or false for plain TCP` })
+        .union([z.literal(false), receiverTls(folder)], { error: `${SECTION}, or false for plain TCP` })
         .prefault({})
         .describe('TLS 1.2 or later; `false` sends everything in plain text.'),
       facility: whole(0, 23).default(13).describe('The facility of every message; 13 is "log audit".'),
@@ -111,38 +85,12 @@ const s3 = (folder: string) =>
           { error: `${SECTION}, or false for objects without a lock` },
         )
         .describe('The object lock of each object. `false` locks none.'),
-      tls: sinkTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+      tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
     },
     { error: SECTION },
   );
 
-/** The fields that the sink sets itself, or that belong to the connection. */
-const FIELD_NAMES = {
-  allowed:
-    /^(?!(?:content-[^:]*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect)$)[!#$%&'*+.^_`|~\w-]+$/i,
-  message: 'is not the name of a header field that can be set here',
-};
-
-const otlp = (folder: string) =>
-  z.strictObject(
-    {
-      endpoint: text(
-        'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
-        isEndpoint,
-      ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
-      headers: record(source(folder), FIELD_NAMES)
-        .prefault({})
-        .describe('Header fields of each request by name, such as `authorization`.'),
-      tls: sinkTls(folder).prefault({}).describe('TLS 1.2 or later.'),
-    },
-    { error: SECTION },
-  );
-
-function isEndpoint(value: string): boolean {
-  if (!URL.canParse(value)) return false;
-  const { protocol, username, password, hash } = new URL(value);
-  return ['http:', 'https:'].includes(protocol) && username + password + hash === '';
-}
+const otlp = (folder: string) => z.strictObject(otlpReceiver(folder, 'logs'), { error: SECTION });
 
 /** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
 export const auditSinksSchema = (folder: string) => {

@@ -59,13 +59,18 @@ export class MergedMetrics {
     return new Map(merged.map(({ name, values }) => [name, values]));
   }
 
+  /** Returns all metrics. */
+  async snapshot(): Promise<RegistrySnapshot> {
+    return this.#merge(await takeSnapshot(this.#own));
+  }
+
   /** Returns all metrics as text. */
   async text(format: MetricsFormat): Promise<MetricsText> {
     const isOpenMetrics = format === 'openmetrics';
     const contentType = isOpenMetrics ? Registry.OPENMETRICS_CONTENT_TYPE : Registry.PROMETHEUS_CONTENT_TYPE;
     const registry = new Registry<RegistryContentType>();
     registry.setContentType(contentType);
-    for (const metric of this.#merge(await takeSnapshot(this.#own))) {
+    for (const metric of await this.snapshot()) {
       // In OpenMetrics, prom-client appends `_total` to the name of a counter whether or not it has it.
       const isCounter = isOpenMetrics && metric.type === 'counter';
       const named = isCounter ? { ...metric, name: metric.name.replace(/_total$/, '') } : metric;

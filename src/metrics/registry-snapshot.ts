@@ -21,7 +21,7 @@ export interface MetricSample {
 export interface MetricSnapshot {
   readonly name: string;
   readonly help: string;
-  readonly type: 'counter' | 'gauge' | 'histogram' | 'summary';
+  readonly type: 'counter' | 'gauge' | 'histogram';
   readonly aggregator: MergeRule;
   readonly values: readonly MetricSample[];
 }
@@ -132,7 +132,7 @@ function isLater({ timestamp }: Exemplar, other: Exemplar | undefined): boolean 
 }
 
 /** Returns the same text for the same labels in any order. No label has a NUL: they are names of the configuration. */
-function keyOf(labels: Labels): string {
+export function keyOf(labels: Labels): string {
   const names = Object.keys(labels);
   if (names.length > 1) names.sort();
   let key = '';

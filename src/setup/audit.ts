@@ -55,8 +55,8 @@ export async function readAuditKey(file: string, reader: SourceReader): Promise<
   return secret;
 }
 
-/** The host name in the characters of a folder name, for a section without `replica`. */
-function replicaName(): string {
+/** The host name in the characters of a folder name: the name of a gateway without `audit.replica`. */
+export function replicaName(): string {
   const name = hostname()
     .replace(/[^\w.-]/g, '-')
     .replace(/^[^A-Za-z0-9]+/, '')

@@ -57,3 +57,11 @@ test('an object of another kind is refused rather than changed', async () => {
   };
   expect(() => toTransfer(setup as never)).toThrow('a setup holds an object of URL');
 });
+
+test('a receiver of metrics and its secrets stay behind: the primary sends for all workers', async () => {
+  const endpoint = 'http://127.0.0.1:1/v1/metrics';
+  const metrics = { otlp: { endpoint, headers: { authorization: { value: 'Bearer t' } } } };
+  const setup = await setupFor({ d: { origin: 'https://u.example.org' } }, { metrics });
+  expect(setup.metricsExport?.headers.get('authorization')?.reveal()).toBe('Bearer t');
+  expect((await fromTransfer(toTransfer(setup))).metricsExport).toBeUndefined();
+});

@@ -10,6 +10,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   policy: 1,
   metrics: 1,
   simulator: 1,
+  receivers: 1,
   redis: 1,
   tracing: 1,
   audit: 2,

@@ -5,10 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import type { OtlpOptions } from '../../src/audit/sinks/options.ts';
 import type { exportRequest } from '../../src/audit/sinks/otlp.ts';
+import type { metricsRequest } from '../../src/metrics/otlp-metrics.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { SINK } from './sink-scene.ts';
 
 type ExportRequest = ReturnType<typeof exportRequest>;
+export type MetricsRequest = ReturnType<typeof metricsRequest>;
 export type ReceivedLog = ExportRequest['resourceLogs'][number]['scopeLogs'][number]['logRecords'][number];
 
 /** The reply to a request; `break` closes its connection, `hang` keeps it open. */
@@ -17,36 +19,56 @@ export type OtlpReply =
   | 'break'
   | 'hang';
 
-/** A receiver of OTLP logs over HTTP in JSON. */
-export interface OtlpReceiver {
+/** A receiver of OTLP over HTTP in JSON. */
+export interface OtlpServer<Request> {
   readonly port: number;
   readonly endpoint: string;
   /** Requests that were read to their end, in order. */
-  readonly requests: readonly { readonly headers: IncomingHttpHeaders; readonly request: ExportRequest }[];
-  /** Records that were confirmed, in order. */
-  readonly confirmed: readonly ReceivedLog[];
+  readonly requests: readonly { readonly headers: IncomingHttpHeaders; readonly request: Request }[];
   /** Replies to the next requests, one each; afterwards each gets an empty response with 200. */
   readonly replies: OtlpReply[];
   /** Ends at once with all its connections, as a program that is killed. */
   close(): Promise<void>;
 }
 
-export async function startOtlp({
-  port = 0,
-  pair,
-}: {
+/** A receiver of OTLP logs. */
+export interface OtlpReceiver extends OtlpServer<ExportRequest> {
+  /** Records that were confirmed, in order. */
+  readonly confirmed: readonly ReceivedLog[];
+}
+
+interface ServerOptions {
   readonly port?: number;
   readonly pair?: KeyPair;
-} = {}): Promise<OtlpReceiver> {
-  const requests: { headers: IncomingHttpHeaders; request: ExportRequest }[] = [];
+}
+
+export async function startOtlp(options: ServerOptions = {}): Promise<OtlpReceiver> {
   const confirmed: ReceivedLog[] = [];
+  const server = await startServer<ExportRequest>('/v1/logs', options, ({ resourceLogs }) => {
+    const scopes = resourceLogs.flatMap(({ scopeLogs }) => scopeLogs);
+    confirmed.push(...scopes.flatMap(({ logRecords }) => logRecords));
+  });
+  return { ...server, confirmed };
+}
+
+/** A receiver of OTLP metrics. */
+export function startOtlpMetrics(options: ServerOptions = {}): Promise<OtlpServer<MetricsRequest>> {
+  return startServer('/v1/metrics', options);
+}
+
+async function startServer<Request>(
+  path: string,
+  { port = 0, pair }: ServerOptions,
+  onConfirmed: (request: Request) => void = () => {},
+): Promise<OtlpServer<Request>> {
+  const requests: { headers: IncomingHttpHeaders; request: Request }[] = [];
   const replies: OtlpReply[] = [];
   const listener: RequestListener = async (req, res) => {
-    if (req.method !== 'POST' || req.url !== '/v1/logs') {
+    if (req.method !== 'POST' || req.url !== path) {
       res.writeHead(404).end();
       return;
     }
-    const request = (await json(req)) as ExportRequest;
+    const request = (await json(req)) as Request;
     requests.push({ headers: req.headers, request });
     const reply = replies.shift() ?? {};
     if (reply === 'hang') return;
@@ -55,10 +77,7 @@ export async function startOtlp({
       return;
     }
     const { status = 200, headers = {}, body = '{}' } = reply;
-    if (status === 200) {
-      const scopes = request.resourceLogs.flatMap(({ scopeLogs }) => scopeLogs);
-      confirmed.push(...scopes.flatMap(({ logRecords }) => logRecords));
-    }
+    if (status === 200) onConfirmed(request);
     res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body);
   };
   const server = pair === undefined ? createServer(listener) : createTlsServer(pair, listener);
@@ -67,9 +86,8 @@ export async function startOtlp({
   const { port: own } = server.address() as AddressInfo;
   return {
     port: own,
-    endpoint: `${pair === undefined ? 'http' : 'https'}://127.0.0.1:${own}/v1/logs`,
+    endpoint: `${pair === undefined ? 'http' : 'https'}://127.0.0.1:${own}${path}`,
     requests,
-    confirmed,
     replies,
     async close() {
       if (!server.listening) return;

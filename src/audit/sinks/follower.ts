@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
+import { RetryLater } from '../../receivers/http.ts';
 import type { PositionFile, SinkPosition } from '../segments/sink-position.ts';
 
 /** Interval at which a log that has nothing new is read again, in milliseconds. */
@@ -44,17 +45,6 @@ export interface Delivery<T> {
    */
   deliver(content: T, signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
-}
-
-/** A receiver refused, and says when to try again. */
-export class RetryLater extends Error {
-  /** In milliseconds. */
-  readonly after: number;
-
-  constructor(message: string, after: number) {
-    super(message);
-    this.after = after;
-  }
 }
 
 /** Where the state of sinks is told. */

@@ -1,12 +1,6 @@
 import type { Secret } from '../../base/secret.ts';
-
-/** TLS of a sink; the receiver's certificate is always verified. */
-export interface SinkTls {
-  /** PEM: the authorities to trust instead of those that Node.js has. */
-  readonly ca?: string | undefined;
-  /** PEM: the certificate that the gateway shows, with its private key. */
-  readonly client?: { readonly chain: string; readonly key: Secret } | undefined;
-}
+import type { OtlpReceiver } from '../../receivers/otlp.ts';
+import type { ReceiverTls } from '../../receivers/tls.ts';
 
 interface CommonOptions {
   readonly name: string;
@@ -19,7 +13,7 @@ export interface SyslogOptions extends CommonOptions {
   readonly host: string;
   readonly port: number;
   /** Undefined: plain TCP. */
-  readonly tls: SinkTls | undefined;
+  readonly tls: ReceiverTls | undefined;
   /** 0 to 23. */
   readonly facility: number;
   /** IANA's private enterprise number in the name of the structured data. */
@@ -41,16 +35,11 @@ export interface S3Options extends CommonOptions {
   readonly sessionToken: Secret | undefined;
   /** For how long objects cannot be changed, in milliseconds; undefined: they are not locked. */
   readonly lock: { readonly mode: 'governance' | 'compliance'; readonly keep: number } | undefined;
-  readonly tls: SinkTls | undefined;
+  readonly tls: ReceiverTls | undefined;
 }
 
-export interface OtlpOptions extends CommonOptions {
+export interface OtlpOptions extends CommonOptions, OtlpReceiver {
   readonly kind: 'otlp';
-  /** The whole URL, with its path. */
-  readonly endpoint: string;
-  /** Fields of each request. */
-  readonly headers: ReadonlyMap<string, Secret>;
-  readonly tls: SinkTls | undefined;
 }
 
 export type SinkOptions = SyslogOptions | S3Options | OtlpOptions;

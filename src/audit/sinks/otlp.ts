@@ -1,18 +1,11 @@
-import { type Agent, type Dispatcher, request } from 'undici';
-import { errorCode, messageOf } from '../../base/error-code.ts';
-import { type Delivery, RetryLater } from './follower.ts';
+import { OtlpClient, SERVICE } from '../../receivers/otlp.ts';
+import type { Delivery } from './follower.ts';
 import type { OtlpOptions } from './options.ts';
 import type { PlacedRecord } from './record-source.ts';
-import { agentFor, askedWait } from './sink-http.ts';
 
-const SERVICE = 'digest-gateway';
 /** SEVERITY_NUMBER_INFO. */
 const SEVERITY_INFO = 9;
 const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
-/** Bytes of a response up to which it is read. */
-const LONGEST_RESPONSE = 64 * 1024;
-/** The statuses after which the specification lets a client try again. */
-const RETRYABLE = [429, 502, 503, 504];
 
 /** Fields of a record that become attributes. */
 const FIELDS = [
@@ -23,67 +16,19 @@ const FIELDS = [
 
 /** Sends records as OTLP logs over HTTP, in the JSON encoding. A status of 200 confirms them. */
 export class OtlpDelivery implements Delivery<readonly PlacedRecord[]> {
-  readonly #options: OtlpOptions;
-  readonly #agent: Agent;
+  readonly #client: OtlpClient;
 
   constructor(options: OtlpOptions) {
-    this.#options = options;
-    this.#agent = agentFor(options.tls);
+    this.#client = new OtlpClient(options, 'rejectedLogRecords');
   }
 
   async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<number> {
-    const response = await this.#send(JSON.stringify(exportRequest(records)), signal);
-    const { statusCode } = response;
-    const text = await this.#read(response, signal);
-    if (statusCode >= 200 && statusCode < 300) {
-      const rejected = rejectedIn(text);
-      if (rejected === undefined) throw this.#failed(`status ${statusCode} without a response of OTLP`);
-      return Math.min(rejected, records.length);
-    }
-    const failed = this.#failed(`status ${statusCode}`);
-    const wait = RETRYABLE.includes(statusCode) ? askedWait(response) : undefined;
-    throw wait === undefined ? failed : new RetryLater(failed.message, wait);
+    const rejected = await this.#client.send(JSON.stringify(exportRequest(records)), signal);
+    return Math.min(rejected, records.length);
   }
 
   close(): Promise<void> {
-    return this.#agent.destroy();
-  }
-
-  async #send(body: string, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
-    const { endpoint, headers } = this.#options;
-    const secrets = Array.from(headers, ([name, secret]) => [name, secret.reveal()] as const);
-    try {
-      return await request(endpoint, {
-        method: 'POST',
-        headers: { ...Object.fromEntries(secrets), 'content-type': 'application/json' },
-        body,
-        signal,
-        dispatcher: this.#agent,
-      });
-    } catch (error) {
-      throw this.#failed(errorCode(error) || messageOf(error), error);
-    }
-  }
-
-  async #read({ body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<string> {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    try {
-      for await (const chunk of body) {
-        size += (chunk as Buffer).length;
-        if (size > LONGEST_RESPONSE) throw new Error('the response is too long');
-        chunks.push(chunk as Buffer);
-      }
-    } catch (error) {
-      signal.throwIfAborted();
-      throw this.#failed(errorCode(error) || messageOf(error), error);
-    }
-    return Buffer.concat(chunks).toString();
-  }
-
-  /** The response is not quoted: it may repeat the request. */
-  #failed(reason: string, cause?: unknown): Error {
-    return new Error(`${new URL(this.#options.endpoint).host}: ${reason}`, { cause });
+    return this.#client.close();
   }
 }
 
@@ -138,18 +83,5 @@ function fieldsOf(line: string): Readonly<Record<string, unknown>> {
     return JSON.parse(line);
   } catch {
     return {};
-  }
-}
-
-/** The number of records that the receiver refused for good; undefined: this is no ExportLogsServiceResponse. */
-function rejectedIn(text: string): number | undefined {
-  if (text === '') return 0;
-  try {
-    const response = JSON.parse(text);
-    if (typeof response !== 'object' || response === null || Array.isArray(response)) return undefined;
-    const rejected = Number(response.partialSuccess?.rejectedLogRecords ?? 0);
-    return Number.isSafeInteger(rejected) && rejected >= 0 ? rejected : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
 import { type Agent, type Dispatcher, request } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
+import { agentFor, askedWait, RetryLater } from '../../receivers/http.ts';
 import { compressedName } from '../segments/segment.ts';
 import { openRegular } from '../segments/segment-reader.ts';
-import { type Delivery, RetryLater } from './follower.ts';
+import type { Delivery } from './follower.ts';
 import type { S3Options } from './options.ts';
 import type { ClosedSegment } from './segment-source.ts';
-import { agentFor, askedWait } from './sink-http.ts';
 
 const EMPTY_SHA256 = createHash('sha256').digest('hex');
 /** Bytes of an error document that are read for its code. */

@@ -3,10 +3,10 @@ import { hostname } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { errorCode, messageOf } from '../../base/error-code.ts';
+import { secureOptions } from '../../receivers/tls.ts';
 import type { Delivery } from './follower.ts';
 import type { SyslogOptions } from './options.ts';
 import type { PlacedRecord } from './record-source.ts';
-import { secureOptions } from './secure-options.ts';
 
 const SEVERITY_INFO = 6;
 const APP_NAME = 'digest-gateway';

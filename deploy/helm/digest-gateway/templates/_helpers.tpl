@@ -44,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "digest-gateway.restartChecksum" -}}
 {{- $listen := omit .Values.config.listen "hosts" "trustedProxies" "forwardedHeader" -}}
 {{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonymise" -}}
-{{- toYaml (list $listen .Values.config.control .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
+{{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
 
 {{/* Fails with the reason if the configuration does not fit the pods. */}}

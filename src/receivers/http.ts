@@ -1,0 +1,24 @@
+import { Agent, type Dispatcher } from 'undici';
+import { type ReceiverTls, secureOptions } from './tls.ts';
+
+/** A receiver refused, and says when to try again. */
+export class RetryLater extends Error {
+  /** In milliseconds. */
+  readonly after: number;
+
+  constructor(message: string, after: number) {
+    super(message);
+    this.after = after;
+  }
+}
+
+/** HTTP connections to one receiver. The signal of a request is its deadline. */
+export function agentFor(tls: ReceiverTls | undefined): Agent {
+  return new Agent({ connect: secureOptions(tls), headersTimeout: 0, bodyTimeout: 0, connections: 2 });
+}
+
+/** The wait in milliseconds that the receiver asks for in seconds; undefined: none. */
+export function askedWait({ headers }: Pick<Dispatcher.ResponseData, 'headers'>): number | undefined {
+  const seconds = Number(headers['retry-after']);
+  return seconds > 0 ? seconds * 1000 : undefined;
+}
