@@ -177,9 +177,7 @@ test('reports a log that was begun anew, sends its records, and has it in the lo
   const [, loss = ''] = /--known-loss (\S+)/.exec(stdout) ?? [];
   expect(await verified(scene, '--known-loss', loss)).toEqual({
     status: 0,
-    stdout: expect.stringMatching(
-      /records 1 to 5 had been lost .+; this loss is known \(note\)\n.+: ok — /s,
-    ),
+    stdout: expect.stringMatching(/records 1 to 5 had been lost .+; this loss is known \(note\)\n.+: ok — /s),
     stderr: '',
   });
   const another = loss.replace(':5:', ':4:');
