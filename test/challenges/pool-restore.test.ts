@@ -6,7 +6,7 @@ import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith, poolOptions } from '../support/challenges.ts';
+import { attemptWith, obtain, poolOptions } from '../support/challenges.ts';
 
 const LONG_MS = 10 * 60_000;
 const time = { now: 1_000_000 };
@@ -30,14 +30,6 @@ const counted = (nonce: string): HeldChallenge => held(nonce, ', qop="auth"');
 
 function poolOn(store: ChallengeStore, change: Partial<PoolOptions> = {}): NoncePool {
   return new NoncePool(poolOptions({ clock, ...change }, store));
-}
-
-function obtain(pool: NoncePool, challenge: HeldChallenge, nextnonce?: string): Nonce {
-  const pending = pool.open();
-  const nonce = pool.offer(pending, challenge);
-  pool.accept(attemptWith(pool, nonce), pending, nextnonce);
-  pool.close(pending);
-  return nonce;
 }
 
 const turns = async (): Promise<void> => {

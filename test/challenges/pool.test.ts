@@ -9,7 +9,7 @@ import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith, poolOptions } from '../support/challenges.ts';
+import { attemptWith, obtain, poolOptions } from '../support/challenges.ts';
 
 const credential = { username: 'u', password: new Secret('p') };
 
@@ -29,14 +29,6 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore(), counters?: N
 }
 
 const never = (): Cancellation => new Cancellation();
-
-function accepted(pool: NoncePool, challenge: HeldChallenge): Nonce {
-  const pending = pool.open();
-  const nonce = pool.offer(pending, challenge);
-  pool.accept(attemptWith(pool, nonce), pending, undefined);
-  pool.close(pending);
-  return nonce;
-}
 
 describe('one handshake at a time', () => {
   test('the first who comes opens, the others get its nonce once it is accepted', async () => {
@@ -115,17 +107,17 @@ describe('a nonce', () => {
 
   test('that is refused late does not evict a newer one', () => {
     const pool = poolOn();
-    const old = accepted(pool, held('old'));
+    const old = obtain(pool, held('old'));
     const [early, late] = [attemptWith(pool, old), attemptWith(pool, old)];
     pool.refuse(early);
-    const newer = accepted(pool, held('newer'));
+    const newer = obtain(pool, held('newer'));
     pool.refuse(late);
     expect(pool.reserve()).toBe(newer);
   });
 
   test('is followed by nextnonce with a count and a cnonce of its own', () => {
     const pool = poolOn();
-    const first = accepted(pool, held('first', 'auth'));
+    const first = obtain(pool, held('first', 'auth'));
     const late = attemptWith(pool, first);
     pool.accept(attemptWith(pool, first), undefined, 'second');
     const second = pool.reserve();
@@ -139,7 +131,7 @@ describe('a nonce', () => {
 describe('the store', () => {
   test('gives everybody a nonce without qop', async () => {
     const store = new MemoryChallengeStore();
-    accepted(poolOn(store), held('shared'));
+    obtain(poolOn(store), held('shared'));
     const other = poolOn(store);
     await other.restore();
     expect(other.reserve()?.challenge.nonce).toBe('shared');
@@ -148,7 +140,7 @@ describe('the store', () => {
   test('gives a nonce with qop to one process only, after its owner has left it, and the count goes on', async () => {
     const store = new MemoryChallengeStore();
     const owner = poolOn(store);
-    const nonce = accepted(owner, held('counted', 'auth'));
+    const nonce = obtain(owner, held('counted', 'auth'));
     attemptWith(owner, nonce);
     const early = poolOn(store);
     await early.restore();
@@ -197,7 +189,7 @@ describe('the store', () => {
       close: () => store.close(),
     };
     const pool = poolOn(through);
-    accepted(pool, held('shared'));
+    obtain(pool, held('shared'));
     store = new MemoryChallengeStore();
     await pool.adopt();
     expect((await store.load('k'))?.challenge.nonce).toBe('shared');
@@ -225,7 +217,7 @@ describe('the store', () => {
     };
     const pool = poolOn(broken);
     await pool.restore();
-    const nonce = accepted(pool, held('n', 'auth'));
+    const nonce = obtain(pool, held('n', 'auth'));
     expect(pool.reserve()).toBe(nonce);
     await pool.handOver();
     expect(calls).toBe(6);

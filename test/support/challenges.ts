@@ -6,6 +6,7 @@ import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type {
   AgedChallenge,
   ChallengeStore,
+  HeldChallenge,
   Learned,
   ParkedChallenge,
 } from '../../src/challenges/store/store.ts';
@@ -67,6 +68,21 @@ export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {
   if (attempt === undefined) throw new Error('the nonce may not be used');
   attempt.end();
   return attempt;
+}
+
+/** The upstream sends a challenge and accepts the attempt with its nonce. */
+export function obtain(pool: NoncePool, challenge: HeldChallenge, nextnonce?: string): Nonce {
+  const pending = pool.open();
+  const nonce = pool.offer(pending, challenge);
+  pool.accept(attemptWith(pool, nonce), pending, nextnonce);
+  pool.close(pending);
+  return nonce;
+}
+
+/** Another process shares a challenge without qop. */
+export async function shareElsewhere(store: ChallengeStore, nonce: string, ageMs = 0): Promise<void> {
+  const held = await store.load('k');
+  await store.replace('k', held?.challenge.nonce, aged(nonce, ageMs), 60 * 60_000);
 }
 
 function challengeOf(parameters: string): Challenge {
