@@ -6,7 +6,7 @@ import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith, obtain, poolOptions } from '../support/challenges.ts';
+import { attemptWith, obtain, poolOptions, turns } from '../support/challenges.ts';
 
 const LONG_MS = 10 * 60_000;
 const time = { now: 1_000_000 };
@@ -31,10 +31,6 @@ const counted = (nonce: string): HeldChallenge => held(nonce, ', qop="auth"');
 function poolOn(store: ChallengeStore, change: Partial<PoolOptions> = {}): NoncePool {
   return new NoncePool(poolOptions({ clock, ...change }, store));
 }
-
-const turns = async (): Promise<void> => {
-  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-};
 
 describe('at the start, a pool takes over', () => {
   test('what the pool of another credential has learned', async () => {

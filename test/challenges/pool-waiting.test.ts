@@ -5,7 +5,15 @@ import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
-import { aged, attemptWith, learned, obtain, parked, poolOptions, shareElsewhere } from '../support/challenges.ts';
+import {
+  aged,
+  attemptWith,
+  learned,
+  obtain,
+  parked,
+  poolOptions,
+  shareElsewhere,
+} from '../support/challenges.ts';
 
 const ELSEWHERE_MS = 1_000;
 const clock = { now: () => Date.now() };

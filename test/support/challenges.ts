@@ -85,6 +85,11 @@ export async function shareElsewhere(store: ChallengeStore, nonce: string, ageMs
   await store.replace('k', held?.challenge.nonce, aged(nonce, ageMs), 60 * 60_000);
 }
 
+/** What was told to a store, or by one, arrives. */
+export async function turns(): Promise<void> {
+  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
 function challengeOf(parameters: string): Challenge {
   const [challenge] = parseChallenges([`Digest realm="r\u00e9alm", ${parameters}`]);
   if (challenge === undefined) throw new Error('not a challenge');

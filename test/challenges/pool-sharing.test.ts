@@ -1,0 +1,139 @@
+import { describe, expect, test } from '@jest/globals';
+import { NoncePool } from '../../src/challenges/pool.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ChallengeStore, Learned } from '../../src/challenges/store/store.ts';
+import {
+  aged,
+  attemptWith,
+  learned,
+  obtain,
+  parked,
+  poolOptions,
+  shareElsewhere,
+  turns,
+} from '../support/challenges.ts';
+
+const facts: Learned = {
+  ...learned,
+  realm: aged('n').challenge.realm,
+  policy: 'shared',
+  counted: false,
+  portable: true,
+  lifetimeMs: undefined,
+};
+
+function scene() {
+  const time = { now: 1_000_000 };
+  const clock = { now: () => time.now };
+  const store = new MemoryChallengeStore(clock);
+  const poolOn = (at: ChallengeStore): NoncePool => new NoncePool(poolOptions({ clock }, at));
+  return { time, store, poolOn };
+}
+
+describe('a process that obtained a nonce after another one shared its own', () => {
+  test('uses that of the other', async () => {
+    const { store, poolOn } = scene();
+    await shareElsewhere(store, 'quicker');
+    const pool = poolOn(store);
+    const own = obtain(pool, aged('own'));
+    expect(pool.reserve()).toBe(own);
+    await turns();
+    expect(pool.reserve()?.challenge.nonce).toBe('quicker');
+    expect((await store.load('k'))?.challenge.nonce).toBe('quicker');
+  });
+
+  test('keeps its own if nonces of other processes do not work, but for one request that tries it', async () => {
+    const { time, store, poolOn } = scene();
+    await store.learn('k', { ...facts, portable: false });
+    const pool = poolOn(store);
+    await pool.restore();
+    await shareElsewhere(store, 'quicker');
+    const own = obtain(pool, aged('own'));
+    await turns();
+    expect(pool.reserve()).toBe(own);
+    time.now += 60_000;
+    await shareElsewhere(store, 'quicker again');
+    const next = obtainInPlace(pool, 'next');
+    await turns();
+    const reserved = [pool.reserve()?.challenge.nonce, pool.reserve()];
+    expect(reserved).toEqual(['quicker again', next]);
+  });
+
+  test('keeps its own if it would not answer the other challenge', async () => {
+    const { store, poolOn } = scene();
+    const pool = poolOn(store);
+    const { challenge } = aged('quicker');
+    await store.replace(
+      'k',
+      undefined,
+      { ...aged('quicker'), challenge: { ...challenge, realm: 'other' } },
+      60_000,
+    );
+    const own = obtain(pool, aged('own'));
+    await turns();
+    expect([pool.reserve(), await store.load('k')]).toEqual([own, undefined]);
+  });
+
+  test('keeps a newer one that it obtained while the store was asked', async () => {
+    const { store, poolOn } = scene();
+    await shareElsewhere(store, 'quicker');
+    const replies: (() => void)[] = [];
+    const replace = store.replace.bind(store);
+    const slow = Object.assign(store, {
+      replace: async (...args: Parameters<ChallengeStore['replace']>) => {
+        const held = await replace(...args);
+        await new Promise<void>((resolve) => replies.push(resolve));
+        return held;
+      },
+    });
+    const pool = poolOn(slow);
+    obtain(pool, aged('own'));
+    const newer = obtainInPlace(pool, 'newer');
+    await turns();
+    expect(replies).toHaveLength(2);
+    replies[0]?.();
+    await turns();
+    expect(pool.reserve()).toBe(newer);
+  });
+});
+
+test('others learn how old a nonce is that this process shares', async () => {
+  const { time, store, poolOn } = scene();
+  const pool = poolOn(store);
+  const pending = pool.open();
+  const nonce = pool.offer(pending, aged('n'));
+  time.now += 300;
+  pool.accept(attemptWith(pool, nonce), pending, undefined);
+  await turns();
+  expect((await store.load('k'))?.ageMs).toBe(300);
+});
+
+test('a nonce is shared for as long as nonces live', async () => {
+  const { time, store, poolOn } = scene();
+  await store.learn('k', { ...facts, lifetimeMs: 20_000 });
+  const pool = poolOn(store);
+  await pool.restore();
+  obtain(pool, aged('n'));
+  await turns();
+  time.now += 19_999;
+  expect((await store.load('k'))?.challenge.nonce).toBe('n');
+  time.now += 1;
+  expect(await store.load('k')).toBe(undefined);
+});
+
+test('a nonce with a count is not shared while it is in use', async () => {
+  const { store, poolOn } = scene();
+  const pool = poolOn(store);
+  obtain(pool, parked('n', 0));
+  await turns();
+  expect([await store.load('k'), await store.take('k')]).toEqual([undefined, undefined]);
+});
+
+/** The pool obtains a nonce in the place of the one in use. */
+function obtainInPlace(pool: NoncePool, name: string) {
+  const pending = pool.open(pool.known);
+  const nonce = pool.offer(pending, aged(name));
+  pool.accept(attemptWith(pool, nonce), pending, undefined);
+  pool.close(pending);
+  return nonce;
+}
