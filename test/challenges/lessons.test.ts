@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import { aged, attemptWith, parked, poolOptions } from '../support/challenges.ts';
+import { aged, attemptWith, parked, poolOptions, turns } from '../support/challenges.ts';
 
 function scene() {
   const store = new MemoryChallengeStore();
@@ -24,10 +24,6 @@ function scene() {
   };
   return { time, steps, pool, store, obtain };
 }
-
-const turns = async (): Promise<void> => {
-  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-};
 
 describe('refusals of a nonce that was accepted before', () => {
   test('teach nothing before an attempt is accepted that was sent later: the password may have changed', () => {

@@ -114,6 +114,32 @@ describe('at the start, a pool takes over', () => {
     expect(pool.reserve()).toBe(own);
   });
 
+  test('nothing that others could use if it has a nonce', async () => {
+    const store = new MemoryChallengeStore(clock);
+    const pool = poolOn(store);
+    obtain(pool, counted('own'));
+    await store.park('k', { ...counted('left'), ageMs: 0, cnonce: 'c', count: 1 }, LONG_MS);
+    await pool.restore();
+    expect((await store.take('k'))?.challenge.nonce).toBe('left');
+  });
+
+  test('no nonce in the place of one that it obtains while the store is asked', async () => {
+    const store = new MemoryChallengeStore(clock);
+    await store.replace('k', undefined, { ...held('other'), ageMs: 0 }, LONG_MS);
+    const load = store.load.bind(store);
+    let own: Nonce | undefined;
+    const pool = poolOn(
+      Object.assign(store, {
+        load: async (key: string) => {
+          own = obtain(pool, counted('own'));
+          return load(key);
+        },
+      }),
+    );
+    await pool.restore();
+    expect([pool.reserve(), own?.retired]).toEqual([own, false]);
+  });
+
   test('no challenge that this process would not answer, which it removes', async () => {
     const store = new MemoryChallengeStore(clock);
     await store.replace('k', undefined, { ...held('n', ', algorithm=SHA-256'), ageMs: 0 }, LONG_MS);

@@ -3,7 +3,7 @@ import type { Nonce } from '../../src/challenges/nonce.ts';
 import { NoncePools, type PoolUserOptions } from '../../src/challenges/pools.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
-import { aged, attemptWith, poolOptions } from '../support/challenges.ts';
+import { aged, attemptWith, poolOptions, turns } from '../support/challenges.ts';
 
 function user(change: Partial<PoolUserOptions> = {}): PoolUserOptions {
   const { sharedChallenges: _, ...options } = poolOptions();
@@ -67,7 +67,7 @@ test('a change of the store reaches the pools of its key alone', async () => {
   const elsewhere = place.join();
   await elsewhere.replace('k', undefined, aged('n'), 60_000);
   await elsewhere.replace('unknown', undefined, aged('m'), 60_000);
-  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  await turns();
   expect([mine.pool.known?.challenge.nonce, other.pool.known]).toEqual(['n', undefined]);
 });
 
