@@ -129,6 +129,72 @@ test('a nonce with a count is not shared while it is in use', async () => {
   expect([await store.load('k'), await store.take('k')]).toEqual([undefined, undefined]);
 });
 
+describe('after a change of the store, a process', () => {
+  test('writes nothing if the nonce there is the one that it uses', async () => {
+    const { store, poolOn } = scene();
+    const pool = poolOn(store);
+    obtain(pool, aged('n'));
+    await turns();
+    const writes = replacesOf(store);
+    await pool.adopt();
+    await turns();
+    expect(writes).toEqual([]);
+  });
+
+  test('shares its nonce if the one there is older', async () => {
+    const { time, store, poolOn } = scene();
+    await shareElsewhere(store, 'older');
+    const pool = poolOn(store);
+    await pool.restore();
+    time.now += 10;
+    const { replace } = store;
+    Object.assign(store, { replace: () => Promise.reject(new Error('the connection broke')) });
+    obtainInPlace(pool, 'own');
+    await turns();
+    Object.assign(store, { replace });
+    expect((await store.load('k'))?.challenge.nonce).toBe('older');
+    await pool.adopt();
+    await turns();
+    expect((await store.load('k'))?.challenge.nonce).toBe('own');
+  });
+
+  test('shares its nonce for others to try if there is none, although they do not work elsewhere', async () => {
+    const { store, poolOn } = scene();
+    await store.learn('k', { ...facts, portable: false });
+    const pool = poolOn(store);
+    await pool.restore();
+    const own = obtain(pool, aged('own'));
+    await turns();
+    await store.discard('k', 'own');
+    await pool.adopt();
+    await turns();
+    expect([pool.reserve(), (await store.load('k'))?.challenge.nonce]).toEqual([own, 'own']);
+  });
+
+  test('does not share a nonce with a count', async () => {
+    const { store, poolOn } = scene();
+    const pool = poolOn(store);
+    obtain(pool, parked('n', 0));
+    await turns();
+    await pool.adopt();
+    await turns();
+    expect(await store.load('k')).toBe(undefined);
+  });
+});
+
+/** Nonces that are written to the store from now on for everybody to use. */
+function replacesOf(store: ChallengeStore): string[] {
+  const written: string[] = [];
+  const replace = store.replace.bind(store);
+  Object.assign(store, {
+    replace: (...args: Parameters<ChallengeStore['replace']>) => {
+      written.push(args[2].challenge.nonce);
+      return replace(...args);
+    },
+  });
+  return written;
+}
+
 /** The pool obtains a nonce in the place of the one in use. */
 function obtainInPlace(pool: NoncePool, name: string) {
   const pending = pool.open(pool.known);
