@@ -236,6 +236,16 @@ describe('a pool that has ended', () => {
     expect(pool.known).toBe(undefined);
   });
 
+  test('gives no nonce that it was about to take over', async () => {
+    const store = new MemoryChallengeStore(clock);
+    await store.replace('k', undefined, { ...held('n'), ageMs: 0 }, LONG_MS);
+    const pool = poolOn(store);
+    const restored = pool.restore();
+    await pool.handOver();
+    await restored;
+    expect(pool.reserve()).toBe(undefined);
+  });
+
   test('leaves a nonce that is refused or retired to nobody', async () => {
     const store = new MemoryChallengeStore(clock);
     const pool = poolOn(store, { policy: 'exclusive' });

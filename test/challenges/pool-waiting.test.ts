@@ -149,3 +149,26 @@ test.each([
   await jest.advanceTimersByTimeAsync(50);
   expect(got.map((entry) => 'challenge' in entry && entry.challenge.nonce)).toEqual(['n']);
 });
+
+test('requests do not wait for another process once their pool has ended', async () => {
+  const { second } = await twoProcesses();
+  const got = enter(second);
+  await settle();
+  expect(got).toEqual([]);
+  await second.handOver();
+  await settle();
+  expect(got).toEqual([expect.any(PendingChallenge)]);
+  const later = enter(second, 2);
+  await settle();
+  expect(later).toEqual([expect.any(PendingChallenge), expect.any(PendingChallenge)]);
+});
+
+test('a request does not wait for the renewal of a nonce that was refused meanwhile', async () => {
+  const pool = processOn(new MemoryChallengeStore(clock));
+  const nonce = obtain(pool, aged('n'));
+  pool.open(nonce);
+  pool.refuse(attemptWith(pool, nonce));
+  const got = enter(pool);
+  await settle();
+  expect(got).toEqual([expect.any(PendingChallenge)]);
+});

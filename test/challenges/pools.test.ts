@@ -82,7 +82,8 @@ test('the latest user of a pool renews its nonces: the connections of an earlier
     });
   const pools = new NoncePools(new MemoryChallengeStore());
   const uses = [pools.use(renewedBy('first')), pools.use(renewedBy('second'))];
-  const { pool } = pools.use(renewedBy('third'));
+  const third = pools.use(renewedBy('third'));
+  const { pool } = third;
   await uses[0]?.end();
   // Nonces live for 10 s.
   const learned = offer(pool, 'learned');
@@ -97,6 +98,49 @@ test('the latest user of a pool renews its nonces: the connections of an earlier
   now = 17_002;
   pool.accept(attemptWith(pool, next.nonce), undefined, undefined);
   expect(renewed).toEqual(['third: next']);
+  await third.end();
+  now = 34_003;
+  const last = offer(pool, 'last');
+  pool.accept(attemptWith(pool, last.nonce), last.pending, undefined);
+  now += 7_001;
+  pool.accept(attemptWith(pool, pool.reserve() as Nonce), undefined, undefined);
+  expect(renewed).toEqual(['third: next', 'second: last']);
+});
+
+test('a pool takes over what the pool of another credential learned', async () => {
+  let now = 0;
+  const clock = { now: () => now };
+  const pools = new NoncePools(new MemoryChallengeStore(clock));
+  const former = pools.use(user({ clock, key: 'former' })).pool;
+  const { nonce, pending } = offer(former, 'n');
+  former.accept(attemptWith(former, nonce), pending, undefined);
+  now = 10_000;
+  former.refuse(attemptWith(former, nonce), true);
+  const use = pools.use(user({ clock }));
+  await use.restore(former);
+  expect(use.pool.lifetimeMs).toBe(10_000);
+});
+
+test('processes know for ten minutes that the upstream accepted a credential', async () => {
+  const time = { now: 1_000 };
+  const place = new MemoryChallengeStore({ now: () => time.now });
+  const [here, elsewhere] = [new NoncePools(place.join()), new NoncePools(place.join())];
+  expect(await here.acceptedAgo('k')).toBe(undefined);
+  await elsewhere.noteAccepted('k');
+  time.now += 10 * 60_000 - 1;
+  expect(await here.acceptedAgo('k')).toBe(10 * 60_000 - 1);
+  expect(await here.acceptedAgo('other')).toBe(undefined);
+  time.now += 1;
+  expect(await here.acceptedAgo('k')).toBe(undefined);
+});
+
+test('a store that fails says nothing of a credential, and stops no request', async () => {
+  const store = new MemoryChallengeStore();
+  await store.noteAccepted('k', 60_000);
+  const fails = () => Promise.reject(new Error('the connection broke'));
+  const pools = new NoncePools(Object.assign(store, { noteAccepted: fails, acceptedAgo: fails }));
+  await pools.noteAccepted('k');
+  expect(await pools.acceptedAgo('k')).toBe(undefined);
 });
 
 function offer(pool: ReturnType<NoncePools['use']>['pool'], nonce: string) {
