@@ -183,6 +183,8 @@ describe('with a learned policy', () => {
     const it = scene('auto');
     refuseReuses(it);
     expect(it.steps).toEqual(['shared > exclusive']);
+    const left = [it.pool.reserve()?.challenge.nonce, it.pool.reserve()];
+    expect(left).toEqual(['confirms that the password is right', undefined]);
     refuseReuses(it);
     expect([it.steps, it.pool.policy]).toEqual([
       ['shared > exclusive', 'exclusive > single-use'],
@@ -236,5 +238,6 @@ describe('with a learned policy', () => {
       undefined,
     ]);
     expect(attemptWith(it.pool, trial).nc).toBe(4);
+    expect([it.pool.reserve(), it.pool.reserve()]).toEqual([trial, trial]);
   });
 });

@@ -106,3 +106,25 @@ test('a nonce that several requests could use is used no more after a step to on
   expect([pool.policy, pool.known, pool.reserve()]).toEqual(['exclusive', undefined, undefined]);
   expect(pool.begin(newer)).toBe(undefined);
 });
+
+test('an attempt is contested while other requests can begin to use its nonce', () => {
+  const { pool } = scene();
+  const pending = pool.open();
+  const nonce = pool.offer(pending, parked('n', 0));
+  const own = attemptWith(pool, nonce);
+  expect(pool.isContested(own)).toBe(false);
+  pool.accept(own, pending, undefined);
+  const shared = attemptWith(pool, nonce);
+  expect(pool.isContested(shared)).toBe(true);
+  pool.refuse(shared);
+  expect(pool.isContested(shared)).toBe(false);
+});
+
+test('idle nonces stay after one of them was refused to several requests', () => {
+  const pool = new NoncePool(poolOptions({ policy: 'exclusive' }));
+  const [left, used] = [obtain(pool, parked('left', 0)), obtain(pool, parked('used', 0))];
+  const attempts = [attemptWith(pool, used), attemptWith(pool, used)];
+  for (const attempt of attempts) pool.refuse(attempt);
+  pool.dropIdle();
+  expect(left.retired).toBe(false);
+});
