@@ -307,7 +307,7 @@ export class NoncePool {
   async #ask(): Promise<void> {
     await this.#learning.ask();
     if (this.policy !== 'shared') this.#stopSharing();
-    else if (!this.#learning.sharesNonces && this.#known === undefined) this.#queue.goOn();
+    else if (!this.#learning.sharesNonces) this.#queue.goOn();
   }
 
   async #restoreIdle(): Promise<void> {
