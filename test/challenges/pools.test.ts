@@ -62,13 +62,23 @@ test('a pool takes over what the store holds once, however many users it has', a
 
 test('a change of the store reaches the pools of its key alone', async () => {
   const place = new MemoryChallengeStore();
-  const pools = new NoncePools(place.join());
+  const store = place.join();
+  const load = store.load.bind(store);
+  const asked: string[] = [];
+  const recorded = Object.assign(store, {
+    load: (key: string) => {
+      asked.push(key);
+      return load(key);
+    },
+  });
+  const pools = new NoncePools(recorded);
   const [mine, other] = [pools.use(user()), pools.use(user({ key: 'other' }))];
   const elsewhere = place.join();
   await elsewhere.replace('k', undefined, aged('n'), 60_000);
   await elsewhere.replace('unknown', undefined, aged('m'), 60_000);
   await turns();
   expect([mine.pool.known?.challenge.nonce, other.pool.known]).toEqual(['n', undefined]);
+  expect(asked).toEqual(['k']);
 });
 
 test('the latest user of a pool renews its nonces: the connections of an earlier one may be closed', async () => {
