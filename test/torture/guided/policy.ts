@@ -114,7 +114,7 @@ function checkPath(deployment: DeploymentName, method: string, target: string, o
   const { pathname } = new URL(`${ORIGIN}${latin1Escaped(target)}`);
   const plain = bytesOf(pathname);
   // The router gives a deployment no other paths.
-  if (path.startsWith(PREFIXES[deployment] ?? '\0')) {
+  if (`${path}/`.startsWith(`${PREFIXES[deployment] ?? '\0'}/`)) {
     const inSecond = /^\/v1\/v2(?:\/|$)/.test(plain);
     must(plain.startsWith('/v1') && inSecond === (deployment === 'v2'), 'a path stays in its deployment');
   }
