@@ -95,9 +95,10 @@ describe('of two addresses', () => {
       expect(await outcomes(3)).toEqual(['200', '200', '200']);
       return (second?.requests ?? 0) - before;
     };
-    expect(await ofSecond()).toBeGreaterThan(0);
+    expect(await ofSecond()).toBeGreaterThanOrEqual(3);
     advance(30_000);
-    expect(await ofSecond()).toBe(0);
+    // A check of the second one can come between them.
+    await until(async () => (await ofSecond()) === 0);
   });
 
   test('without checks, a request tries the first again after failback', async () => {
