@@ -3,18 +3,11 @@ import type { Nonce } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { Learned } from '../../src/challenges/store/store.ts';
-import { aged, attemptWith, learned, obtain, parked, poolOptions } from '../support/challenges.ts';
+import { aged, attemptWith, obtain, parked, poolOptions, sharedFacts } from '../support/challenges.ts';
 
 const LIFE_MS = 10_000;
 const clock = { now: () => Date.now() };
-const facts: Learned = {
-  ...learned,
-  realm: aged('n').challenge.realm,
-  policy: 'shared',
-  counted: false,
-  portable: true,
-  lifetimeMs: LIFE_MS,
-};
+const facts: Learned = { ...sharedFacts, lifetimeMs: LIFE_MS };
 
 beforeEach(() => {
   jest.useFakeTimers();

@@ -1,26 +1,17 @@
 import { describe, expect, test } from '@jest/globals';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { ChallengeStore, Learned } from '../../src/challenges/store/store.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import {
   aged,
   attemptWith,
-  learned,
   obtain,
   parked,
   poolOptions,
+  sharedFacts,
   shareElsewhere,
   turns,
 } from '../support/challenges.ts';
-
-const facts: Learned = {
-  ...learned,
-  realm: aged('n').challenge.realm,
-  policy: 'shared',
-  counted: false,
-  portable: true,
-  lifetimeMs: undefined,
-};
 
 function scene() {
   const time = { now: 1_000_000 };
@@ -44,7 +35,7 @@ describe('a process that obtained a nonce after another one shared its own', () 
 
   test('keeps its own if nonces of other processes do not work, but for one request that tries it', async () => {
     const { time, store, poolOn } = scene();
-    await store.learn('k', { ...facts, portable: false });
+    await store.learn('k', { ...sharedFacts, portable: false });
     const pool = poolOn(store);
     await pool.restore();
     await shareElsewhere(store, 'quicker');
@@ -110,7 +101,7 @@ test('others learn how old a nonce is that this process shares', async () => {
 
 test('a nonce is shared for as long as nonces live', async () => {
   const { time, store, poolOn } = scene();
-  await store.learn('k', { ...facts, lifetimeMs: 20_000 });
+  await store.learn('k', { ...sharedFacts, lifetimeMs: 20_000 });
   const pool = poolOn(store);
   await pool.restore();
   obtain(pool, aged('n'));
@@ -160,7 +151,7 @@ describe('after a change of the store, a process', () => {
 
   test('shares its nonce for others to try if there is none, although they do not work elsewhere', async () => {
     const { store, poolOn } = scene();
-    await store.learn('k', { ...facts, portable: false });
+    await store.learn('k', { ...sharedFacts, portable: false });
     const pool = poolOn(store);
     await pool.restore();
     const own = obtain(pool, aged('own'));

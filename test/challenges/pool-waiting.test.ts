@@ -36,7 +36,7 @@ function processOn(store: ChallengeStore): NoncePool {
   return pool;
 }
 
-/** What the requests get that enter the pool, in the order in which they get it. */
+/** Lets requests enter the pool; returns the nonces and pending challenges that they get, in that order. */
 function enter(pool: NoncePool, requests = 1): (Nonce | PendingChallenge)[] {
   const got: (Nonce | PendingChallenge)[] = [];
   for (let count = 0; count < requests; count += 1)

@@ -62,6 +62,16 @@ export function poolOptions(
   };
 }
 
+/** What was learned of an upstream that issues the challenges of `aged`, whose nonces serve all processes. */
+export const sharedFacts: Learned = {
+  ...learned,
+  realm: aged('n').challenge.realm,
+  policy: 'shared',
+  counted: false,
+  portable: true,
+  lifetimeMs: undefined,
+};
+
 /** One attempt with a nonce, whose outcome is told next; it is not under way any more. */
 export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {
   const attempt = pool.begin(nonce);
@@ -85,7 +95,7 @@ export async function shareElsewhere(store: ChallengeStore, nonce: string, ageMs
   await store.replace('k', held?.challenge.nonce, aged(nonce, ageMs), 60 * 60_000);
 }
 
-/** What was told to a store, or by one, arrives. */
+/** Lets calls to a store in memory, and its announcements, arrive. */
 export async function turns(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { inTime } from '../../base/in-time.ts';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
 import { BatchTimer, tellRecorded } from '../release-queue.ts';
@@ -108,7 +108,9 @@ export class Journal {
 
   /** Writes the records that are left, if the disk does so in time, and releases the folder. */
   async close(): Promise<void> {
-    await this.#inTime(this.#opening);
+    // The end of the process does not wait for a disk that hangs.
+    const { deadlineMs } = this.#options;
+    await inTime(this.#opening, deadlineMs);
     const hasRecords = !this.#pending.isEmpty || this.#inFlight !== undefined;
     if (hasRecords && this.#opening === undefined) {
       await new Promise<void>((resolve) => {
@@ -119,20 +121,11 @@ export class Journal {
         else this.#flush();
       });
     }
-    await this.#inTime(this.#opening);
+    await inTime(this.#opening, deadlineMs);
     clearInterval(this.#timer);
     // A file that the disk still works on cannot be closed.
-    if (this.#inFlight === undefined && this.#opening === undefined) await this.#inTime(this.#chain.close());
-  }
-
-  /** Waits for work of the disk, but not for a disk that hangs: the end of the process would wait for ever, too. */
-  async #inTime(work: Promise<void> | undefined): Promise<void> {
-    if (work === undefined) return;
-    const late = new AbortController();
-    const deadline = delay(this.#options.deadlineMs, undefined, { signal: late.signal }).catch(
-      () => undefined,
-    );
-    await Promise.race([work, deadline]).finally(() => late.abort());
+    if (this.#inFlight === undefined && this.#opening === undefined)
+      await inTime(this.#chain.close(), deadlineMs);
   }
 
   #schedule(): void {

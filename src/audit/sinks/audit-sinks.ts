@@ -2,6 +2,7 @@ import { extname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { messageOf } from '../../base/error-code.ts';
+import { inTime } from '../../base/in-time.ts';
 import type { Log } from '../../base/log.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';
@@ -90,10 +91,7 @@ export class AuditSinks {
   async #close(): Promise<void> {
     this.#closing.abort();
     this.#thread.postMessage(GRACE_MS);
-    const waited = new AbortController();
-    const late = delay(GRACE_MS + END_MS, undefined, { signal: waited.signal }).catch(() => undefined);
-    await Promise.race([this.#ended, late]);
-    waited.abort();
+    await inTime(this.#ended, GRACE_MS + END_MS);
     await this.#thread.terminate();
     const waiting = Object.entries(this.#latest).filter(([, { behind }]) => behind > 0);
     for (const [sink, { behind }] of waiting) {

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
+import { inTime } from '../../base/in-time.ts';
 import type { Log } from '../../base/log.ts';
 import type { AuditSink, LossRecorder } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -81,10 +82,7 @@ export class StreamSink implements AuditSink {
   }
 
   async close(): Promise<void> {
-    const waited = new AbortController();
-    const late = delay(CLOSE_MS, undefined, { signal: waited.signal }).catch(() => undefined);
-    await Promise.race([this.#running, late]);
-    waited.abort();
+    await inTime(this.#running, CLOSE_MS);
     this.#closed = true;
     await this.#deps.stream.close();
     await this.#running;
