@@ -22,6 +22,8 @@ export interface LearningOptions {
   readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
   /** Called when it was learned here that nonces of other processes are of use, or are not. */
   readonly onCrossProcess: (works: boolean) => void;
+  /** Called after something was taken over that was learned elsewhere. */
+  readonly onAdopted: () => void;
 }
 
 /** Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. */
@@ -165,6 +167,7 @@ export class Learning {
     this.#counted = learned.counted;
     this.#crossProcess.adopt(learned.portable);
     this.lifetime.adopt(lifetimeMs);
+    this.#options.onAdopted();
   }
 
   /** Takes over what was learned with another credential, for a pool that has learned nothing. */
@@ -175,6 +178,7 @@ export class Learning {
     this.#counted = former.#counted;
     this.#crossProcess.adopt(former.portable);
     this.lifetime.adopt(former.lifetime.ms);
+    this.#options.onAdopted();
   }
 
   /**

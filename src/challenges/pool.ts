@@ -62,7 +62,15 @@ export class NoncePool {
       if (policy !== 'shared') this.#stopSharing();
     };
     const { policy, onCrossProcess } = options;
-    this.#learning = new Learning({ sharedChallenges, clock, policy, onStep: step, onCrossProcess });
+    const onAdopted = (): void => this.#followLearned();
+    this.#learning = new Learning({
+      sharedChallenges,
+      clock,
+      policy,
+      onStep: step,
+      onCrossProcess,
+      onAdopted,
+    });
     this.#idle = new IdleNonces({ learning: this.#learning, clock, renew });
     if (renew === undefined) return;
     // Only what everybody uses needs one process to renew it for all.
@@ -96,7 +104,7 @@ export class NoncePool {
    */
   async restore(former?: NoncePool): Promise<void> {
     if (former !== undefined) this.#learning.inherit(former.#learning);
-    await this.#ask();
+    await this.#learning.ask();
     if (this.#known !== undefined) return;
     if (this.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
@@ -109,7 +117,7 @@ export class NoncePool {
 
   /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
   async adopt(): Promise<void> {
-    await this.#ask();
+    await this.#learning.ask();
     const held = await this.#options.sharedChallenges.load();
     if (this.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
@@ -304,8 +312,8 @@ export class NoncePool {
     this.#queue.dissolve();
   }
 
-  async #ask(): Promise<void> {
-    await this.#learning.ask();
+  /** Requests wait for no nonce that does not serve them, as was learned elsewhere. */
+  #followLearned(): void {
     if (this.policy !== 'shared') this.#stopSharing();
     else if (!this.#learning.sharesNonces) this.#queue.goOn();
   }

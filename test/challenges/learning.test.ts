@@ -191,6 +191,7 @@ describe('facts whose writing the store does not confirm', () => {
       policy: 'auto',
       onStep: () => {},
       onCrossProcess: () => {},
+      onAdopted: () => {},
     });
     const [challenge] = parseChallenges(['Digest nonce="n", realm="r"']);
     if (challenge === undefined) throw new Error('no challenge');

@@ -12,6 +12,7 @@ import {
   obtain,
   parked,
   poolOptions,
+  sharedFacts,
   shareElsewhere,
 } from '../support/challenges.ts';
 
@@ -89,6 +90,54 @@ test('requests do not wait any more once nonces serve one request at a time', as
   expect(pool.policy).toBe('exclusive');
   await settle();
   expect(got.map((entry) => entry instanceof PendingChallenge)).toEqual([true, true, true]);
+});
+
+test('requests get a nonce of a handshake that no request has tried', async () => {
+  const pool = processOn(new MemoryChallengeStore(clock));
+  const got = enter(pool, 3);
+  await settle();
+  const pending = got[0] as PendingChallenge;
+  const nonce = pool.offer(pending, aged('n'));
+  pool.acceptUntried(pending);
+  await settle();
+  expect([pool.known, ...got]).toEqual([nonce, pending, nonce, nonce]);
+});
+
+test('a handshake that brought no nonce gives none', () => {
+  const pool = processOn(new MemoryChallengeStore(clock));
+  pool.acceptUntried(pool.open());
+  expect(pool.known).toBe(undefined);
+});
+
+test('requests do not wait for a handshake that began when nonces served one request at a time', async () => {
+  const place = new MemoryChallengeStore(clock);
+  const facts = { ...sharedFacts, counted: true };
+  await place.learn('k', { ...facts, policy: 'exclusive' });
+  const pool = processOn(place.join());
+  await pool.restore();
+  pool.open();
+  await place.learn('k', facts);
+  await settle();
+  const got = enter(pool);
+  await settle();
+  expect([pool.policy, got]).toEqual(['shared', [expect.any(PendingChallenge)]]);
+});
+
+test('requests do not wait for each other once the store, asked late, says that each needs its own nonce', async () => {
+  const store = new MemoryChallengeStore(clock);
+  await store.learn('k', { ...sharedFacts, counted: true, policy: 'exclusive' });
+  const pool = processOn(store);
+  const got = enter(pool, 3);
+  await settle();
+  expect(got).toHaveLength(1);
+  pool.offer(got[0] as PendingChallenge, parked('n', 0));
+  await settle();
+  expect([pool.policy, ...got.map((entry) => entry instanceof PendingChallenge)]).toEqual([
+    'exclusive',
+    true,
+    true,
+    true,
+  ]);
 });
 
 test('a process waits a second for the challenge of another one', async () => {
