@@ -148,10 +148,8 @@ export class NoncePool {
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
     if (this.policy !== 'shared') return this.#idle.take();
-    if (this.#trial !== undefined) {
-      const tried = this.#takeTrial();
-      if (tried !== undefined) return tried;
-    }
+    const tried = this.#takeTrial();
+    if (tried !== undefined) return tried;
     if (this.#known?.exhausted === true) this.#known = undefined;
     return this.#known ?? this.#useIdle();
   }

@@ -4,7 +4,7 @@ import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith, obtain, parked, poolOptions, shareElsewhere } from '../support/challenges.ts';
+import { aged, attemptWith, obtain, parked, poolOptions, shareElsewhere } from '../support/challenges.ts';
 
 /** A nonce of this age may have expired, so that its refusal does not show that nonces are bound to their process. */
 const OLD_MS = 40_000;
@@ -47,6 +47,16 @@ describe('after three old nonces of other processes were refused', () => {
     await adoptAndRefuse('c');
     expect((await adopt('d'))?.challenge.nonce).toBe('d');
   });
+});
+
+test('own nonces that are accepted do not speak for those of other processes', async () => {
+  const { pool, adopt, adoptAndRefuse } = scene();
+  // The realm is known from now on.
+  pool.refuse(attemptWith(pool, obtain(pool, parked('first', 0))));
+  for (const name of ['a', 'b']) await adoptAndRefuse(name);
+  pool.refuse(attemptWith(pool, obtain(pool, parked('own', 0))));
+  await adoptAndRefuse('c');
+  expect(await adopt('d')).toBe(undefined);
 });
 
 describe('nonces of other processes are used', () => {
@@ -118,6 +128,43 @@ test('an attempt is contested while other requests can begin to use its nonce', 
   expect(pool.isContested(shared)).toBe(true);
   pool.refuse(shared);
   expect(pool.isContested(shared)).toBe(false);
+});
+
+test('a nonce that was refused does not come back with an earlier attempt that is accepted', () => {
+  const { pool } = scene();
+  const nonce = obtain(pool, parked('n', 0));
+  const [late, refused] = [attemptWith(pool, nonce), attemptWith(pool, nonce)];
+  pool.refuse(refused);
+  pool.accept(late, pool.open(), undefined);
+  expect([pool.known, pool.reserve()]).toEqual([undefined, undefined]);
+});
+
+test('of two handshakes at once, the nonce that was accepted first stays in use', () => {
+  const { pool } = scene();
+  const [first, second] = ['first', 'second'].map((name) => {
+    const pending = pool.open();
+    return { pending, nonce: pool.offer(pending, parked(name, 0)) };
+  });
+  for (const opened of [first, second])
+    pool.accept(attemptWith(pool, opened?.nonce as Nonce), opened?.pending, undefined);
+  expect(pool.reserve()).toBe(first?.nonce);
+});
+
+test('a nonce whose response was lost is used no more where each serves one request at a time', () => {
+  const pool = new NoncePool(poolOptions({ policy: 'exclusive' }));
+  const nonce = obtain(pool, aged('without a count'));
+  pool.abandon(attemptWith(pool, pool.reserve() as Nonce));
+  expect([nonce.uses, nonce.retired]).toEqual([1, true]);
+});
+
+test('idle nonces are dropped although a new one was accepted between two that were refused', () => {
+  const pool = new NoncePool(poolOptions({ policy: 'exclusive' }));
+  const [left, first, second] = ['left', '1', '2'].map((name) => obtain(pool, parked(name, 0)));
+  pool.refuse(attemptWith(pool, second as Nonce));
+  obtain(pool, parked('new', 0));
+  pool.refuse(attemptWith(pool, first as Nonce));
+  pool.dropIdle();
+  expect(left?.retired).toBe(true);
 });
 
 test('idle nonces stay after one of them was refused to several requests', () => {

@@ -83,3 +83,23 @@ test.each<[string, (pool: NoncePool, nonce: Nonce, place: MemoryChallengeStore) 
   await jest.advanceTimersByTimeAsync(LIFE_MS);
   expect([pools[0].known, renewed, jest.getTimerCount()]).toEqual([undefined, [], 0]);
 });
+
+test('a nonce that only a renewal has used is not renewed', async () => {
+  const { renewed, pools } = await processes(1);
+  const [pool] = pools;
+  const old = obtain(pool, aged('old'));
+  await jest.advanceTimersByTimeAsync(0.5 * LIFE_MS);
+  const pending = pool.open(old);
+  pool.accept(attemptWith(pool, pool.offer(pending, aged('newer'))), pending, undefined);
+  await jest.advanceTimersByTimeAsync(LIFE_MS);
+  expect([pool.known?.challenge.nonce, renewed]).toEqual(['newer', []]);
+});
+
+test('a pool that renews nothing has no timer', async () => {
+  const store = new MemoryChallengeStore(clock);
+  await store.learn('k', facts);
+  const pool = new NoncePool(poolOptions({ clock }, store));
+  await pool.restore();
+  obtain(pool, aged('n'));
+  expect([pool.lifetimeMs, jest.getTimerCount()]).toEqual([LIFE_MS, 0]);
+});

@@ -120,7 +120,27 @@ test('a nonce with a count is not shared while it is in use', async () => {
   expect([await store.load('k'), await store.take('k')]).toEqual([undefined, undefined]);
 });
 
+test('a nonce is shared once, however many requests it serves', async () => {
+  const { store, poolOn } = scene();
+  const pool = poolOn(store);
+  const writes = replacesOf(store);
+  const nonce = obtain(pool, aged('n'));
+  for (let count = 0; count < 3; count += 1) pool.accept(attemptWith(pool, nonce), undefined, undefined);
+  await turns();
+  expect(writes).toEqual(['n']);
+});
+
 describe('after a change of the store, a process', () => {
+  test('keeps its nonce if the one there is as old', async () => {
+    const { store, poolOn } = scene();
+    const pool = poolOn(store);
+    const own = obtain(pool, aged('own'));
+    await turns();
+    await shareElsewhere(store, 'other');
+    await pool.adopt();
+    expect(pool.reserve()).toBe(own);
+  });
+
   test('writes nothing if the nonce there is the one that it uses', async () => {
     const { store, poolOn } = scene();
     const pool = poolOn(store);
