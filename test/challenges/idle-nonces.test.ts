@@ -240,4 +240,22 @@ describe('with a learned policy', () => {
     expect(attemptWith(it.pool, trial).nc).toBe(4);
     expect([it.pool.reserve(), it.pool.reserve()]).toEqual([trial, trial]);
   });
+
+  test('counts in the wrong order that are refused put the next trial off', async () => {
+    const it = scene('auto');
+    refuseReuses(it);
+    await untilTrial(it);
+    const trial = it.obtain('on trial');
+    it.pool.reserve();
+    it.pool.accept(attemptWith(it.pool, trial), undefined, undefined);
+    it.pool.refuse(attemptWith(it.pool, trial));
+    it.time.now += 2 * 60_000 - 1;
+    it.obtain('too early for another trial');
+    await turn();
+    expect(it.obtain('not on trial').trial).toBe(undefined);
+    it.time.now += 1;
+    it.obtain('asks for the trial');
+    await turn();
+    expect(it.obtain('on trial again').trial).toBe('policy');
+  });
 });

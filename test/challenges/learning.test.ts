@@ -7,7 +7,7 @@ import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
+import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 import { attemptWith, poolOptions } from '../support/challenges.ts';
 
@@ -174,6 +174,20 @@ describe('counts that were accepted and refused in the wrong order', () => {
 });
 
 describe('facts whose writing the store does not confirm', () => {
+  const learningOn = (store: ChallengeStore): Learning =>
+    new Learning({
+      sharedChallenges: new SharedChallenges({ key: 'k', store }),
+      clock,
+      policy: 'auto',
+      onStep: () => {},
+      onCrossProcess: () => {},
+      onAdopted: () => {},
+    });
+  const issuedNonce = (parameters: string): Nonce => {
+    const { challenge } = held('n', parameters);
+    return { challenge, shareable: challenge.qop.length === 0 } as Nonce;
+  };
+
   /** A process with a store that carries out each `learn` and confirms none. */
   async function setScene() {
     const place = new MemoryChallengeStore(clock);
@@ -185,17 +199,8 @@ describe('facts whose writing the store does not confirm', () => {
       throw new Error('the answer was lost');
     };
     const silent = Object.assign(store, { learn });
-    const learning = new Learning({
-      sharedChallenges: new SharedChallenges({ key: 'k', store: silent }),
-      clock,
-      policy: 'auto',
-      onStep: () => {},
-      onCrossProcess: () => {},
-      onAdopted: () => {},
-    });
-    const [challenge] = parseChallenges(['Digest nonce="n", realm="r"']);
-    if (challenge === undefined) throw new Error('no challenge');
-    learning.issued({ challenge, shareable: true } as Nonce);
+    const learning = learningOn(silent);
+    learning.issued(issuedNonce('realm="r"'));
     await told();
     return { place, written, learning };
   }
@@ -216,6 +221,27 @@ describe('facts whose writing the store does not confirm', () => {
     expect([written.length, learning.policy]).toEqual([3, 'single-use']);
   });
 
+  test('are not written again if newer ones were confirmed meanwhile', async () => {
+    const place = new MemoryChallengeStore(clock);
+    const store = place.join();
+    const first = Promise.withResolvers<void>();
+    const written: Learned[] = [];
+    const learn = (_: string, learned: Learned): Promise<void> => {
+      written.push(learned);
+      return written.length === 1 ? first.promise : Promise.resolve();
+    };
+    const learning = learningOn(Object.assign(store, { learn }));
+    await learning.ask();
+    learning.issued(issuedNonce('realm="r"'));
+    learning.issued(issuedNonce('realm="r", qop="auth"'));
+    await told();
+    first.reject(new Error('the answer was lost'));
+    await told();
+    await place.learn('k', { ...(written[1] as Learned), policy: 'single-use' });
+    await learning.ask();
+    expect([written.length, learning.policy]).toEqual([2, 'single-use']);
+  });
+
   test('are written again when something is learned', async () => {
     const { place, written, learning } = await setScene();
     const others: Learned = { ...(written[0] as Learned), portable: false };
@@ -223,9 +249,7 @@ describe('facts whose writing the store does not confirm', () => {
       await place.learn('k', others);
       await learning.ask();
     }
-    const [challenge] = parseChallenges(['Digest nonce="n", realm="r", qop="auth"']);
-    if (challenge === undefined) throw new Error('no challenge');
-    learning.issued({ challenge, shareable: false } as Nonce);
+    learning.issued(issuedNonce('realm="r", qop="auth"'));
     await told();
     expect(written.slice(3)).toEqual([{ ...others, counted: true }]);
   });

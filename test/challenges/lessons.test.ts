@@ -2,7 +2,10 @@ import { describe, expect, test } from '@jest/globals';
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ChallengeStore, Learned } from '../../src/challenges/store/store.ts';
 import { aged, attemptWith, parked, poolOptions, turns } from '../support/challenges.ts';
+
+const facts = { realm: 'r\u00e9alm', algorithm: 'MD5', policy: 'shared', portable: true } as const;
 
 function scene() {
   const store = new MemoryChallengeStore();
@@ -58,6 +61,20 @@ describe('refusals of a nonce that was accepted before', () => {
     expect(steps).toEqual(['shared > exclusive']);
   });
 
+  test('are confirmed, each once, by an attempt that was sent at the time of the last one', () => {
+    const { time, steps, pool, obtain } = scene();
+    for (const name of ['a', 'b']) {
+      time.now += 10;
+      pool.refuse(attemptWith(pool, obtain(name)));
+    }
+    for (const name of ['c', 'd']) obtain(name);
+    expect(steps).toEqual([]);
+    time.now += 10;
+    pool.refuse(attemptWith(pool, obtain('e')));
+    obtain('f');
+    expect(steps).toEqual(['shared > exclusive']);
+  });
+
   test('that are called stale teach at once', () => {
     const { time, steps, pool, obtain } = scene();
     for (const name of ['a', 'b', 'c']) {
@@ -82,7 +99,7 @@ describe('refusals of a nonce that was accepted before', () => {
       const attempt = attemptWith(pool, nonce);
       time.now += 100;
       pool.refuse(attempt, true);
-      time.now += 40;
+      time.now += 100;
     }
     expect(steps).toEqual([]);
     for (const name of ['e', 'f', 'g']) {
@@ -90,6 +107,18 @@ describe('refusals of a nonce that was accepted before', () => {
       pool.refuse(attemptWith(pool, obtain(name)), true);
     }
     expect(steps).toEqual(['shared > exclusive']);
+  });
+
+  test('although a higher count was accepted lead to exclusive, and say nothing of its age', () => {
+    const { time, steps, pool, obtain } = scene();
+    const nonce = obtain('n');
+    time.now += 5_000;
+    const [lower, higher] = [attemptWith(pool, nonce), attemptWith(pool, nonce)];
+    pool.accept(higher, undefined, undefined);
+    pool.refuse(lower);
+    time.now += 10;
+    obtain('confirms that the password is right');
+    expect([steps, pool.lifetimeMs]).toEqual([['shared > exclusive'], undefined]);
   });
 
   test('while other requests used it lead to exclusive, not while none did', () => {
@@ -114,8 +143,6 @@ describe('refusals of a nonce that was accepted before', () => {
 });
 
 describe('other processes are told', () => {
-  const facts = { realm: 'r\u00e9alm', algorithm: 'MD5', policy: 'shared', portable: true };
-
   test('whether nonces have a count, and how long they live', async () => {
     const { time, pool, store, obtain } = scene();
     const nonce = obtain('n', { ...parked('n', 0) });
@@ -134,6 +161,7 @@ describe('other processes are told', () => {
   test('of each step of the policy', async () => {
     const { time, pool, store, obtain } = scene();
     for (const name of ['a', 'b', 'c']) {
+      await turns();
       pool.refuse(attemptWith(pool, obtain(name)), true);
       time.now += 10;
     }
@@ -141,10 +169,134 @@ describe('other processes are told', () => {
     expect(await store.recall('k')).toMatchObject({ policy: 'exclusive' });
   });
 
+  test('that nonces live longer than was learned', async () => {
+    const { time, pool, store, obtain } = scene();
+    const nonce = obtain('n');
+    time.now += 9_990;
+    pool.refuse(attemptWith(pool, nonce), true);
+    await turns();
+    expect(await store.recall('k')).toMatchObject({ lifetimeMs: 10_000 });
+    const longer = obtain('m');
+    time.now += 20_000;
+    pool.accept(attemptWith(pool, longer), undefined, undefined);
+    await turns();
+    expect(await store.recall('k')).toMatchObject({ lifetimeMs: undefined });
+  });
+
+  test('nothing that is no news', async () => {
+    const { time, pool, store, obtain } = scene();
+    const written = learnsOf(store);
+    for (const name of ['a', 'b']) {
+      obtain(name);
+      await turns();
+    }
+    time.now += 1_000;
+    pool.refuse(attemptWith(pool, obtain('c')), true);
+    await turns();
+    expect(written).toEqual([{ ...facts, counted: true, lifetimeMs: undefined }]);
+  });
+
+  test('everything once more if the store has lost it', async () => {
+    const { pool, store, obtain } = scene();
+    await pool.restore();
+    obtain('n');
+    await turns();
+    const empty = new MemoryChallengeStore();
+    Object.assign(store, {
+      recall: () => empty.recall('k'),
+      learn: (_: string, all: Learned) => empty.learn('k', all),
+    });
+    await pool.adopt();
+    await turns();
+    expect(await empty.recall('k')).toEqual({ ...facts, counted: true, lifetimeMs: undefined });
+  });
+
   test('nothing while nothing is known of the upstream', async () => {
     const { pool, store } = scene();
+    const written = learnsOf(store);
     await pool.restore();
     await turns();
-    expect(await store.recall('k')).toBe(undefined);
+    expect(written).toEqual([]);
   });
 });
+
+describe('what another process learned does not count', () => {
+  test('if something was learned here while the store was asked', async () => {
+    const { time, pool, store, obtain } = scene();
+    await pool.restore();
+    const nonce = obtain('n');
+    await turns();
+    const { promise: late, resolve: reply } = Promise.withResolvers<Learned>();
+    const written = learnsOf(store);
+    Object.assign(store, { recall: () => late });
+    const adopted = pool.adopt();
+    time.now += 10_000;
+    pool.refuse(attemptWith(pool, nonce), true);
+    reply({ ...facts, policy: 'exclusive', counted: true, lifetimeMs: undefined });
+    await adopted;
+    await turns();
+    expect([pool.policy, written.length]).toEqual(['shared', 1]);
+  });
+
+  test('if it holds for another realm or algorithm', async () => {
+    for (const change of [{ realm: 'another' }, { algorithm: 'SHA-256' }]) {
+      const { pool, store, obtain } = scene();
+      obtain('n');
+      await store.learn('k', { ...facts, ...change, policy: 'exclusive', counted: true, lifetimeMs: 5_000 });
+      await pool.restore();
+      expect([pool.policy, pool.lifetimeMs]).toEqual(['shared', undefined]);
+    }
+  });
+});
+
+test('of an upstream with another realm nothing is known', async () => {
+  const { pool, store, obtain } = scene();
+  await store.learn('k', { ...facts, policy: 'exclusive', counted: true, lifetimeMs: 5_000 });
+  await pool.restore();
+  expect([pool.policy, pool.lifetimeMs]).toEqual(['exclusive', 5_000]);
+  const { challenge } = parked('n', 0);
+  obtain('n', { ...parked('n', 0), challenge: { ...challenge, realm: 'another' } });
+  expect([pool.policy, pool.lifetimeMs]).toEqual(['shared', undefined]);
+});
+
+describe('with the policy exclusive, a nonce without a count that is accepted again', () => {
+  async function exclusive() {
+    const it = scene();
+    await it.store.learn('k', { ...facts, policy: 'exclusive', counted: false, lifetimeMs: undefined });
+    await it.pool.restore();
+    const obtainUncounted = (name: string): Nonce => it.obtain(name, aged(name) as never);
+    const use = (): void =>
+      it.pool.accept(attemptWith(it.pool, it.pool.reserve() as Nonce), undefined, undefined);
+    return { ...it, obtainUncounted, use };
+  }
+
+  test('says nothing if it was used as before', async () => {
+    const { pool, steps, obtainUncounted, use } = await exclusive();
+    obtainUncounted('n');
+    use();
+    expect([pool.policy, steps]).toEqual(['exclusive', []]);
+  });
+
+  test('leads to shared if it was on trial', async () => {
+    const { time, pool, steps, obtainUncounted, use } = await exclusive();
+    time.now += 60_000;
+    obtainUncounted('asks for the trial');
+    await turns();
+    expect(obtainUncounted('on trial').trial).toBe('policy');
+    use();
+    expect([pool.policy, steps]).toEqual(['shared', ['exclusive > shared']]);
+  });
+});
+
+/** What is written to the store from now on. */
+function learnsOf(store: ChallengeStore): Learned[] {
+  const written: Learned[] = [];
+  const learn = store.learn.bind(store);
+  Object.assign(store, {
+    learn: (key: string, learned: Learned) => {
+      written.push(learned);
+      return learn(key, learned);
+    },
+  });
+  return written;
+}

@@ -169,7 +169,7 @@ describe('at its bounds', () => {
     lifetime.accepted(9_001, silent);
     for (const age of [1_000, 1_000]) lifetime.refused(age, silent);
     // An accepted nonce that is no older says nothing new.
-    lifetime.accepted(8_000, silent);
+    lifetime.accepted(9_001, silent);
     expect(lifetime.ms).toBeUndefined();
     lifetime.refused(1_000, silent);
     expect([lifetime.ms, lifetime.oldestAcceptedMs]).toEqual([1_000, 0]);
@@ -187,6 +187,38 @@ describe('at its bounds', () => {
     expect(counts(['refused', 13_500])).toBe(false);
     expect(counts(['accepted', 11_000], ['refused', 11_001])).toBe(true);
     expect(counts(['accepted', 11_001], ['refused', 11_002])).toBe(false);
+  });
+
+  test('an age at which nonces were accepted and refused is where they end', () => {
+    const accepted = new Lifetime(() => 0);
+    accepted.accepted(9_000, silent);
+    accepted.refused(9_000, silent);
+    expect(accepted.ms).toBe(9_000);
+    const refused = new Lifetime(() => 0);
+    refused.refused(9_000, silent);
+    refused.accepted(9_000, silent);
+    expect(refused.ms).toBe(9_000);
+  });
+
+  test.each([
+    ['later than it says, by less than a second', [10_100, 10_500], says10s, 10_000],
+    ['when it says', [9_500, 10_000], says10s, undefined],
+    ['before it says', [9_100, 9_200], says10s, undefined],
+    ['that carries none', [10_100, 10_500], silent, undefined],
+  ] as const)('a proven expiry after a nonce is accepted %s', (_, [refused, accepted], nonce, expected) => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(refused, says10s);
+    expect(lifetime.of(says10s)).toBe(10_000);
+    lifetime.accepted(accepted, nonce);
+    expect(lifetime.of(says10s)).toBe(expected);
+  });
+
+  test('an expiry that was outlived does not count, whatever nonces without one do', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.accepted(11_001, says10s);
+    lifetime.accepted(12_000, silent);
+    lifetime.refused(12_100, says10s);
+    expect(lifetime.of(says10s)).toBe(12_100);
   });
 
   test('a nonce that carries no expiry says nothing against those that do', () => {
@@ -222,6 +254,37 @@ describe('the trial of a lifetime', () => {
     expect(lifetime.takeTrial()).toBe(true);
   });
 
+  test('of a shorter life from one refusal that is not called stale is due at once', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(10_000, silent, true);
+    lifetime.refused(8_000, silent);
+    expect([lifetime.takeTrial(), lifetime.takeTrial()]).toEqual([true, false]);
+  });
+
+  test('is still due at once when another process tells the same', () => {
+    const lifetime = new Lifetime(() => 0);
+    lifetime.refused(10_000, silent);
+    lifetime.adopt(10_000);
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+
+  test.each<[string, (lifetime: Lifetime) => void]>([
+    ['was outlived', (lifetime) => lifetime.accepted(10_001, silent)],
+    ['another process found wrong', (lifetime) => lifetime.adopt(undefined)],
+  ])('of a lesson that %s says nothing of when the next one is tried', (_, end) => {
+    let now = 0;
+    const lifetime = new Lifetime(() => now);
+    lifetime.refused(10_000, silent, true);
+    now = 10_000;
+    end(lifetime);
+    now = 30_000;
+    lifetime.adopt(20_000);
+    now = 89_999;
+    expect(lifetime.takeTrial()).toBe(false);
+    now = 90_000;
+    expect(lifetime.takeTrial()).toBe(true);
+  });
+
   test('of a lesson of another process is due a minute later, not at once', () => {
     let now = 0;
     const lifetime = new Lifetime(() => now);
@@ -240,6 +303,9 @@ describe('the trial of a lifetime', () => {
     for (let count = 0; count < 3; count += 1) lifetime.refused(10_000, says10s, true);
     lifetime.forget();
     expect([lifetime.ms, lifetime.oldestAcceptedMs, lifetime.of(says10s)]).toEqual([undefined, 0, undefined]);
+    lifetime.refused(10_400, says10s, true);
+    expect(lifetime.of(says10s)).toBe(10_000);
+    lifetime.forget();
     now = 60_000;
     lifetime.adopt(9_000);
     expect(lifetime.takeTrial()).toBe(false);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import type { NonceAttempt } from '../../src/challenges/nonce.ts';
+import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
@@ -86,6 +86,22 @@ describe('a nonce that a newer one replaces is not tried again', () => {
     expect(pool.reserve()).toBe(tried);
     time.now += LIFE_MS;
     expect(pool.reserve()).toBe(newer);
+  });
+
+  test('for two minutes if the upstream refused the one that was tried', () => {
+    const { time, pool, replace } = scene();
+    replace('tried');
+    time.now += 0.8 * LIFE_MS;
+    replace('newer');
+    time.now += 0.3 * LIFE_MS;
+    pool.refuse(attemptWith(pool, pool.reserve() as Nonce), true);
+    const trials = [100_000, 20_000].map((ms) => {
+      time.now += ms;
+      const nonce = pool.known as Nonce;
+      replace('newest');
+      return nonce.trial;
+    });
+    expect(trials).toEqual([undefined, 'age']);
   });
 });
 

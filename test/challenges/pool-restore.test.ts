@@ -3,6 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
@@ -50,6 +51,26 @@ describe('at the start, a pool takes over', () => {
     const fresh = poolOn(new MemoryChallengeStore(clock));
     await fresh.restore(poolOn(new MemoryChallengeStore(clock)));
     expect([fresh.lifetimeMs, fresh.policy]).toEqual([undefined, 'shared']);
+  });
+
+  test('nothing from a pool that has learned nothing, although its policy is another one', async () => {
+    const pool = poolOn(new MemoryChallengeStore(clock));
+    await pool.restore(poolOn(new MemoryChallengeStore(clock), { policy: 'exclusive' }));
+    expect(pool.policy).toBe('shared');
+  });
+
+  test.each<[string, Partial<Learned>]>([
+    ['its policy', { policy: 'exclusive' }],
+    ['that nonces of other processes do not work', { portable: false }],
+  ])('from the pool of another credential %s', async (_, change) => {
+    const store = new MemoryChallengeStore(clock);
+    await store.learn('former', { ...facts, ...change });
+    await store.replace('k', undefined, { ...held('n'), ageMs: 0 }, LONG_MS);
+    const former = poolOn(store, { sharedChallenges: new SharedChallenges({ key: 'former', store }) });
+    await former.restore();
+    const pool = poolOn(store);
+    await pool.restore(former);
+    expect([pool.policy, pool.known]).toEqual([change.policy ?? 'shared', undefined]);
   });
 
   test('what others learned: policy and lifetime', async () => {

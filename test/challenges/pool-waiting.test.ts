@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
@@ -90,6 +91,33 @@ test('requests do not wait any more once nonces serve one request at a time', as
   expect(pool.policy).toBe('exclusive');
   await settle();
   expect(got.map((entry) => entry instanceof PendingChallenge)).toEqual([true, true, true]);
+});
+
+test('requests wait for one handshake, whatever becomes of others', async () => {
+  const pool = processOn(new MemoryChallengeStore(clock));
+  const got = enter(pool, 2);
+  const other = pool.open();
+  await settle();
+  pool.unchallenged(other);
+  pool.close(other);
+  await settle();
+  expect(got).toHaveLength(1);
+  pool.close(got[0] as PendingChallenge);
+  await settle();
+  expect(got).toHaveLength(2);
+});
+
+test('a request that is given up does not wait, and one that got a nonce leaves no timer', async () => {
+  const pool = processOn(new MemoryChallengeStore(clock));
+  const pending = (await pool.enter(new Cancellation())) as PendingChallenge;
+  const cancellation = new Cancellation();
+  const givenUp = pool.enter(cancellation);
+  const waiting = pool.enter(new Cancellation());
+  cancellation.cancel(new GatewayError('client-closed', 'gone'));
+  expect(await givenUp).toBeInstanceOf(PendingChallenge);
+  const nonce = pool.offer(pending, aged('n'));
+  pool.accept(attemptWith(pool, nonce), pending, undefined);
+  expect([await waiting, jest.getTimerCount()]).toEqual([nonce, 0]);
 });
 
 test('requests get a nonce of a handshake that no request has tried', async () => {

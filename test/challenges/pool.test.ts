@@ -1,6 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
-import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
@@ -62,15 +61,6 @@ describe('one handshake at a time', () => {
     const waiting = [pool.enter(never()), pool.enter(never())];
     pool.unchallenged(first);
     for (const entry of await Promise.all(waiting)) expect(entry).toBeInstanceOf(PendingChallenge);
-  });
-
-  test('who aborts does not wait on', async () => {
-    const pool = poolOn();
-    await pool.enter(never());
-    const cancellation = new Cancellation();
-    const waiting = pool.enter(cancellation);
-    cancellation.cancel(new GatewayError('client-closed', 'gone'));
-    expect(await waiting).toBeInstanceOf(PendingChallenge);
   });
 });
 
