@@ -54,7 +54,7 @@ export class IdleNonces {
   #isTrial(nonce: Nonce): boolean {
     const { learning } = this.#deps;
     if (nonce.hasCountLeftOut) return true;
-    if (nonce.trial !== undefined || !learning.takePolicyTrial()) return false;
+    if (!learning.takePolicyTrial()) return false;
     nonce.trial = 'policy';
     if (learning.policy === 'exclusive' && !nonce.shareable) nonce.swapNextCounts();
     return true;

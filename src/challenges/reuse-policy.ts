@@ -127,10 +127,9 @@ export class ReusePolicy {
 
   /** True if the nonce that is given back now is to be tried the freer way; true once for each trial. */
   takeTrial(): boolean {
-    const { policy } = this;
     const mayTry = this.#mayTry;
     this.#mayTry = false;
-    return mayTry && policy !== 'shared';
+    return mayTry;
   }
 
   /** The upstream refused what was tried. */

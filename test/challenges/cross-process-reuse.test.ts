@@ -50,8 +50,7 @@ test('a nonce of another process that is accepted ends it, here and by word of o
 test('a refusal in the second half of a life says nothing, a minute being assumed', () => {
   const reuse = new CrossProcessReuse(() => 0);
   for (let count = 0; count < 5; count += 1) {
-    reuse.refused(30_001);
-    reuse.refused(5_001, 10_000);
+    expect([reuse.refused(30_001), reuse.refused(5_001, 10_000)]).toEqual([false, false]);
   }
   expect(reuse.works).toBe(true);
   expect([reuse.refused(30_000), reuse.refused(5_000, 10_000), reuse.refused(0)]).toEqual([
@@ -76,6 +75,20 @@ test('nothing is tried while it works, and by word of others a minute later', ()
   reuse.adopt(false);
   advance(MINUTE_MS - 1);
   expect(reuse.takeTrial()).toBe(false);
+});
+
+test('a word of others that others take back says nothing of when the next one is tried', () => {
+  const { reuse, advance } = bound();
+  reuse.accepted();
+  reuse.adopt(false);
+  advance(10_000);
+  reuse.adopt(true);
+  advance(20_000);
+  reuse.adopt(false);
+  advance(MINUTE_MS - 1);
+  expect(reuse.takeTrial()).toBe(false);
+  advance(1);
+  expect(reuse.takeTrial()).toBe(true);
 });
 
 test('of another upstream nothing is known, and the first trial comes after a minute again', () => {

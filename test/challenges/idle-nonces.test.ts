@@ -11,7 +11,7 @@ function held(nonce: string): HeldChallenge {
   return { challenge: parked(nonce, 0).challenge, cookies: [] };
 }
 
-function scene(policy: NoncePolicy | 'auto') {
+function scene(policy: NoncePolicy | 'auto', more: Partial<PoolOptions> = {}) {
   const time = { now: 0 };
   const renewed: Nonce[] = [];
   const steps: string[] = [];
@@ -21,6 +21,7 @@ function scene(policy: NoncePolicy | 'auto') {
     policy,
     onStep: (to, from) => steps.push(`${from} > ${to}`),
     renew: async (nonce) => void renewed.push(nonce),
+    ...more,
   };
   const pool = new NoncePool(poolOptions(change, store));
   const obtain = (name: string, nextnonce?: string): Nonce => {
@@ -127,6 +128,15 @@ describe('with the policy exclusive', () => {
     expect([renewed, pool.reserve()?.challenge.nonce]).toEqual([[], '1']);
   });
 
+  test('a nonce towards the end of its life goes on where nonces are not renewed', () => {
+    const { pool, time, learnLife, obtain, use } = scene('exclusive', { renew: undefined });
+    learnLife();
+    const nonce = obtain('1');
+    time.now += 0.9 * LIFE_MS;
+    use(nonce);
+    expect(pool.reserve()).toBe(nonce);
+  });
+
   test('a nonce that another process left is used after those that were obtained here', async () => {
     const { pool, store, obtain } = scene('exclusive');
     await store.park('k', parked('left', 3), 60_000);
@@ -148,6 +158,13 @@ describe('with the policy single-use', () => {
     expect(next.challenge.nonce).toBe('3');
     use(next);
     expect(pool.reserve()).toBe(undefined);
+  });
+
+  test('a nonce that served is left to no other process', async () => {
+    const { pool, store, obtain } = scene('single-use');
+    obtain('1');
+    await pool.handOver();
+    expect(await store.take('k')).toBe(undefined);
   });
 
   test('one that another process has used is not used here', async () => {
@@ -200,7 +217,9 @@ describe('with a learned policy', () => {
     expect(it.pool.reserve()).toBe(undefined);
     const trial = it.obtain('on trial');
     expect([trial.trial, it.pool.reserve()]).toEqual(['policy', trial]);
-    it.use(trial);
+    const again = attemptWith(it.pool, trial);
+    expect(again.nc).toBe(2);
+    it.pool.accept(again, undefined, undefined);
     expect([it.pool.policy, it.steps.at(-1)]).toEqual(['exclusive', 'single-use > exclusive']);
   });
 
@@ -239,6 +258,28 @@ describe('with a learned policy', () => {
     ]);
     expect(attemptWith(it.pool, trial).nc).toBe(4);
     expect([it.pool.reserve(), it.pool.reserve()]).toEqual([trial, trial]);
+  });
+
+  test('the count that was left out goes out although the upstream names another nonce in between', async () => {
+    const it = scene('auto');
+    refuseReuses(it);
+    await untilTrial(it);
+    const trial = it.obtain('on trial');
+    it.pool.reserve();
+    it.use(trial, 'next');
+    expect([it.pool.reserve(), it.pool.reserve()?.challenge.nonce]).toEqual([trial, 'next']);
+    expect(attemptWith(it.pool, trial).nc).toBe(2);
+  });
+
+  test('a nonce that was refused meanwhile is not tried', async () => {
+    const it = scene('auto');
+    refuseReuses(it);
+    const nonce = it.obtain('1');
+    const [good, refused] = [attemptWith(it.pool, nonce), attemptWith(it.pool, nonce)];
+    it.pool.refuse(refused, true);
+    await untilTrial(it);
+    it.pool.accept(good, undefined, undefined);
+    expect(it.obtain('2').trial).toBe('policy');
   });
 
   test('counts in the wrong order that are refused put the next trial off', async () => {

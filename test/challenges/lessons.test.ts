@@ -282,9 +282,10 @@ describe('with the policy exclusive, a nonce without a count that is accepted ag
     time.now += 60_000;
     obtainUncounted('asks for the trial');
     await turns();
-    expect(obtainUncounted('on trial').trial).toBe('policy');
+    const nonce = obtainUncounted('on trial');
+    expect(nonce.trial).toBe('policy');
     use();
-    expect([pool.policy, steps]).toEqual(['shared', ['exclusive > shared']]);
+    expect([pool.policy, steps, nonce.trial]).toEqual(['shared', ['exclusive > shared'], undefined]);
   });
 });
 

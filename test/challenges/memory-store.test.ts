@@ -40,3 +40,14 @@ test('keeps a bounded number of keys, those that were written last', async () =>
   expect(await holds('0')).toEqual([false, false, true, false]);
   expect(await holds(`${KEYS}`)).toEqual([true, true, true, true]);
 });
+
+test('keeps nothing of a key whose challenges were all taken', async () => {
+  const store = new MemoryChallengeStore(clock);
+  const left = parked('n', 1);
+  await store.park('first', left, LONG_MS);
+  for (let at = 0; at < KEYS; at += 1) {
+    await store.park(`${at}`, left, LONG_MS);
+    await store.take(`${at}`);
+  }
+  expect(await store.take('first')).toEqual(left);
+});

@@ -36,7 +36,7 @@ function tries({ learned, advance }: ReturnType<typeof learning>, afterMs: numbe
 describe('a step to a stricter policy', () => {
   test('is made after three events in which nonces were refused at their first reuse', () => {
     const { learned, steps } = learning();
-    const policies = Array.from({ length: 8 }, () => {
+    const policies = Array.from({ length: 10 }, () => {
       learned.refused(firstReuse);
       return learned.policy;
     });
@@ -49,6 +49,15 @@ describe('a step to a stricter policy', () => {
       'single-use',
     ]);
     expect(steps).toEqual(['shared -> exclusive', 'exclusive -> single-use']);
+  });
+
+  test('is made although another process tells the policy that it has already', () => {
+    const { learned, steps } = learning();
+    learned.refused(firstReuse);
+    learned.refused(firstReuse);
+    learned.adopt('shared');
+    learned.refused(firstReuse);
+    expect(steps).toEqual(['shared -> exclusive']);
   });
 
   test('is not made while reuse is accepted in between', () => {
@@ -167,11 +176,16 @@ test('a policy that is set stays, and nothing is tried', () => {
   scene.learned.overtaken();
   scene.learned.adopt('exclusive');
   expect([scene.learned.policy, scene.steps, tries(scene, 60 * MINUTE_MS)]).toEqual(['shared', [], false]);
+  const { learned } = learning('exclusive');
+  learned.reused({ ...inOrder, outOfOrder: true });
+  learned.forget();
+  expect(learned.policy).toBe('exclusive');
 });
 
 describe('a refusal', () => {
   test.each([
     ['of a nonce that is a second old', { ageMs: 1_000 }],
+    ['of a nonce that is a second old and lives for long', { ageMs: 1_000, lifetimeMs: 100_000 }],
     ['of a nonce in the second half of its life', { ageMs: 20, lifetimeMs: 40 }],
   ])('%s has another reason than reuse', (_, change) => {
     const { learned, steps } = learning();
@@ -212,8 +226,22 @@ describe('a trial', () => {
     learned.adopt('shared');
     expect(learned.takeTrial()).toBe(false);
     learned.allowTrial();
+    expect(learned.takeTrial()).toBe(false);
+    learned.allowTrial();
     learned.overtaken();
     expect(learned.takeTrial()).toBe(false);
+  });
+
+  test.each([
+    ['within an hour is due after twice the time', 60 * MINUTE_MS - 1, 2 * MINUTE_MS],
+    ['an hour later is due after a minute', 60 * MINUTE_MS, MINUTE_MS],
+  ])('of a lesson that is learned again %s', (_, afterMs, trialMs) => {
+    const { learned, advance } = learning();
+    learned.overtaken();
+    learned.reused({ ...inOrder, outOfOrder: true });
+    advance(afterMs);
+    learned.overtaken();
+    expect([learned.policy, learned.trialMs]).toEqual(['exclusive', trialMs]);
   });
 
   test('is not begun while the policy is shared, however long that is', () => {
