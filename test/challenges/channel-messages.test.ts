@@ -3,7 +3,7 @@ import type { ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { writeParked } from '../../src/challenges/store/stored-form.ts';
-import { learned, parked } from '../support/challenges.ts';
+import { aged, learned, parked } from '../support/challenges.ts';
 import { useClosing } from '../support/closing.ts';
 import { portPair } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
@@ -62,6 +62,36 @@ test('the time that a call was on its way counts for the age of what it carries'
   const taken = await storeAt(other).store.take('k');
   expect(taken).toMatchObject({ count: 1, cnonce: 'cnonce of n' });
   expect(taken?.ageMs).toBeGreaterThanOrEqual(600);
+});
+
+test('the time that a call took counts for the age of what its reply carries', async () => {
+  const { ports, close } = portPair();
+  closing.push(close);
+  const [primary, worker] = ports;
+  const LATE_MS = 50;
+  const slow: ProcessPort = {
+    ...worker,
+    onMessage: (listener) => worker.onMessage((message) => void setTimeout(() => listener(message), LATE_MS)),
+  };
+  primaryChallenges({ now: () => 0 }).serve(primary);
+  const { store } = storeAt(slow);
+  await store.replace('k', undefined, aged('n', 100), LONG_MS);
+  await store.park('k', parked('p', 1, 100), LONG_MS);
+  for (const held of [await store.load('k'), await store.take('k')]) {
+    // Timers may be early by a fraction of a millisecond.
+    expect(held?.ageMs).toBeGreaterThanOrEqual(100 + LATE_MS - 1);
+  }
+});
+
+test('a store that was closed rejects its calls', async () => {
+  const { ports, close } = portPair();
+  closing.push(close);
+  primaryChallenges().serve(ports[0]);
+  const { store, failed } = storeAt(ports[1]);
+  expect(await store.load('k')).toBe(undefined);
+  await store.close();
+  await expect(store.load('k')).rejects.toThrow('load: the client is closed');
+  expect(failed).toEqual(['load']);
 });
 
 test('a challenge that is too old to be left is not sent', async () => {

@@ -58,6 +58,13 @@ describe('a signed value', () => {
     expect(signer(B).open(PLACE, value)).toBe('forged');
   });
 
+  test('is the same for every program that knows the key', () => {
+    // Computed with the hmac module of Python: HKDF (RFC 5869) and HMAC with SHA-256.
+    const mac = 'Zm-Aln5BWMh7NaobP9JwJ89RIhak_Qv0-7sGDvSShqE';
+    const value = signer(A).sign(PLACE, TEXT, 500, 60_000);
+    expect(value).toBe(`053d53ea064cca5c.${mac}.${NOW - 500}.60000.${TEXT}`);
+  });
+
   test('is signed with the first key', () => {
     const value = signer(A, B).sign(PLACE, TEXT, 0, 10_000);
     expect([signer(A).open(PLACE, value), signer(B).open(PLACE, value)]).toEqual([
