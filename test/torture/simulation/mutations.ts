@@ -178,7 +178,7 @@ export const MUTATIONS: readonly Mutation[] = [
     if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;`,
     replace: `true;
     if (isUnwritten) return true;`,
-    first: 9_415,
+    first: 73_993,
   },
   {
     name: 'unclear-probe-of-another',
