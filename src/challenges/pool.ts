@@ -159,7 +159,7 @@ export class NoncePool {
    * is under way, when it takes too long, when it ended without a challenge, or when the request is given up.
    */
   async enter(cancellation: Cancellation): Promise<Nonce | PendingChallenge> {
-    if (this.policy !== 'shared' || this.#closed) return this.open();
+    if (this.#closed) return this.open();
     if (this.#queue.busy) return this.#queue.wait(cancellation);
     const pending = this.open();
     if (!this.#learning.sharesNonces) return pending;

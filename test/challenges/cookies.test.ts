@@ -12,5 +12,5 @@ test('cookies are kept by name and value, bounded in number and length', () => {
   expect(cookiePairs([...large, 'small=1'])).toEqual([...large.slice(0, 4), 'small=1']);
   expect(cookiePairs([`a=${'x'.repeat(4094)}`])).toHaveLength(1);
   expect(cookiePairs([`a=${'x'.repeat(4095)}`])).toEqual([]);
-  expect(cookiePairs(['a=b\r\nX: y', 'c=\u0100', 'd=\u00ff'])).toEqual(['d=\u00ff']);
+  expect(cookiePairs(['a=b\r\nX: y', 'a\r\nX=y', 'c=\u0100', '\u0100=c', 'd=\u00ff'])).toEqual(['d=\u00ff']);
 });

@@ -4,8 +4,9 @@ import { GatewayError } from '../../src/base/errors.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
+import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { ChallengeStore } from '../../src/challenges/store/store.ts';
+import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import {
   aged,
   attemptWith,
@@ -44,6 +45,13 @@ function enter(pool: NoncePool, requests = 1): (Nonce | PendingChallenge)[] {
   for (let count = 0; count < requests; count += 1)
     void pool.enter(new Cancellation()).then((entry) => got.push(entry));
   return got;
+}
+
+/** What processes know of an upstream with this policy. */
+function sharedFactsOf(policy: NoncePolicy): SharedChallenges {
+  const store = new MemoryChallengeStore(clock);
+  void store.learn('k', { ...sharedFacts, policy });
+  return new SharedChallenges({ key: 'k', store });
 }
 
 /** Two processes on one store; the first asks the upstream for a challenge. */
@@ -166,6 +174,26 @@ test('requests do not wait for each other once the store, asked late, says that 
     true,
     true,
   ]);
+});
+
+test('requests do not wait for each other once the pool of another credential says that each needs its own nonce', async () => {
+  const former = new NoncePool(poolOptions({ clock, sharedChallenges: sharedFactsOf('exclusive') }));
+  await former.restore();
+  const pool = processOn(new MemoryChallengeStore(clock));
+  const got = enter(pool, 3);
+  await settle();
+  expect(got).toHaveLength(1);
+  void pool.restore(former);
+  await settle();
+  expect(got.map((entry) => entry instanceof PendingChallenge)).toEqual([true, true, true]);
+});
+
+test('a process does not wait for another one where nonces serve one request at a time', async () => {
+  const { place } = await twoProcesses();
+  const pool = new NoncePool(poolOptions({ clock, policy: 'exclusive' }, place.join()));
+  const got = enter(pool, 2);
+  await settle();
+  expect(got.map((entry) => entry instanceof PendingChallenge)).toEqual([true, true]);
 });
 
 test('a process waits a second for the challenge of another one', async () => {
