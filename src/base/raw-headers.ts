@@ -39,6 +39,20 @@ export function fieldValue(headers: RawHeaders, name: string): string | undefine
   return undefined;
 }
 
+/**
+ * Returns the values of all lines of a field as one list (RFC 9110 §5.3); undefined: there is none. Lines of a field that
+ * is no list become a value that is not valid, so that nobody can choose among them.
+ */
+export function joinedValue(headers: RawHeaders, name: string): string | undefined {
+  let found: string | undefined;
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    if (!isNamed(headers[at] ?? '', name)) continue;
+    const value = headers[at + 1] ?? '';
+    found = found === undefined ? value : `${found}, ${value}`;
+  }
+  return found;
+}
+
 /** Returns the fields without those of this name. */
 export function withoutField(headers: RawHeaders, name: string): string[] {
   return headers.filter((_, at) => !isNamed(headers[at - (at % 2)] ?? '', name));

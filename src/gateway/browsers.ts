@@ -1,6 +1,6 @@
-import type { IncomingHttpHeaders } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
+import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { splitAuthority, type Target } from './target.ts';
 
 /** Normalizes a host for comparison: lower case, no port, no trailing dot, IPv6 in its shortest form. */
@@ -32,9 +32,9 @@ export function checkHost(hosts: ReadonlySet<string> | undefined, { authority, a
  * if it is present.
  * @throws GatewayError `cross-site`
  */
-export function checkSite(headers: IncomingHttpHeaders, { authority }: Target): void {
-  const site = headers['sec-fetch-site'];
-  const { origin } = headers;
+export function checkSite(headers: RawHeaders, { authority }: Target): void {
+  const site = joinedValue(headers, 'sec-fetch-site');
+  const origin = joinedValue(headers, 'origin');
   if (site === undefined && origin === undefined) return;
   const foreign = site === undefined ? isForeign(origin ?? '', authority) : site === 'cross-site';
   if (!foreign) return;

@@ -1,32 +1,43 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
-import { ClientExchange } from './client-exchange.ts';
+import { ClientExchange, type ExchangeOwner } from './client-exchange.ts';
+import { ClientResponse } from './client-response.ts';
 import type { Gateway } from './gateway.ts';
 import { lingerOn } from './linger.ts';
 import { sendRawProblem } from './problem.ts';
-import { RequestBoundary } from './request-boundary.ts';
-import { requestIdOf } from './request-id.ts';
+import type { RequestHead } from './request-head.ts';
+import { RequestReader, type RequestReceiver } from './request-reader.ts';
 
 const EMPTY = Buffer.alloc(0);
 /** Bytes of later requests that are read from a connection during an exchange. */
 const MOST_HELD = 16 * 1024;
-const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
+/** A connection is kept so much longer than its client is told, in milliseconds: a request may be on its way. */
+const KEEP_ALIVE_MARGIN = 1_000;
+
+export interface ConnectionOptions {
+  /** Maximum size of request line and headers together, in bytes. */
+  readonly headerSize: number;
+  /** Time from the connection's start, or the request's first byte, to the end of the head, in milliseconds. */
+  readonly headersTimeout: number;
+  /** Time that a connection may wait for its next request, in milliseconds. */
+  readonly keepAliveTimeout: number;
+}
 
 /**
- * One connection of a client, which carries one exchange at a time. The parser gets no byte behind a
- * request until the response has been sent, and none behind the last request of the connection. So
- * responses cannot mix, later requests take no memory but that of their bytes, and bytes behind a malformed
- * request are never parsed as another request.
+ * One connection of a client, which carries one exchange at a time. No byte behind a request is read until the response
+ * has been sent, and none behind the last request of the connection. So responses cannot mix, later requests take no
+ * memory but that of their bytes, and bytes behind a malformed request are never taken for another request.
  */
-export class ClientConnection {
+export class ClientConnection implements RequestReceiver, ExchangeOwner {
   readonly #socket: Socket;
   readonly #gateway: Gateway;
-  readonly #parse: (chunk: Buffer) => void;
-  readonly #boundary = new RequestBoundary();
-  readonly #refuseRest = (): void => this.#close();
+  readonly #options: ConnectionOptions;
+  readonly #reader: RequestReader;
+  /** The field lines of a response after which the connection stays open. */
+  readonly #kept: string;
+  readonly #onWritten = (error?: Error | null): void => this.#written(error);
   readonly #onError = (error: unknown): void => this.#abandon(error);
   /** Set from the head of the request until the request is complete and the response has been sent. */
   #exchange: ClientExchange | undefined;
@@ -35,36 +46,195 @@ export class ClientConnection {
   /** Bytes behind the current request. */
   #held: Buffer = EMPTY;
   /** True if no further request is read. */
-  #closing = false;
+  #isClosing = false;
   /** True if bytes came behind the last request. */
-  #surplus = false;
-  /** True if the parser failed; then no byte is parsed. */
-  #unreadable = false;
+  #hasSurplus = false;
+  /** True if a request was malformed; then no byte is read. */
+  #isUnreadable = false;
+  /** True if reading waits for somebody to read the body. */
+  #awaitsReader = false;
+  /** True from the first byte of a head, or of the connection, to its end. */
+  #awaitsHead = true;
+  /** When the wait for a head, or for the first byte of one, began. */
+  #waitsSince = performance.now();
 
-  /** @param parse passes bytes to the HTTP parser of the connection */
-  constructor(socket: Socket, parse: (chunk: Buffer) => void, gateway: Gateway) {
+  constructor(socket: Socket, gateway: Gateway, options: ConnectionOptions) {
     this.#socket = socket;
-    this.#parse = parse;
     this.#gateway = gateway;
-    const { destroySoon } = socket;
-    // Node calls this after the last response, which may be so by a rule of its own: of unknown length to HTTP/1.0, or
-    // to Expect: 100-continue without 100. No request behind it may be read.
-    socket.destroySoon = () => {
-      this.#close();
-      // Closing while bytes of the client are unread resets the connection, and the client can lose the response.
-      if (!this.#surplus && this.#exchange?.req.complete !== false) destroySoon.call(socket);
-      else lingerOn(socket.end());
-    };
+    this.#options = options;
+    this.#reader = new RequestReader(options.headerSize, this);
+    const seconds = Math.floor(options.keepAliveTimeout / 1000);
+    this.#kept = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
+    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('end', () => this.#ended());
+    socket.on('drain', () => this.#exchange?.response.drained());
+    // 'close' follows.
+    socket.on('error', () => socket.destroy());
+    socket.once('close', () => this.#exchange?.close());
+  }
+
+  /** True if no request is being read or served. */
+  get isIdle(): boolean {
+    return this.#exchange === undefined && this.#reader.isBetween;
+  }
+
+  /** Called in intervals: refuses a head that is late, and closes a connection that has been idle for too long. */
+  tick(now: number): void {
+    if (this.#exchange !== undefined || this.#isClosing) return;
+    const waited = now - this.#waitsSince;
+    if (this.#awaitsHead) {
+      if (waited > this.#options.headersTimeout) this.#refuseLate();
+    } else if (waited > this.#options.keepAliveTimeout + KEEP_ALIVE_MARGIN) {
+      this.#expire();
+    }
+  }
+
+  /**
+   * Ends the connection after the current response, because the TLS settings that it was opened with are
+   * outdated.
+   */
+  retire(): void {
+    this.refuseRest();
+    const exchange = this.#exchange;
+    if (exchange === undefined || exchange.hasLeft) this.#socket.destroySoon();
+    else exchange.response.keepsConnection = false;
+  }
+
+  /** Ends the connection at once. */
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  onHead(head: RequestHead): void {
+    this.#begun += 1;
+    this.#awaitsHead = false;
+    const response = new ClientResponse(this.#socket, head, this.#kept, this.#onWritten);
+    const exchange = new ClientExchange(this.#socket, head, response, this);
+    this.#exchange = exchange;
+    if (!head.isPersistent) this.refuseRest();
+    this.#gateway.handle(exchange).catch(this.#onError);
+  }
+
+  onData(chunk: Buffer): void {
+    if (this.#exchange?.take(chunk) !== false) return;
+    this.#awaitsReader = true;
+    this.#socket.pause();
+  }
+
+  onEnd(): void {
+    this.#exchange?.complete();
+    // Only a reading socket reports that the client has left.
+    this.resume();
+    this.#settle();
+  }
+
+  resume(): void {
+    if (!this.#awaitsReader) return;
+    this.#awaitsReader = false;
+    this.#socket.resume();
+  }
+
+  refuseRest(): void {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    this.#hasSurplus = this.#held.length > 0;
+    this.#held = EMPTY;
+    if (!this.#awaitsReader) this.#socket.resume();
   }
 
   /** Handles bytes that have come from the client. Never throws. */
-  receive(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     try {
       if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
-      else this.#feed(chunk);
+      else this.#read(chunk);
     } catch (error) {
-      this.#abandon(error);
+      if (error instanceof GatewayError) this.#refuse(error);
+      else this.#abandon(error);
     }
+  }
+
+  #read(chunk: Buffer): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (!this.#takesBytes) {
+        this.#hold(at === 0 ? chunk : chunk.subarray(at));
+        return;
+      }
+      at = this.#reader.read(chunk, at);
+    }
+    if (this.#exchange === undefined && !this.#awaitsHead && !this.#reader.isBetween) this.#awaitHead(true);
+  }
+
+  #awaitHead(hasBegun: boolean): void {
+    this.#awaitsHead = hasBegun;
+    this.#waitsSince = performance.now();
+  }
+
+  get #takesBytes(): boolean {
+    if (this.#isUnreadable) return false;
+    return this.#exchange === undefined ? !this.#isClosing : !this.#exchange.isComplete;
+  }
+
+  #hold(bytes: Buffer): void {
+    if (this.#isClosing) {
+      this.#hasSurplus = true;
+      return;
+    }
+    this.#held = bytes;
+    // Reading goes on up to this size, because only a reading socket reports that the client has left.
+    if (bytes.length >= MOST_HELD) this.#socket.pause();
+  }
+
+  /** The client has ended its side. */
+  #ended(): void {
+    const exchange = this.#exchange;
+    if (exchange?.isComplete === false) this.#socket.destroy();
+    else if (exchange !== undefined || this.#reader.isBetween || this.#isUnreadable) this.#socket.end();
+    else this.#refuse(new GatewayError('bad-request', 'The request ends within its head.'));
+  }
+
+  /** Refuses bytes that cannot be read. */
+  #refuse(error: GatewayError): void {
+    const exchange = this.#exchange;
+    this.#isUnreadable = true;
+    if (exchange === undefined) this.#refuseMessage(error);
+    else if (exchange.hasLeft) this.#socket.destroy();
+    else {
+      this.refuseRest();
+      exchange.cancellation.cancel(error);
+    }
+  }
+
+  /** Refuses a message that never becomes an exchange. */
+  #refuseMessage(error: GatewayError): void {
+    if (this.#isClosing) return;
+    this.refuseRest();
+    const requestId = randomUUID();
+    const address = this.#socket.remoteAddress ?? '';
+    void this.#gateway
+      .refuse(error, { requestId, method: '', address })
+      .then((problem) => {
+        if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
+        else this.#socket.destroy();
+      })
+      .catch(this.#onError);
+  }
+
+  /** Refuses a head that is late, unless it arrived while the process was too busy to read it. */
+  #refuseLate(): void {
+    const begun = this.#begun;
+    setImmediate(() => {
+      if (this.#begun !== begun || this.#socket.destroyed) return;
+      this.#refuse(new GatewayError('request-timeout', 'The request line and headers took too long.'));
+    });
+  }
+
+  /** Closes an idle connection, unless bytes arrived while the process was too busy to read them. */
+  #expire(): void {
+    const seen = this.#socket.bytesRead;
+    setImmediate(() => {
+      if (this.#socket.bytesRead === seen) this.#socket.destroy();
+    });
   }
 
   /** After an unexpected error the connection must not stay open, since nothing would serve it. */
@@ -73,162 +243,34 @@ export class ClientConnection {
     reportError(error);
   }
 
-  /** Bytes of the request line that is being read, or was read last, as far as they have come. */
-  get requestLineBytes(): number {
-    return this.#boundary.lineBytes;
-  }
-
-  /** Begins an exchange. Called when the parser has read a head. */
-  begin(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
-    if (this.#exchange !== undefined || this.#closing) {
-      // The parser found two requests in one piece: its boundary differs from RequestBoundary's.
-      this.#socket.destroy();
-      return;
-    }
-    this.#boundary.expectBody(req.headers);
-    const protocol = this.#boundary.protocol ?? '';
-    const exchange = new ClientExchange(req, res, {
-      protocol,
-      expectsContinue,
-      refuseRest: this.#refuseRest,
-    });
-    this.#exchange = exchange;
-    this.#begun += 1;
-    if (isLast(req, res)) {
-      res.shouldKeepAlive = false;
-      this.#close();
-    }
-    res.once('close', () => this.#onLeft(exchange));
-    this.#gateway.handle(exchange).catch(this.#onError);
-  }
-
-  /** Refuses a head that is late, unless it arrived while the process was too busy to read it. */
-  refuseLate(error: GatewayError): void {
-    const begun = this.#begun;
-    setImmediate(() => {
-      if (this.#begun === begun && !this.#socket.destroyed) this.refuse(error, false);
-    });
-  }
-
-  /** Refuses bytes that the parser cannot read. `ended`: the client has ended its side. */
-  refuse(error: GatewayError, ended: boolean): void {
+  /** The last bytes of a response have been given to the operating system, or could not be. */
+  #written(error?: Error | null): void {
     const exchange = this.#exchange;
-    this.#unreadable = true;
-    if (exchange === undefined) this.#refuseMessage(error, randomUUID(), '');
-    else if (exchange.res.closed || ended) this.#socket.destroy();
-    else {
-      this.#close();
-      exchange.cancellation.cancel(error);
-    }
-  }
-
-  /** Refuses a CONNECT request. */
-  refuseTunnel(error: GatewayError, { headers }: IncomingMessage): void {
-    this.#refuseMessage(error, requestIdOf(headers['x-request-id']), 'CONNECT');
-  }
-
-  /**
-   * Closes the connection after the keep-alive time without a request. Bytes that arrived while the process
-   * was busy are read first: closing before that would reset the connection and lose the request.
-   */
-  expire(): void {
-    const seen = this.#socket.bytesRead;
-    setImmediate(() => {
-      if (this.#socket.bytesRead === seen) this.#socket.destroy();
-    });
-  }
-
-  /**
-   * Ends the connection after the current response, because the TLS settings that it was opened with are
-   * outdated.
-   */
-  retire(): void {
-    this.#close();
-    const res = this.#exchange?.res;
-    if (res === undefined || res.closed) {
-      this.#socket.destroySoon();
-      return;
-    }
-    if (!res.headersSent) res.shouldKeepAlive = false;
-    res.once('close', () => this.#socket.destroySoon());
-  }
-
-  /** Refuses a message that never becomes an exchange. */
-  #refuseMessage(error: GatewayError, requestId: string, method: string): void {
-    if (this.#closing) return;
-    this.#close();
-    const address = this.#socket.remoteAddress ?? '';
-    void this.#gateway
-      .refuse(error, { requestId, method, address })
-      .then((problem) => {
-        if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
-        else this.#socket.destroy();
-      })
-      .catch(this.#onError);
-  }
-
-  #close(): void {
-    if (this.#closing) return;
-    this.#closing = true;
-    this.#surplus = this.#held.length > 0;
-    this.#held = EMPTY;
-    if (this.#socket.isPaused()) this.#socket.resume();
-  }
-
-  get #takesBytes(): boolean {
-    if (this.#unreadable) return false;
-    return this.#exchange === undefined ? !this.#closing : !this.#exchange.req.complete;
-  }
-
-  #feed(chunk: Buffer): void {
-    let from = 0;
-    while (from < chunk.length) {
-      if (!this.#takesBytes) {
-        this.#hold(chunk.subarray(from));
-        return;
-      }
-      const end = this.#boundary.next(chunk, from);
-      this.#parse(end - from === chunk.length ? chunk : chunk.subarray(from, end));
-      from = end;
-      this.#settle();
-    }
-  }
-
-  #hold(bytes: Buffer): void {
-    if (this.#closing) {
-      this.#surplus = true;
-      return;
-    }
-    this.#held = bytes;
-    // Reading goes on up to this size, because only a reading socket reports that the client has left.
-    if (bytes.length >= MOST_HELD) this.#socket.pause();
-  }
-
-  /** Ends the exchange when its request and its response are both complete. */
-  #settle(): void {
-    if (this.#exchange?.res.closed !== true || !this.#exchange.req.complete) return;
-    this.#exchange = undefined;
-    this.#boundary.reset();
-  }
-
-  #onLeft(exchange: ClientExchange): void {
-    exchange.close();
+    // After an error, 'close' follows.
+    if (exchange === undefined || exchange.hasLeft || error != null) return;
+    exchange.response.isFinished = true;
+    exchange.leave();
+    if (!exchange.response.keepsConnection) this.#end(exchange);
     this.#settle();
+  }
+
+  /** Ends the connection after its last response. */
+  #end(exchange: ClientExchange): void {
+    this.refuseRest();
+    // Closing while bytes of the client are unread resets the connection, and the client can lose the response.
+    if (!this.#hasSurplus && exchange.isComplete) this.#socket.destroySoon();
+    else lingerOn(this.#socket.end());
+  }
+
+  /** Ends the exchange when its request and its response are both complete, and reads what came behind it. */
+  #settle(): void {
+    if (this.#exchange?.hasLeft !== true || !this.#exchange.isComplete) return;
+    this.#exchange = undefined;
+    this.#awaitHead(false);
     if (this.#held.length === 0 || this.#socket.destroyed) return;
     const held = this.#held;
     this.#held = EMPTY;
-    this.receive(held);
+    this.#receive(held);
     if (this.#held.length < MOST_HELD) this.#socket.resume();
   }
-}
-
-/** True if no further request may follow on the connection. */
-function isLast({ headers, httpVersion, url = '' }: IncomingMessage, res: ServerResponse): boolean {
-  const { connection } = headers;
-  if (!res.shouldKeepAlive) return true;
-  // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
-  // §9.3, appendix C.2.2).
-  if (httpVersion === '1.0' && !url.startsWith('/')) return true;
-  // If the values of Connection disagree, close wins (RFC 9112 §9.3).
-  return connection !== undefined && connection !== 'keep-alive' && CLOSE.test(connection);
 }

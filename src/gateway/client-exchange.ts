@@ -1,51 +1,128 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { Readable } from 'node:stream';
 import { TLSSocket } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../transport/request-body.ts';
-import { onStall } from './linger.ts';
+import type { ClientResponse } from './client-response.ts';
+import { closeWhenIdle, onStall } from './linger.ts';
+import type { RequestHead } from './request-head.ts';
 
 /** `idleMs` if no deployment sets it. */
 const IDLE_MS = 30_000;
 
 export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
-export interface ClientExchangeOptions {
-  /** The end of the request line, such as `HTTP/1.1`. */
-  readonly protocol: string;
-  /** True if the client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
-  readonly expectsContinue: boolean;
-  /** Makes this the last request that is read from its connection. */
-  readonly refuseRest: () => void;
+/** The connection that an exchange is on. */
+export interface ExchangeOwner {
+  /** Reads the body of the request, and what follows, again. */
+  resume(): void;
+  /** Makes this the last request that is read from the connection. */
+  refuseRest(): void;
+}
+
+/** The body of a client's request. It holds the client back while nobody reads it. */
+class ClientBody extends Readable {
+  readonly #owner: ExchangeOwner;
+
+  constructor(owner: ExchangeOwner) {
+    // Nothing is read ahead: the socket does so already.
+    super({ highWaterMark: 0 });
+    this.#owner = owner;
+    // Without a listener, a client that breaks off would end the process if nobody reads its body.
+    this.on('error', () => {});
+  }
+
+  override _read(): void {
+    this.#owner.resume();
+  }
 }
 
 /** One request of a client and its response. A connection has at most one exchange at a time. */
 export class ClientExchange {
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
-  readonly protocol: string;
-  readonly expectsContinue: boolean;
-  readonly refuseRest: () => void;
+  readonly socket: Socket;
+  readonly request: RequestHead;
+  readonly response: ClientResponse;
   readonly cancellation = new Cancellation();
   /** Time that the client may leave the response unread, or pause in its body, in milliseconds. */
   idleMs = IDLE_MS;
-  #stallLimited = false;
+  /** True if the request has been read whole. */
+  isComplete: boolean;
+  /** True if the response has been sent, or the connection has ended. */
+  hasLeft = false;
+  readonly #owner: ExchangeOwner;
+  readonly #body: ClientBody | undefined;
+  #isDiscarding = false;
+  #isStallLimited = false;
+  /** Ends the watches of the client's pauses. */
+  #stops: (() => void)[] | undefined;
+  #endLinger: (() => void) | undefined;
   #onLeft: (() => void) | undefined;
 
-  constructor(req: IncomingMessage, res: ServerResponse, options: ClientExchangeOptions) {
-    this.req = req;
-    this.res = res;
-    this.protocol = options.protocol;
-    this.expectsContinue = options.expectsContinue;
-    this.refuseRest = options.refuseRest;
+  constructor(socket: Socket, request: RequestHead, response: ClientResponse, owner: ExchangeOwner) {
+    this.socket = socket;
+    this.request = request;
+    this.response = response;
+    this.#owner = owner;
+    this.isComplete = request.body === 0;
+    this.#body = this.isComplete ? undefined : new ClientBody(owner);
+  }
+
+  /** Makes this the last request that is read from the connection. */
+  refuseRest(): void {
+    this.#owner.refuseRest();
+  }
+
+  /** Takes the next bytes of the body; false: reading should stop until somebody has read them. */
+  take(chunk: Buffer): boolean {
+    return this.#isDiscarding || this.#body?.push(chunk) !== false;
+  }
+
+  /** The request has been read whole. */
+  complete(): void {
+    this.isComplete = true;
+    this.#body?.push(null);
+    this.#endLinger?.();
+  }
+
+  /** Returns the body, still unread; undefined if there is none. */
+  bodySource(onBytes: (count: number) => void): BodySource | undefined {
+    const { body, expectsContinue } = this.request;
+    const stream = this.#body;
+    if (stream === undefined) return undefined;
+    const open = (): Readable => {
+      if (expectsContinue) this.response.continue();
+      // A body that came with the head is complete by then, and needs no timer.
+      setImmediate(ClientExchange.#limitPause, this);
+      return stream;
+    };
+    return { length: body === 'chunked' ? undefined : body, open, onBytes };
+  }
+
+  /** Cancels the request if the client sends nothing of its body for `idleMs`. */
+  static #limitPause(exchange: ClientExchange): void {
+    const { socket, response, cancellation, idleMs } = exchange;
+    // Without a response to come, nothing would end the watch.
+    if (exchange.isComplete || exchange.hasLeft || socket.destroyed) return;
+    exchange.#watch(
+      onStall(
+        idleMs,
+        () => socket.bytesRead,
+        () => {
+          // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
+          if (!socket.isPaused() && !exchange.isComplete && !response.hasHead) {
+            cancellation.cancel(bodyPaused(idleMs));
+          }
+        },
+      ),
+    );
   }
 
   /** Ends the connection if the client reads none of the pending bytes for `idleMs`. */
   limitStall(): void {
-    if (this.#stallLimited || this.res.closed) return;
-    this.#stallLimited = true;
-    const { res, cancellation, idleMs } = this;
-    const { socket } = this.req;
+    if (this.#isStallLimited || this.hasLeft) return;
+    this.#isStallLimited = true;
+    const { socket, cancellation, idleMs } = this;
     // The socket's own timer does not work here: each byte that the client sends restarts it.
     const stop = onStall(
       idleMs,
@@ -57,31 +134,18 @@ export class ClientExchange {
         socket.destroy();
       },
     );
-    res.once('close', stop);
+    this.#watch(stop);
   }
 
-  /** Called when the body is wanted: cancels the request if the client then sends nothing for `idleMs`. */
-  expectBody(): void {
-    // A body that came with the head is complete by then, and needs no timer.
-    setImmediate(ClientExchange.#limitPause, this);
-  }
-
-  static #limitPause({ req, res, cancellation, idleMs }: ClientExchange): void {
-    // Without a response to come, nothing would end the watch.
-    if (req.complete || req.destroyed || res.closed) return;
-    const { socket } = req;
-    const stop = onStall(
-      idleMs,
-      () => socket.bytesRead,
-      () => {
-        // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
-        if (req.readableLength === 0 && !req.complete && !res.headersSent) {
-          cancellation.cancel(bodyPaused(idleMs));
-        }
-      },
-    );
-    req.once('close', stop);
-    res.once('close', stop);
+  /**
+   * Reads and discards the rest of the body after an early response. Closing at once would reset the connection, and a
+   * client that sends its whole body before it reads would lose the response.
+   */
+  linger(): void {
+    if (this.isComplete || this.socket.destroyed) return;
+    this.#isDiscarding = true;
+    this.#owner.resume();
+    this.#endLinger = closeWhenIdle(this.socket);
   }
 
   /**
@@ -89,10 +153,9 @@ export class ClientExchange {
    * already. Destroys an incomplete response, which nothing would complete.
    */
   left(): Promise<void> | undefined {
-    const { res } = this;
-    if (res.closed) return undefined;
-    if (!res.writableEnded) this.breakOff();
-    else if (res.writableLength > 0) this.limitStall();
+    if (this.hasLeft) return undefined;
+    if (!this.response.isEnded) this.breakOff();
+    else if (this.socket.writableLength > 0) this.limitStall();
     return new Promise((resolve) => {
       this.#onLeft = resolve;
     });
@@ -100,31 +163,32 @@ export class ClientExchange {
 
   /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */
   breakOff(): void {
-    const { httpVersion, socket } = this.req;
+    const { socket, request } = this;
     // Without chunks and without a length, an orderly end would be that of the response (RFC 9112 §8). TLS has another
     // one, close_notify, which `destroy` does not send.
-    if (httpVersion === '1.0' && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
-    else this.res.destroy();
+    if (request.httpVersion === '1.0' && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+    else socket.destroy();
   }
 
-  /** Called when the response has been sent, or the connection has ended. */
-  close(): void {
-    if (!this.res.writableFinished) this.cancellation.cancel(CLIENT_CLOSED);
+  /** The response has been sent, or the connection has ended. */
+  leave(): void {
+    this.hasLeft = true;
+    if (!this.response.isFinished) this.cancellation.cancel(CLIENT_CLOSED);
+    for (const stop of this.#stops ?? []) stop();
+    this.#stops = undefined;
     this.#onLeft?.();
   }
-}
 
-/** Returns the client's body, still unread; undefined if the request has none. */
-export function bodyOf(exchange: ClientExchange, onBytes: (count: number) => void): BodySource | undefined {
-  const { req, res, expectsContinue } = exchange;
-  const declared = req.headers['content-length'];
-  if (declared === undefined && req.headers['transfer-encoding'] === undefined) return undefined;
-  const open = (): IncomingMessage => {
-    if (expectsContinue) res.writeContinue();
-    exchange.expectBody();
-    return req;
-  };
-  return { length: declared === undefined ? undefined : Number(declared), open, onBytes };
+  /** The connection has ended. */
+  close(): void {
+    if (!this.isComplete) this.#body?.destroy(CLIENT_CLOSED);
+    if (!this.hasLeft) this.leave();
+  }
+
+  #watch(stop: () => void): void {
+    this.#stops ??= [];
+    this.#stops.push(stop);
+  }
 }
 
 function clientTimeout(idleMs: number): GatewayError {

@@ -1,9 +1,9 @@
-import type { IncomingMessage } from 'node:http';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
-import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { fieldValue, joinedValue } from '../base/raw-headers.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -14,13 +14,13 @@ import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { checkHost, checkSite } from './browsers.ts';
-import { bodyOf, CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
+import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { type ClientRefusal, ClientRefusals } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
-import { checkFraming, checkMethod, checkUpgrade } from './framing.ts';
 import { countDownForwards, outboundHeaders } from './headers.ts';
-import { linger } from './linger.ts';
 import { sendProblem } from './problem.ts';
+import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
+import type { RequestHead } from './request-head.ts';
 import { requestIdOf } from './request-id.ts';
 import { logRequest, pathOf, type RequestEnd } from './request-log.ts';
 import { type Arrival, RequestRecord } from './request-record.ts';
@@ -128,26 +128,27 @@ export class Gateway {
 
   /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
   async handle(exchange: ClientExchange): Promise<void> {
-    const { req, res } = exchange;
-    const requestId = requestIdOf(req.headers['x-request-id']);
-    const { method = '', socket, rawHeaders: headers } = req;
+    const { request, socket } = exchange;
+    const { method, headers } = request;
+    const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trace = this.#tracing?.request(req.headers, { 'digest_gateway.request_id': requestId });
+    const trace = this.#tracing?.request(headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
     const response = new ResponseWriter(exchange, record, this.#plane);
     let error: GatewayError | undefined;
     try {
-      checkFraming(req, exchange.protocol);
+      checkAuthority(request);
       this.#admit();
-      const target = parseTarget(req.url ?? '', req.headers.host);
+      checkConnect(request);
+      const target = parseTarget(request.target, fieldValue(headers, 'host'));
       record.targeted(target.path);
-      checkMethod(req);
-      checkUpgrade(req);
+      checkMethod(request);
+      checkUpgrade(request);
       checkHost(this.#options.hosts, target);
-      const identified = this.#options.identification.identify(req);
+      const identified = this.#options.identification.identify(socket, headers);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
       record.identified(client.id, address);
-      if (ambient) checkSite(req.headers, target);
+      if (ambient) checkSite(headers, target);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
       exchange.idleMs = found.upstream.options.timeouts.idle;
@@ -169,14 +170,15 @@ export class Gateway {
       this.#refusals.add(record.client, record.deployment, error, requestId);
       fail(exchange, error, requestId, close, response.permit);
     } finally {
-      linger(req);
+      exchange.linger();
       await exchange.left();
       response.permit?.release();
       if (response.inFlight) this.#metrics.deployment(record.deployment).requestsInFlight.inc(-1);
       error ??= this.#unsent(exchange, record);
-      const status = error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : res.statusCode;
+      const status =
+        error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : exchange.response.status;
       const durationMs = this.#clock.now() - record.begun;
-      this.#end(record, req, {
+      this.#end(record, request, {
         status,
         code: error?.code ?? '',
         durationMs,
@@ -186,8 +188,8 @@ export class Gateway {
   }
 
   /** Returns the reason why a response was not sent completely; undefined if it was. */
-  #unsent({ res, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
-    if (res.writableFinished) return undefined;
+  #unsent({ response, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
+    if (response.isFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
     this.#errors.add(record.deployment, error, record.requestId);
     return error;
@@ -233,20 +235,20 @@ export class Gateway {
     response: ResponseWriter,
     record: RequestRecord,
   ): Promise<void> {
-    const { req, cancellation } = exchange;
+    const { request: received, cancellation } = exchange;
     const metrics = this.#metrics.deployment(name);
-    const body = bodyOf(exchange, (count) => {
+    const body = exchange.bodySource((count) => {
       record.bytesIn += count;
       this.#plane.bufferGc.add(count, record.bytesIn);
       metrics.requestBytes.inc(count);
     });
     const { client, trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
-    const headers = outboundHeaders(req.rawHeaders, req.httpVersion, keepTrace);
-    if (req.method === 'OPTIONS') countDownForwards(headers);
+    const headers = outboundHeaders(received.headers, received.httpVersion, keepTrace);
+    if (received.method === 'OPTIONS') countDownForwards(headers);
     response.inFlight = true;
     metrics.requestsInFlight.inc();
-    const request = { client, method: req.method ?? '', target, headers, body, trace, noTotalTimeout };
+    const request = { client, method: received.method, target, headers, body, trace, noTotalTimeout };
     await upstream.send(request, credential, response, cancellation);
   }
 
@@ -258,7 +260,7 @@ export class Gateway {
   }
 
   /** Counts, records, traces and logs the outcome of a request. */
-  #end(record: RequestRecord, req: IncomingMessage, end: RequestEnd): void {
+  #end(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
     const { status, code, durationMs, bytes } = end;
     const metrics = this.#metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
@@ -268,24 +270,36 @@ export class Gateway {
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, bytes, durationMs);
     if (!this.#options.logRequests && !this.#accessLog.enabled) return;
-    const path = pathOf(req.url ?? '');
+    const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#log, record, path, end);
     if (!this.#accessLog.enabled) return;
     const { address, client, method } = record;
-    const { referer, 'user-agent': userAgent } = req.headers;
-    const { httpVersion } = req;
+    const { httpVersion, headers } = request;
+    const referer = joinedValue(headers, 'referer');
+    const userAgent = joinedValue(headers, 'user-agent');
     this.#accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
 }
 
 /**
- * True if the connection must end. After a malformed request, or a body that was not asked for, the start
- * of the next request is uncertain: the next bytes could be a smuggled request. RFC 9110 §15.5.9 asks for it
- * after a timeout.
+ * After a malformed request the start of the next one is uncertain: the next bytes could be a smuggled request. RFC 9110
+ * §15.5.9 asks for it after a timeout; what follows CONNECT is for the tunnel.
  */
-function isLast({ res, expectsContinue }: ClientExchange, { code }: GatewayError, ending: boolean): boolean {
-  if (res.destroyed || res.headersSent) return false;
-  return expectsContinue || ending || code === 'bad-request' || code === 'request-timeout';
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
+  'bad-request',
+  'headers-too-large',
+  'request-timeout',
+  'connect-unsupported',
+]);
+
+/** True if the connection must end. The start of the next request is uncertain after a body that was not asked for, too. */
+function isLast(
+  { socket, request, response }: ClientExchange,
+  { code }: GatewayError,
+  ending: boolean,
+): boolean {
+  if (socket.destroyed || response.hasHead) return false;
+  return request.expectsContinue || ending || ENDS_CONNECTION.has(code);
 }
 
 /** Sends the error to the client if possible; a response that has begun can only be aborted. */
@@ -296,8 +310,8 @@ function fail(
   close: boolean,
   permit: Permit | undefined,
 ): void {
-  const { res } = exchange;
-  if (res.destroyed) return;
-  if (res.headersSent) exchange.breakOff();
-  else sendProblem(res, error, requestId, close, permit?.fields);
+  const { socket, response } = exchange;
+  if (socket.destroyed) return;
+  if (response.hasHead) exchange.breakOff();
+  else sendProblem(response, error, requestId, close, permit?.fields);
 }

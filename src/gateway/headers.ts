@@ -122,13 +122,8 @@ export function interimHeaders(raw: RawHeaders): string[] {
  * Returns the trailers for the client.
  * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
  */
-export function inboundTrailers(raw: RawHeaders, head: RawHeaders): [string, string][] {
-  const kept = without(raw, NOT_INBOUND, false, connectionListed([...head, ...raw]));
-  const pairs: [string, string][] = [];
-  for (let index = 0; index + 1 < kept.length; index += 2) {
-    pairs.push([kept[index] ?? '', kept[index + 1] ?? '']);
-  }
-  return pairs;
+export function inboundTrailers(raw: RawHeaders, head: RawHeaders): RawHeaders {
+  return without(raw, NOT_INBOUND, false, connectionListed([...head, ...raw]));
 }
 
 /** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */

@@ -1,6 +1,4 @@
-import type { IncomingMessage } from 'node:http';
-import { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 
 /**
  * Time without a byte after which the connection is closed, and the limit for the whole wait, in
@@ -12,22 +10,10 @@ const TOTAL_MS = 30_000;
 const PARTS = 4;
 
 /**
- * Reads and discards the rest of the body after an early response. Closing at once would reset the
- * connection, and a client that sends its whole body before it reads would lose the response.
+ * Reads and discards what still comes on a connection that serves no further request and whose own side has ended.
+ * Closing at once would reset it, and its client could lose the response.
  */
-export function linger(req: IncomingMessage): void {
-  if (req.complete || req.destroyed) return;
-  // The upstream's reader still listens to the stream, and would keep it from flowing.
-  req.removeAllListeners('readable');
-  req.resume();
-  // Node emits no 'close' for a request that is incomplete when the connection ends after its response.
-  req.once('close', closeWhenIdle(req.socket));
-}
-
-/** Does the same for a socket that serves no further request and whose own side has ended. */
-export function lingerOn(socket: Duplex): void {
-  // Without a listener, a reset by the client would be an uncaught error.
-  socket.on('error', () => socket.destroy());
+export function lingerOn(socket: Socket): void {
   socket.resume();
   closeWhenIdle(socket);
 }
@@ -36,11 +22,11 @@ export function lingerOn(socket: Duplex): void {
  * Destroys the socket when no byte comes for `IDLE_MS`, or after `TOTAL_MS`. The watch ends with the socket; the function
  * that is returned ends it before.
  */
-function closeWhenIdle(socket: Duplex): () => void {
+export function closeWhenIdle(socket: Socket): () => void {
   // A socket that is closed emits no 'close' any more, and the watch would never end.
   if (socket.closed) return () => {};
   const close = (): void => void socket.destroy();
-  const stop = onStall(IDLE_MS, () => bytesRead(socket), close);
+  const stop = onStall(IDLE_MS, () => socket.bytesRead, close);
   const timer = setTimeout(close, TOTAL_MS).unref();
   const end = (): void => {
     stop();
@@ -49,10 +35,6 @@ function closeWhenIdle(socket: Duplex): () => void {
   };
   socket.once('close', end);
   return end;
-}
-
-function bytesRead(socket: Duplex): number {
-  return socket instanceof Socket ? socket.bytesRead : 0;
 }
 
 /**

@@ -1,7 +1,7 @@
-import { type ServerResponse, STATUS_CODES } from 'node:http';
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
 import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
+import { type ClientResponse, currentDate, reasonOf } from './client-response.ts';
 import { lingerOn } from './linger.ts';
 
 interface Problem {
@@ -15,30 +15,26 @@ interface Problem {
  * list.
  */
 export function sendProblem(
-  res: ServerResponse,
+  response: ClientResponse,
   error: GatewayError,
   requestId: string,
   close: boolean,
   fields: RawHeaders = [],
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
-  // Without an explicit reason, Node would use one of an upstream head that could not be passed on.
-  res.writeHead(status, reasonOf(status), [...headers, ...fields, ...(close ? ['connection', 'close'] : [])]);
-  res.end(body);
+  if (close) response.keepsConnection = false;
+  response.begin(status, reasonOf(status), [...headers, ...fields]);
+  response.end(Buffer.from(body), []);
 }
 
 /** Does the same on a connection on which no request could be read, and closes it. */
-export function sendRawProblem(socket: Duplex, error: GatewayError, requestId: string): void {
+export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
-  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\ndate: ${new Date().toUTCString()}\r\n`;
+  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\n${currentDate()}`;
   for (let index = 0; index < headers.length; index += 2)
     text += `${headers[index]}: ${headers[index + 1]}\r\n`;
-  socket.end(`${text}connection: close\r\n\r\n${body}`);
+  socket.end(`${text}Connection: close\r\n\r\n${body}`);
   lingerOn(socket);
-}
-
-function reasonOf(status: number): string {
-  return STATUS_CODES[status] ?? '';
 }
 
 function problemOf(error: GatewayError, requestId: string): Problem {

@@ -1,13 +1,11 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { isNativeError } from 'node:util/types';
 import type { Waiter } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
-import { errorCode } from '../base/error-code.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { ClientExchange } from './client-exchange.ts';
+import type { ClientResponse } from './client-response.ts';
 import { inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
@@ -44,8 +42,7 @@ interface Held extends Head {
 export class ResponseWriter implements ResponseHandler, Waiter {
   readonly #record: RequestRecord;
   readonly #exchange: ClientExchange;
-  readonly #req: IncomingMessage;
-  readonly #res: ServerResponse;
+  readonly #response: ClientResponse;
   readonly #plane: DataPlane;
   #resume: (() => void) | undefined;
   /** Interim responses that wait for the record. */
@@ -68,8 +65,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
     this.#exchange = exchange;
-    this.#req = exchange.req;
-    this.#res = exchange.res;
+    this.#response = exchange.response;
     this.#record = record;
     this.#plane = plane;
   }
@@ -83,30 +79,22 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   }
 
   information(status: number, headers: RawHeaders): void {
-    // HTTP/1.0 has no interim responses (RFC 9110 §15.2), and the first releases of Node.js 24 cannot send
-    // any.
-    if (this.#req.httpVersion !== '1.1' || this.#res.writeInformation === undefined) return;
+    // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
+    if (this.#exchange.request.httpVersion !== '1.1') return;
     // An interim response is part of the response, which has no record yet.
     if (this.#plane.audited) {
       this.#early ??= [];
       this.#early.push([status, interimHeaders(headers)]);
     } else {
-      this.#inform(status, interimHeaders(headers));
-    }
-  }
-
-  #inform(status: number, fields: RawHeaders): void {
-    try {
-      this.#res.writeInformation(status, fields);
-    } catch (error) {
-      throw unpassable(error);
+      this.#response.inform(status, interimHeaders(headers));
     }
   }
 
   head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
     checkCoding(headers);
     this.#received = headers;
-    const trailers = this.#req.httpVersion === '1.1' && isChunked(status, this.#req.method, headers);
+    const { httpVersion, method } = this.#exchange.request;
+    const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
     const fields = inboundHeaders(headers, status, this.#record.requestId, trailers, isHttp11);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
@@ -163,7 +151,8 @@ export class ResponseWriter implements ResponseHandler, Waiter {
 
   #release(held: Held): void {
     const { chunks, trailers } = held;
-    if (this.#early !== undefined) for (const [code, fields] of this.#early) this.#inform(code, fields);
+    if (this.#early !== undefined)
+      for (const [code, fields] of this.#early) this.#response.inform(code, fields);
     this.#head = held;
     // Head and last piece of a whole response leave in one write.
     const last = trailers === undefined ? undefined : chunks.pop();
@@ -187,7 +176,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     if (writer.#head === undefined) return;
     try {
       writer.#writeHead();
-      writer.#res.flushHeaders();
+      writer.#response.flush();
     } catch (error) {
       writer.#fail(asGatewayError(error));
     }
@@ -199,14 +188,10 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     this.#head = undefined;
     // A client that sees "Connection: close" sends its next request on another connection.
     if (this.#plane.isEnding()) {
-      this.#res.shouldKeepAlive = false;
+      this.#response.keepsConnection = false;
       this.#exchange.refuseRest();
     }
-    try {
-      this.#res.writeHead(status, phrase, headers);
-    } catch (error) {
-      throw unpassable(error);
-    }
+    this.#response.begin(status, phrase, headers);
   }
 
   data(chunk: Buffer): boolean {
@@ -221,10 +206,10 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     if (this.#dropped || chunk.length === 0) return true;
     this.#writeHead();
     this.#count(chunk);
-    const more = this.#res.write(chunk);
+    const more = this.#response.write(chunk);
     if (more) return true;
     this.#exchange.limitStall();
-    if (this.#resume !== undefined) this.#res.once('drain', this.#resume);
+    if (this.#resume !== undefined) this.#response.whenDrained(this.#resume);
     return false;
   }
 
@@ -244,27 +229,14 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   #finish(trailers: RawHeaders, last?: Buffer): void {
     if (this.#dropped) return;
     this.#writeHead();
-    try {
-      if (trailers.length > 0) this.#res.addTrailers(inboundTrailers(trailers, this.#received));
-    } catch (error) {
-      throw unpassable(error);
-    }
     if (last !== undefined) this.#count(last);
-    this.#res.end(last);
+    this.#response.end(last, trailers.length > 0 ? inboundTrailers(trailers, this.#received) : trailers);
   }
 
   #count({ length }: Buffer): void {
     this.bytes += length;
     this.#plane.bufferGc.add(length, this.bytes);
   }
-}
-
-/** Codes of Node for a malformed head; the upstream's head is passed on unchanged. */
-const MALFORMED: ReadonlySet<string> = new Set(['ERR_INVALID_CHAR', 'ERR_INVALID_HTTP_TOKEN']);
-
-function unpassable(error: unknown): unknown {
-  if (!isNativeError(error) || !MALFORMED.has(errorCode(error))) return error;
-  return new GatewayError('upstream-protocol', 'The upstream sent a header that cannot be passed on.', error);
 }
 
 /** The error while the audit log cannot be written. */
@@ -276,7 +248,7 @@ export function auditUnavailable(): GatewayError {
 }
 
 /**
- * Node removes the chunked coding. The client would not be told of any other coding, and would misread the
+ * The reader of the response removes the chunked coding. The client would not be told of any other coding, and would misread the
  * body.
  */
 function checkCoding(headers: RawHeaders): void {

@@ -1,5 +1,5 @@
 import { hash, randomBytes } from 'node:crypto';
-import type { IncomingHttpHeaders } from 'node:http';
+import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 
 /** The API key of a request. */
 export interface PresentedKey {
@@ -37,9 +37,9 @@ export class ApiKeys {
  * Returns the API key of a request: X-Api-Key, else Basic with the client's id as user name. A client that
  * uses the gateway as its proxy sends Proxy-Authorization; its Authorization may be meant for the upstream.
  */
-export function presentedKey(headers: IncomingHttpHeaders): PresentedKey | undefined {
-  const key = headers['x-api-key'];
-  if (typeof key === 'string' && key !== '') return { id: undefined, key };
+export function presentedKey(headers: RawHeaders): PresentedKey | undefined {
+  const key = joinedValue(headers, 'x-api-key');
+  if (key !== undefined && key !== '') return { id: undefined, key };
   const basic = credentialsOf(headers, 'basic');
   if (basic === undefined) return undefined;
   const decoded = Buffer.from(basic, 'base64').toString('utf8');
@@ -49,12 +49,12 @@ export function presentedKey(headers: IncomingHttpHeaders): PresentedKey | undef
 }
 
 /** Returns the Bearer token of a request (RFC 6750 §2.1). */
-export function presentedToken(headers: IncomingHttpHeaders): string | undefined {
+export function presentedToken(headers: RawHeaders): string | undefined {
   return credentialsOf(headers, 'bearer');
 }
 
-function credentialsOf(headers: IncomingHttpHeaders, scheme: string): string | undefined {
-  const value = headers['proxy-authorization'] ?? headers.authorization;
+function credentialsOf(headers: RawHeaders, scheme: string): string | undefined {
+  const value = joinedValue(headers, 'proxy-authorization') ?? joinedValue(headers, 'authorization');
   if (value === undefined || value.slice(0, scheme.length).toLowerCase() !== scheme) return undefined;
   const credentials = value.slice(scheme.length);
   return credentials.startsWith(' ') ? credentials.trim() : undefined;

@@ -1,5 +1,5 @@
-import type { IncomingMessage } from 'node:http';
 import type { Address, Network } from '../base/network.ts';
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import { type ForwardedHeader, hops, UNNAMED } from './forwarded.ts';
 
 export interface ProxySettings {
@@ -18,11 +18,8 @@ export function isTrusted({ trustedProxies }: ProxySettings, address: Address): 
  * Returns the client's address behind trusted proxies: the last hop in the header that is not a trusted
  * proxy itself. Hops before it are unverified claims. Undefined if the header does not contain the address.
  */
-export function forwardedClient(
-  settings: ProxySettings,
-  { headersDistinct }: Pick<IncomingMessage, 'headersDistinct'>,
-): Address | undefined {
-  const lines = headersDistinct[settings.forwardedHeader.toLowerCase()] ?? [];
+export function forwardedClient(settings: ProxySettings, headers: RawHeaders): Address | undefined {
+  const lines = fieldValues(headers, settings.forwardedHeader.toLowerCase());
   let nearest: Address | undefined;
   for (const hop of hops(settings.forwardedHeader, lines)) {
     if (hop === UNNAMED) return undefined;

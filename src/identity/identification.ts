@@ -1,6 +1,6 @@
-import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Address, parseAddress } from '../base/network.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
@@ -130,14 +130,14 @@ export class Identification {
    * Returns synchronously unless a token has to be verified.
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
-  identify(req: IncomingMessage): Caller | Promise<Caller> {
-    const connection = this.#connections.get(req.socket) ?? this.#inspect(req.socket);
+  identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
+    const connection = this.#connections.get(socket) ?? this.#inspect(socket);
     const origin = connection.proxied
-      ? this.#originOf(forwardedClient(this.#settings, req), connection.certificate)
+      ? this.#originOf(forwardedClient(this.#settings, headers), connection.certificate)
       : connection;
     return origin.fallback !== undefined && !origin.needsHeaders
       ? origin.fallback
-      : this.#identifyByHeaders(req, origin);
+      : this.#identifyByHeaders(headers, origin);
   }
 
   /** True if the address is a trusted proxy's, so that many clients may share it. */
@@ -166,7 +166,7 @@ export class Identification {
   }
 
   /** Identifies by headers, which can only select clients that precede the caller without headers. */
-  #identifyByHeaders({ headers }: IncomingMessage, origin: Origin): Caller | Promise<Caller> {
+  #identifyByHeaders(headers: RawHeaders, origin: Origin): Caller | Promise<Caller> {
     const { address, certificate, rank, fallback } = origin;
     const key = presentedKey(headers);
     const token = presentedToken(headers);

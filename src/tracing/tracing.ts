@@ -1,4 +1,3 @@
-import type { IncomingHttpHeaders } from 'node:http';
 import {
   type Attributes,
   type Context,
@@ -8,15 +7,22 @@ import {
   type Span,
   SpanKind,
   SpanStatusCode,
+  type TextMapGetter,
   TraceFlags,
   type Tracer,
   trace,
 } from '@opentelemetry/api';
+import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 
 const NAME = 'digest-gateway';
 
 /** The headers that carry the context of a trace (W3C Trace Context §3, W3C Baggage §3). */
 export const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'] as const;
+
+const RAW_HEADERS: TextMapGetter<RawHeaders> = {
+  get: (headers, name) => joinedValue(headers, name.toLowerCase()),
+  keys: (headers) => headers.filter((_, at) => at % 2 === 0),
+};
 
 /** A span of a trace, from its creation to `end`. */
 export class TracedWork {
@@ -81,8 +87,8 @@ export class Tracing {
   }
 
   /** Starts the span of a client request; continues the client's trace if its headers contain one. */
-  request(headers: IncomingHttpHeaders, attributes: Attributes): TracedWork {
-    const parent = propagation.extract(ROOT_CONTEXT, headers);
+  request(headers: RawHeaders, attributes: Attributes): TracedWork {
+    const parent = propagation.extract(ROOT_CONTEXT, headers, RAW_HEADERS);
     return new TracedWork(this.#tracer, 'request', SpanKind.SERVER, parent, attributes);
   }
 

@@ -1,5 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
-import { fieldValue, isFieldValue, isToken, type RawHeaders } from '../base/raw-headers.ts';
+import { fieldValue, isFieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import { fieldLines, MalformedMessage } from '../http1/fields.ts';
 
 /**
  * RFC 9112 §4. Some servers leave out the space before an empty phrase. RTSP, ICY and HTTP/2.0 have lines of this form,
@@ -10,11 +11,7 @@ const STATUS_LINE_START = /^HTTP\/1\.[01] [1-9]\d\d[ \r]/;
 const ANY_STATUS_LINE = 'HTTP/1.1 200 ';
 const DIGITS = /^\d+$/;
 const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
-const [TAB, SPACE] = [0x09, 0x20];
 
-const NOT_HTTP = 'The response of the upstream is not HTTP/1.1 or HTTP/1.0.';
-const MALFORMED_FIELD =
-  'The upstream sent a header or trailer line that is not valid HTTP/1.1 (RFC 9112 §5).';
 const FRAMING_TRAILER =
   'The upstream sent Content-Length or Transfer-Encoding in the trailers of a response (RFC 9110 §6.5.1).';
 const AMBIGUOUS_LENGTH =
@@ -44,11 +41,11 @@ export interface Framing {
 
 /**
  * Reads a head, from its status line to the end of its last field line.
- * @throws GatewayError `upstream-protocol`
+ * @throws MalformedMessage
  */
 export function responseHead(text: string): ResponseHead {
   const [line = '', minor, status, phrase = ''] = STATUS_LINE.exec(text) ?? [];
-  if (status === undefined) throw notHttp();
+  if (status === undefined) throw new MalformedMessage('start-line');
   return {
     status: Number(status),
     reason: isFieldValue(phrase) ? phrase : '',
@@ -60,39 +57,6 @@ export function responseHead(text: string): ResponseHead {
 /** True if the text can be the start of a head. */
 export function isStartOfHead(text: string): boolean {
   return STATUS_LINE_START.test(text + ANY_STATUS_LINE.slice(text.length));
-}
-
-/**
- * Reads field lines, each with its CRLF, from there to the end of the text (RFC 9112 §5).
- * @throws GatewayError `upstream-protocol`
- */
-export function fieldLines(text: string, from: number): RawHeaders {
-  const fields: string[] = [];
-  for (let at = from; at < text.length; ) {
-    const end = text.indexOf('\r\n', at);
-    const colon = text.indexOf(':', at);
-    const name = text.slice(at, colon);
-    const value = withoutSpace(text, colon + 1, end);
-    // No name has a space before the colon or at the start of a continued line (RFC 9112 §5.1, §5.2).
-    if (colon === -1 || !isToken(name) || !isFieldValue(value)) {
-      throw new GatewayError('upstream-protocol', MALFORMED_FIELD);
-    }
-    fields.push(name, value);
-    at = end + 2;
-  }
-  return fields;
-}
-
-/** The text between two places, without spaces and tabs around it. */
-function withoutSpace(text: string, from: number, to: number): string {
-  let [start, end] = [from, to];
-  while (start < end && isSpace(text.charCodeAt(start))) start += 1;
-  while (end > start && isSpace(text.charCodeAt(end - 1))) end -= 1;
-  return text.slice(start, end);
-}
-
-function isSpace(code: number): boolean {
-  return code === SPACE || code === TAB;
 }
 
 /**
@@ -192,8 +156,4 @@ const CONNECTION_FIELDS = ['connection', 'proxy-connection', 'keep-alive', 'upgr
 
 function ambiguousLength(): GatewayError {
   return new GatewayError('upstream-protocol', AMBIGUOUS_LENGTH);
-}
-
-export function notHttp(): GatewayError {
-  return new GatewayError('upstream-protocol', NOT_HTTP);
 }

@@ -1,13 +1,13 @@
 import { GatewayError } from '../base/errors.ts';
 import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
+import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
+import { MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
 import {
   areHarmlessTrailers,
-  fieldLines,
   framingOf,
   isChunked,
   isStartOfHead,
-  notHttp,
   type ResponseHead,
   responseHead,
 } from './response-head.ts';
@@ -17,55 +17,52 @@ const MAX_HEAD_BYTES = 32 * 1024;
 /** Interim responses (1xx) of one exchange, and their bytes altogether. */
 const MAX_INTERIM = 64;
 const MAX_INTERIM_BYTES = 64 * 1024;
-/** The longest line before a chunk in bytes: its size and extensions. */
-const MAX_CHUNK_LINE = 4 * 1024;
-
-const SECTION_END = Buffer.from('\r\n\r\n');
 const CRLF_LENGTH = 2;
-const [LF, CR] = [0x0a, 0x0d];
 
-const CHUNK_SIZE = /^[\da-f]+/i;
-/** RFC 9112 §7.1.1, without the white space of older senders. */
-const CHUNK_EXTENSIONS =
-  /^(?:;[!#$%&'*+.^_`|~\w-]+(?:=(?:[!#$%&'*+.^_`|~\w-]+|"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"))?)*$/;
-
-const HEAD_TOO_LARGE = `The head of the response of the upstream is larger than ${MAX_HEAD_BYTES} bytes.`;
-const TRAILERS_TOO_LARGE = `The trailers of the response of the upstream are larger than ${MAX_HEAD_BYTES} bytes.`;
+const NOT_HTTP = 'The response of the upstream is not HTTP/1.1 or HTTP/1.0.';
+const MALFORMED: Readonly<Record<MessagePart, readonly [detail: string, proxyError?: ProxyErrorType]>> = {
+  'start-line': [NOT_HTTP],
+  'line-end': [NOT_HTTP],
+  field: ['The upstream sent a header or trailer line that is not valid HTTP/1.1 (RFC 9112 §5).'],
+  'head-size': [
+    `The head of the response of the upstream is larger than ${MAX_HEAD_BYTES} bytes.`,
+    'http_response_header_section_size',
+  ],
+  chunk: [
+    'The upstream sent a chunked body that is not valid HTTP/1.1 (RFC 9112 §7.1).',
+    'http_response_transfer_coding',
+  ],
+  'trailers-size': [
+    `The trailers of the response of the upstream are larger than ${MAX_HEAD_BYTES} bytes.`,
+    'http_response_trailer_section_size',
+  ],
+};
 const UNASKED_SWITCH = 'The upstream switched protocols (101) without having been asked to.';
 const CLOSING_INTERIM = 'The upstream closed the connection with an interim response (RFC 9112 §9.6).';
 const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim responses, or more than ${MAX_INTERIM_BYTES} bytes of them.`;
-const MALFORMED_CHUNK = 'The upstream sent a chunked body that is not valid HTTP/1.1 (RFC 9112 §7.1).';
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
 const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chunk.';
 
 /** Receives the response of one exchange, as it is read. A throw ends the reading. */
-export interface ResponseReceiver {
+export interface ResponseReceiver extends BodyReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
   /** The head of the final response; once. The reason phrase is Latin-1 text. `isHttp11`: false for HTTP/1.0. */
   onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void;
-  onData(chunk: Buffer): void;
-  onEnd(trailers: RawHeaders): void;
 }
-
-/**
- * `idle`: no response is due. `head`: the final head has not come. `length`: `#left` bytes of the body are to come.
- * `close`: the body ends with the connection. The others are the parts of a chunked body.
- */
-type State = 'idle' | 'head' | 'length' | 'close' | 'chunk-line' | 'chunk' | 'chunk-end' | 'trailers';
 
 /**
  * Reads the responses of one connection, one at a time (RFC 9112). It refuses everything that two programs could read
  * differently, because a client would be given the response to another request.
  */
-export class ResponseReader {
-  #state: State = 'idle';
+export class ResponseReader implements BodyReceiver {
+  /** `idle`: no response is due. `head`: the final head has not come. */
+  #state: 'idle' | 'head' | 'body' = 'idle';
+  readonly #body = new BodyReader(MAX_HEAD_BYTES);
   #receiver: ResponseReceiver | undefined;
   #method = '';
   /** The start of a head, line or trailer section that has not come whole. */
   #partial: Buffer | undefined;
-  /** Bytes of the body, or of its chunk, that are to come. */
-  #left = 0;
   #interim = 0;
   #interimBytes = 0;
   #isPersistent = false;
@@ -80,7 +77,7 @@ export class ResponseReader {
 
   /** True if the head of the final response has been read, and the body has not ended. */
   get isInBody(): boolean {
-    return this.#state !== 'idle' && this.#state !== 'head';
+    return this.#state === 'body';
   }
 
   /** True if the connection can carry another exchange after the response that was read last. */
@@ -119,6 +116,7 @@ export class ResponseReader {
     this.#state = 'idle';
     this.#receiver = undefined;
     this.#isPersistent = false;
+    this.#body.stop();
   }
 
   /**
@@ -126,6 +124,16 @@ export class ResponseReader {
    * @throws GatewayError `upstream-protocol`; any error that the receiver throws
    */
   read(bytes: Buffer): void {
+    try {
+      this.#read(bytes);
+    } catch (error) {
+      if (!(error instanceof MalformedMessage)) throw error;
+      const [detail, proxyError] = MALFORMED[error.part];
+      throw refusal(detail, proxyError);
+    }
+  }
+
+  #read(bytes: Buffer): void {
     const known = this.#partial?.length ?? 0;
     const input = this.#partial === undefined ? bytes : Buffer.concat([this.#partial, bytes]);
     this.#partial = undefined;
@@ -148,35 +156,26 @@ export class ResponseReader {
    * @throws GatewayError `upstream-protocol` if the response is shorter than it says; any error of the receiver
    */
   end(): boolean {
-    if (this.#state === 'close') {
-      this.#finish([]);
+    if (this.#body.endsWithConnection) {
+      this.#body.stop();
+      this.onEnd([]);
       return true;
     }
     if (this.isInBody && !this.#isPersistent)
-      throw refusal(this.#state === 'length' ? TOO_SHORT : CHUNKS_BREAK_OFF, 'http_response_incomplete');
+      throw refusal(this.#body.isChunked ? CHUNKS_BREAK_OFF : TOO_SHORT, 'http_response_incomplete');
     return false;
   }
 
   /** Reads the next part and returns where it ends; where it begins: it has not come whole. */
   #step(input: Buffer, at: number, known: number): number {
-    switch (this.#state) {
-      case 'head':
-        return this.#readHead(input, at, known);
-      case 'chunk-line':
-        return this.#readChunkLine(input, at);
-      case 'chunk-end':
-        return this.#readChunkEnd(input, at);
-      case 'trailers':
-        return this.#readTrailers(input, at, known);
-      default:
-        return this.#readBody(input, at);
-    }
+    if (this.#state === 'head') return this.#readHead(input, at, known);
+    return this.#body.read(input, at, known, this);
   }
 
   #readHead(input: Buffer, at: number, known: number): number {
-    const end = sectionEnd(input, at, known, headTooLarge);
+    const end = sectionEnd(input, at, known, MAX_HEAD_BYTES, 'head-size');
     if (end === -1) {
-      if (!isStartOfHead(input.toString('latin1', at, at + 16))) throw notHttp();
+      if (!isStartOfHead(input.toString('latin1', at, at + 16))) throw new MalformedMessage('start-line');
       return at;
     }
     const head = responseHead(input.toString('latin1', at, end - CRLF_LENGTH));
@@ -208,115 +207,38 @@ export class ResponseReader {
     this.#isHttp10 = !isHttp11;
     const chunked = codings !== undefined && isChunked(codings);
     // RFC 9112 §6.3: the first rule that applies.
+    let body: BodyFraming = length ?? Number.POSITIVE_INFINITY;
     if (this.#method === 'HEAD') {
-      this.#enter('length', 0);
+      body = 0;
     } else if (status === 204 || status === 304) {
-      this.#enter('length', 0);
+      body = 0;
       // One that announces a body may have it, and it would pass for the next response.
       if (codings !== undefined || (length ?? 0) > 0) this.#isPersistent = false;
     } else if (chunked) {
-      this.#enter('chunk-line', 0);
-    } else if (length !== undefined) {
-      this.#enter('length', length);
-    } else {
-      this.#enter('close', Number.POSITIVE_INFINITY);
+      body = 'chunked';
+    } else if (length === undefined) {
       this.#isPersistent = false;
     }
+    this.#state = 'body';
+    if (body !== 0) this.#body.begin(body);
     this.#receiver?.onHead(status, reason, headers, isHttp11);
-    if (this.#state === 'length' && this.#left === 0) this.#finish([]);
+    if (body === 0 && this.isInBody) this.onEnd([]);
   }
 
-  #enter(state: State, left: number): void {
-    this.#state = state;
-    this.#left = left;
-  }
-
-  #readBody(input: Buffer, at: number): number {
-    const end = Math.min(input.length, at + this.#left);
-    this.#left -= end - at;
+  /** For the reader of the body. */
+  onData(chunk: Buffer): void {
     this.#progress += 1;
-    this.#receiver?.onData(input.subarray(at, end));
-    if (this.#left === 0) {
-      if (this.#state === 'length') this.#finish([]);
-      else if (this.#state === 'chunk') this.#state = 'chunk-end';
-    }
-    return end;
+    this.#receiver?.onData(chunk);
   }
 
-  #readChunkLine(input: Buffer, at: number): number {
-    const end = input.indexOf(LF, at);
-    if ((end === -1 ? input.length : end) - at > MAX_CHUNK_LINE) throw malformedChunk();
-    if (end === -1) return at;
-    if (input[end - 1] !== CR) throw malformedChunk();
-    const size = chunkSize(input.toString('latin1', at, end - 1));
-    this.#enter(size === 0 ? 'trailers' : 'chunk', size);
-    return end + 1;
-  }
-
-  #readChunkEnd(input: Buffer, at: number): number {
-    if (input[at] !== CR || (input[at + 1] ?? LF) !== LF) throw malformedChunk();
-    if (input.length < at + CRLF_LENGTH) return at;
-    this.#state = 'chunk-line';
-    return at + CRLF_LENGTH;
-  }
-
-  #readTrailers(input: Buffer, at: number, known: number): number {
-    if (input[at] === CR) {
-      if ((input[at + 1] ?? LF) !== LF) throw malformedChunk();
-      if (input.length < at + CRLF_LENGTH) return at;
-      this.#finish([]);
-      return at + CRLF_LENGTH;
-    }
-    const end = sectionEnd(input, at, known, trailersTooLarge);
-    if (end === -1) return at;
-    const trailers = fieldLines(input.toString('latin1', at, end - CRLF_LENGTH), 0);
-    if (!areHarmlessTrailers(trailers)) this.#isPersistent = false;
-    this.#finish(trailers);
-    return end;
-  }
-
-  #finish(trailers: RawHeaders): void {
+  /** For the reader of the body. */
+  onEnd(trailers: RawHeaders): void {
+    if (trailers.length > 0 && !areHarmlessTrailers(trailers)) this.#isPersistent = false;
     const receiver = this.#receiver;
     this.#state = 'idle';
     this.#receiver = undefined;
     receiver?.onEnd(trailers);
   }
-}
-
-/**
- * The place behind the empty line that ends a head or trailer section; -1: it has not come.
- * @param known up to where the bytes were searched before
- */
-function sectionEnd(input: Buffer, at: number, known: number, tooLarge: () => GatewayError): number {
-  const found = input.indexOf(SECTION_END, Math.max(at, known - SECTION_END.length + 1));
-  const end = found === -1 ? input.length : found + SECTION_END.length;
-  if (end - at > MAX_HEAD_BYTES) throw tooLarge();
-  if (found !== -1) return end;
-  // A line that ends without CR may be all that comes: waiting for the rest would be in vain.
-  for (let lf = input.indexOf(LF, known); lf !== -1; lf = input.indexOf(LF, lf + 1)) {
-    if (input[lf - 1] !== CR) throw notHttp();
-  }
-  return -1;
-}
-
-function chunkSize(line: string): number {
-  const [digits = ''] = CHUNK_SIZE.exec(line) ?? [];
-  const size = Number.parseInt(digits, 16);
-  const isValid = Number.isSafeInteger(size) && CHUNK_EXTENSIONS.test(line.slice(digits.length));
-  if (!isValid) throw malformedChunk();
-  return size;
-}
-
-function malformedChunk(): GatewayError {
-  return refusal(MALFORMED_CHUNK, 'http_response_transfer_coding');
-}
-
-function headTooLarge(): GatewayError {
-  return refusal(HEAD_TOO_LARGE, 'http_response_header_section_size');
-}
-
-function trailersTooLarge(): GatewayError {
-  return refusal(TRAILERS_TOO_LARGE, 'http_response_trailer_section_size');
 }
 
 function refusal(detail: string, proxyError?: ProxyErrorType): GatewayError {

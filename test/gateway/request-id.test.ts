@@ -21,7 +21,7 @@ test.each([
   'a\n',
   'a\r\nX: y',
   'x'.repeat(129),
-  ['a', 'b'],
+  'a, b',
 ])('%j is replaced', (sent) => {
   const first = requestIdOf(sent);
   expect(first).toMatch(UUID);

@@ -8,8 +8,8 @@ const trustedProxies = ['10.0.0.1', '10.0.0.2', '2001:db8::/64'].map((text) => N
 
 /** Whom a trusted proxy asks for with these field lines; undefined: it does not tell. */
 function clientOf(forwardedHeader: ForwardedHeader, ...lines: string[]): string | undefined {
-  const headersDistinct = lines.length === 0 ? {} : { [forwardedHeader.toLowerCase()]: lines };
-  return forwardedClient({ trustedProxies, forwardedHeader }, { headersDistinct })?.toString();
+  const headers = lines.flatMap((line) => [forwardedHeader, line]);
+  return forwardedClient({ trustedProxies, forwardedHeader }, headers)?.toString();
 }
 
 describe('X-Forwarded-For', () => {

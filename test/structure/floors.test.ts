@@ -7,6 +7,7 @@ import { describe, expect, test } from '@jest/globals';
 const FLOORS: Readonly<Record<string, number>> = {
   base: 0,
   digest: 1,
+  http1: 1,
   policy: 1,
   metrics: 1,
   simulator: 1,

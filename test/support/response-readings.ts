@@ -82,7 +82,8 @@ export function readWithGateway(
   return { ...recording };
 }
 
-interface NodeParser {
+/** Node's own parser (llhttp), which node:http uses. */
+export interface NodeParser {
   [callback: number]: (...args: never[]) => number | undefined;
   initialize(type: number, resource: object, maxHeaderSize: number, lenient: number): void;
   execute(bytes: Buffer): number | Error;
@@ -91,6 +92,7 @@ interface NodeParser {
 
 interface NodeParserClass {
   new (): NodeParser;
+  readonly REQUEST: number;
   readonly RESPONSE: number;
   readonly kOnHeaders: number;
   readonly kOnHeadersComplete: number;
@@ -99,7 +101,9 @@ interface NodeParserClass {
   readonly kLenientNone: number;
 }
 
-const { HTTPParser }: { HTTPParser: NodeParserClass } = createRequire(import.meta.url)('node:_http_common');
+export const { HTTPParser }: { HTTPParser: NodeParserClass } = createRequire(import.meta.url)(
+  'node:_http_common',
+);
 
 /** Reads a response with Node's own parser, as strict as it can be. */
 export function readWithNode(

@@ -219,7 +219,7 @@ const HEADS: readonly SmugglingShape[] = [
   ),
   raw(
     'a request line with two spaces',
-    'next',
+    'refused',
     ({ path, host, hidden }) => `GET  ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n${hidden}`,
   ),
   raw(

@@ -12,7 +12,7 @@ test('without an SDK there is nothing to trace with', () => {
 test('a registered SDK is found, and the search for it leaves no span', () => {
   const { tracer, spans } = recordTraces();
   trace.setGlobalTracerProvider({ getTracer: () => tracer });
-  openTracing('1')?.request({}, { a: 1 }).end('upstream-tls');
+  openTracing('1')?.request([], { a: 1 }).end('upstream-tls');
   expect(spans).toEqual([
     expect.objectContaining({
       name: 'request',

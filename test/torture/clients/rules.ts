@@ -14,7 +14,7 @@ export const KEPT_BODY = 4 * 1024;
 export const LARGEST_HEAD = 16 * 1024;
 
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
-/** Methods that Node's parser reads as something else than HTTP. */
+/** Methods of other protocols in the list of Node.js. */
 const NOT_HTTP = new Set(['SOURCE']);
 
 /** Path and query that the upstream is to get; undefined: no target of a request that may reach it. */

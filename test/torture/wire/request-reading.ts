@@ -30,8 +30,7 @@ interface Body {
   readonly rest: 'nothing' | 'incomplete' | 'malformed';
 }
 
-/** Node's parser takes several spaces before a target, as RFC 9112 §3 allows. */
-const REQUEST_LINE = /^([!#$%&'*+.^_`|~\w-]+) +([\x21-\x7e\x80-\xff]+) HTTP\/(1\.[01])$/;
+const REQUEST_LINE = /^([!#$%&'*+.^_`|~\w-]+) ([\x21-\x7e\x80-\xff]+) HTTP\/(1\.[01])$/;
 const FIELD = /^([!#$%&'*+.^_`|~\w-]+):[\t ]*([\t\x20-\x7e\x80-\xff]*)$/;
 const CHUNK_LINE = /^([\da-f]+)(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/i;
 

@@ -1,0 +1,173 @@
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import type { RequestHead } from './request-head.ts';
+
+const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
+const CRLF = '\r\n';
+const CLOSED = 'Connection: close\r\n';
+
+let dateSecond = 0;
+let dateLine = '';
+
+/**
+ * The response of one exchange, written on the connection of its client (RFC 9112). Fields and their values are valid:
+ * those of the upstream were checked when they were read.
+ */
+export class ClientResponse {
+  readonly #socket: Socket;
+  readonly #request: RequestHead;
+  readonly #onWritten: (error?: Error | null) => void;
+  /** The field lines of a connection that stays open. */
+  readonly #kept: string;
+  /** The head until it is written with the first bytes of the body. */
+  #head = '';
+  #isChunked = false;
+  #hasBody = true;
+  #isContinued = false;
+  /** False: the connection ends after this response. */
+  keepsConnection: boolean;
+  /** 0 until the head is there. */
+  status = 0;
+  /** True if no byte follows. */
+  isEnded = false;
+  /** For the connection: true if all of it has been given to the operating system. */
+  isFinished = false;
+  #onDrain: (() => void) | undefined;
+
+  /**
+   * @param kept the field lines of a connection that stays open
+   * @param onWritten called when the last bytes have been given to the operating system, or cannot be
+   */
+  constructor(socket: Socket, request: RequestHead, kept: string, onWritten: (error?: Error | null) => void) {
+    this.#socket = socket;
+    this.#request = request;
+    this.#kept = kept;
+    this.#onWritten = onWritten;
+    this.keepsConnection = request.isPersistent;
+  }
+
+  /** True if the final head cannot be replaced any more. */
+  get hasHead(): boolean {
+    return this.status !== 0;
+  }
+
+  /** Asks the client for its body. */
+  continue(): void {
+    this.#isContinued = true;
+    this.#socket.write(CONTINUE, 'latin1');
+  }
+
+  /** Sends an interim response. */
+  inform(status: number, fields: RawHeaders): void {
+    this.#socket.write(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${linesOf(fields)}\r\n`, 'latin1');
+  }
+
+  /** Sets the head of the final response, which leaves with the first bytes of the body, or with `flush`. */
+  begin(status: number, reason: string, fields: RawHeaders): void {
+    const { method, httpVersion, expectsContinue } = this.#request;
+    this.status = status;
+    let lines = linesOf(fields);
+    this.#hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
+    if (this.#hasBody && fieldValue(fields, 'content-length') === undefined) {
+      // To HTTP/1.0, a body without a length ends with the connection.
+      if (httpVersion === '1.1') this.#isChunked = true;
+      else this.keepsConnection = false;
+    }
+    // A client that waits in vain for 100 may send its body or not: the next bytes can be either.
+    if (expectsContinue && !this.#isContinued) this.keepsConnection = false;
+    if (this.#isChunked) lines += 'Transfer-Encoding: chunked\r\n';
+    if (fieldValue(fields, 'date') === undefined) lines += currentDate();
+    this.#head = `HTTP/1.1 ${status} ${reason}\r\n${lines}${this.keepsConnection ? this.#kept : CLOSED}\r\n`;
+  }
+
+  /** Sends the head, if it has not left yet. */
+  flush(): void {
+    const head = this.#takeHead();
+    if (head !== '') this.#socket.write(head, 'latin1');
+  }
+
+  /** Sends a piece of the body, which is not empty; false: the socket should drain first. */
+  write(piece: Buffer): boolean {
+    const socket = this.#socket;
+    const head = this.#takeHead();
+    if (!this.#hasBody) {
+      if (head !== '') socket.write(head, 'latin1');
+      return true;
+    }
+    const before = this.#isChunked ? `${head}${piece.length.toString(16)}\r\n` : head;
+    socket.cork();
+    if (before !== '') socket.write(before, 'latin1');
+    const more = socket.write(piece);
+    if (this.#isChunked) socket.write(CRLF, 'latin1');
+    socket.uncork();
+    return more;
+  }
+
+  /**
+   * Sends the last piece of the body, the trailers if it is chunked, and with them the head if it has not left yet: in
+   * one write.
+   */
+  end(last: Buffer | undefined, trailers: RawHeaders): void {
+    const socket = this.#socket;
+    this.isEnded = true;
+    const head = this.#takeHead();
+    const piece = this.#hasBody && last !== undefined && last.length > 0 ? last : undefined;
+    if (!this.#isChunked && piece === undefined) {
+      socket.write(head, 'latin1', this.#onWritten);
+      return;
+    }
+    socket.cork();
+    if (!this.#isChunked) {
+      if (head !== '') socket.write(head, 'latin1');
+    } else if (piece !== undefined) {
+      socket.write(`${head}${piece.length.toString(16)}\r\n`, 'latin1');
+    }
+    if (piece !== undefined) socket.write(piece, this.#isChunked ? undefined : this.#onWritten);
+    if (this.#isChunked) {
+      const before = piece === undefined ? head : CRLF;
+      socket.write(`${before}0\r\n${linesOf(trailers)}\r\n`, 'latin1', this.#onWritten);
+    }
+    socket.uncork();
+  }
+
+  /** Calls `resume` once, when the socket has drained. */
+  whenDrained(resume: () => void): void {
+    this.#onDrain = resume;
+  }
+
+  /** For the connection: the socket has drained. */
+  drained(): void {
+    const resume = this.#onDrain;
+    this.#onDrain = undefined;
+    resume?.();
+  }
+
+  #takeHead(): string {
+    const head = this.#head;
+    this.#head = '';
+    return head;
+  }
+}
+
+/** The reason phrase of a status; empty if it has none. */
+export function reasonOf(status: number): string {
+  return STATUS_CODES[status] ?? '';
+}
+
+function linesOf(fields: RawHeaders): string {
+  let lines = '';
+  for (let at = 0; at + 1 < fields.length; at += 2) lines += `${fields[at]}: ${fields[at + 1]}\r\n`;
+  return lines;
+}
+
+/** The line of the field Date (RFC 9110 §6.6.1). */
+export function currentDate(): string {
+  const now = Date.now();
+  const second = Math.floor(now / 1000);
+  if (second !== dateSecond) {
+    dateSecond = second;
+    dateLine = `Date: ${new Date(now).toUTCString()}\r\n`;
+  }
+  return dateLine;
+}

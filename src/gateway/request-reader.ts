@@ -1,0 +1,143 @@
+import { GatewayError } from '../base/errors.ts';
+import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import { BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
+import { MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
+import { isStartOfRequest, type RequestHead, requestHead } from './request-head.ts';
+
+const CRLF_LENGTH = 2;
+const [LF, CR] = [0x0a, 0x0d];
+const FRAMING_FIELDS = ['content-length', 'transfer-encoding'];
+
+/** The parts whose error does not depend on the configuration. */
+const MALFORMED: Readonly<Record<Exclude<MessagePart, 'head-size' | 'trailers-size'>, string>> = {
+  'start-line': 'The request line is not that of HTTP/1.1 or HTTP/1.0, or its method is unknown.',
+  'line-end': 'The request is not HTTP/1.1 or HTTP/1.0: a line ends without CR.',
+  field: 'A header or trailer line of the request is not valid HTTP/1.1 (RFC 9112 §5).',
+  chunk: 'The chunks of the body are not valid HTTP/1.1 (RFC 9112 §7.1).',
+};
+
+/** Receives the requests of a connection as they are read. */
+export interface RequestReceiver {
+  onHead(head: RequestHead): void;
+  onData(chunk: Buffer): void;
+  /** The request has a body, and it has been read whole. */
+  onEnd(): void;
+}
+
+/**
+ * Reads the requests of one connection, one at a time (RFC 9112). It refuses everything that two servers could read
+ * differently, because one of them would take bytes of a client for another request.
+ */
+export class RequestReader implements BodyReceiver {
+  readonly #mostHead: number;
+  readonly #receiver: RequestReceiver;
+  readonly #body: BodyReader;
+  /** The start of a head, line or trailer section that has not come whole. */
+  #partial: Buffer | undefined;
+
+  /** @param mostHead the largest head in bytes, request line included; also the largest trailer section */
+  constructor(mostHead: number, receiver: RequestReceiver) {
+    this.#mostHead = mostHead;
+    this.#receiver = receiver;
+    this.#body = new BodyReader(mostHead);
+  }
+
+  /** True if no byte of a request has come since the last one ended. */
+  get isBetween(): boolean {
+    return this.#partial === undefined && this.#body.isEnded;
+  }
+
+  /**
+   * Reads the bytes from there to the end of the request; returns where that is, or the end of the bytes.
+   * @throws GatewayError if the request is malformed; nothing more may be read then
+   */
+  read(bytes: Buffer, from: number): number {
+    try {
+      const partial = this.#partial;
+      if (partial === undefined) return this.#read(bytes, from, from);
+      this.#partial = undefined;
+      const input = Buffer.concat([partial, from === 0 ? bytes : bytes.subarray(from)]);
+      return from - partial.length + this.#read(input, 0, partial.length);
+    } catch (error) {
+      throw error instanceof MalformedMessage ? this.#refusal(error.part) : error;
+    }
+  }
+
+  /** @param known up to where the bytes were searched before */
+  #read(input: Buffer, from: number, known: number): number {
+    let at = this.#body.isEnded ? afterEmptyLines(input, from) : from;
+    while (at < input.length) {
+      const isHead = this.#body.isEnded;
+      const searched = Math.max(at, known);
+      const next = isHead
+        ? this.#readHead(input, at, searched)
+        : this.#body.read(input, at, at === from ? searched : at, this);
+      if (next === at) {
+        this.#partial = at === 0 ? input : input.subarray(at);
+        return input.length;
+      }
+      at = next;
+      if (this.#body.isEnded) return at;
+    }
+    return at;
+  }
+
+  #readHead(input: Buffer, at: number, known: number): number {
+    const end = this.#headEnd(input, at, known);
+    if (end === -1) {
+      const isHalfEmptyLine = input[at] === CR && at + 1 === input.length;
+      if (!isHalfEmptyLine && !isStartOfRequest(input, at)) throw new MalformedMessage('start-line');
+      return at;
+    }
+    const head = requestHead(input.toString('latin1', at, end - CRLF_LENGTH));
+    if (head.body !== 0) this.#body.begin(head.body);
+    this.#receiver.onHead(head);
+    return end;
+  }
+
+  #headEnd(input: Buffer, at: number, known: number): number {
+    try {
+      return sectionEnd(input, at, known, this.#mostHead, 'head-size');
+    } catch (error) {
+      const lineEnd = input.indexOf(LF, at);
+      const isLong = (lineEnd === -1 ? input.length : lineEnd) - at > this.#mostHead;
+      throw isLong ? this.#targetTooLong() : error;
+    }
+  }
+
+  /** For the reader of the body. */
+  onData(chunk: Buffer): void {
+    this.#receiver.onData(chunk);
+  }
+
+  /** For the reader of the body. Trailers are not sent on. */
+  onEnd(trailers: RawHeaders): void {
+    if (trailers.length > 0 && FRAMING_FIELDS.some((name) => fieldValue(trailers, name) !== undefined)) {
+      // RFC 9110 §6.5.1.
+      throw new GatewayError('bad-request', 'The trailers of the request hold a length or a coding.');
+    }
+    this.#receiver.onEnd();
+  }
+
+  #refusal(part: MessagePart): GatewayError {
+    if (part !== 'head-size' && part !== 'trailers-size') {
+      return new GatewayError('bad-request', MALFORMED[part]);
+    }
+    const what = part === 'head-size' ? 'request line and headers' : 'trailers';
+    return new GatewayError('headers-too-large', `The ${what} are larger than ${this.#mostHead} bytes.`);
+  }
+
+  #targetTooLong(): GatewayError {
+    return new GatewayError(
+      'target-too-long',
+      `The request line alone is larger than ${this.#mostHead} bytes.`,
+    );
+  }
+}
+
+/** Empty lines before a request are ignored (RFC 9112 §2.2). */
+function afterEmptyLines(input: Buffer, from: number): number {
+  let at = from;
+  while (input[at] === CR && input[at + 1] === LF) at += CRLF_LENGTH;
+  return at;
+}
