@@ -6,7 +6,15 @@ import { isStartOfRequest, type RequestHead, requestHead } from './request-head.
 
 const CRLF_LENGTH = 2;
 const [LF, CR] = [0x0a, 0x0d];
-const FRAMING_FIELDS = ['content-length', 'transfer-encoding'];
+/** RFC 9110 §6.5.1 forbids fields of the framing and the connection in trailers; some programs obey them there. */
+const NOT_IN_TRAILERS = [
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'proxy-connection',
+  'keep-alive',
+  'upgrade',
+];
 
 /** The parts whose error does not depend on the configuration. */
 const MALFORMED: Readonly<Record<Exclude<MessagePart, 'head-size' | 'trailers-size'>, string>> = {
@@ -112,9 +120,11 @@ export class RequestReader implements BodyReceiver {
 
   /** For the reader of the body. Trailers are not sent on. */
   onEnd(trailers: RawHeaders): void {
-    if (trailers.length > 0 && FRAMING_FIELDS.some((name) => fieldValue(trailers, name) !== undefined)) {
-      // RFC 9110 §6.5.1.
-      throw new GatewayError('bad-request', 'The trailers of the request hold a length or a coding.');
+    if (trailers.length > 0 && NOT_IN_TRAILERS.some((name) => fieldValue(trailers, name) !== undefined)) {
+      throw new GatewayError(
+        'bad-request',
+        'The trailers of the request hold a field of its framing or connection.',
+      );
     }
     this.#receiver.onEnd();
   }

@@ -230,7 +230,7 @@ describe('a body', () => {
     expect(codeOf(`POST / HTTP/1.0\r\n${CHUNKED}\r\n0\r\n\r\n`)).toBe('bad-request');
   });
 
-  test.each(['Content-Length: 5', 'content-length: 5', 'Transfer-Encoding: chunked'])(
+  test.each(['Content-Length: 5', 'content-length: 5', 'Transfer-Encoding: chunked', 'Connection: close'])(
     'is refused with the trailer %s',
     (line) => expect(codeOf(post(CHUNKED, `0\r\n${line}\r\n\r\n`))).toBe('bad-request'),
   );
@@ -320,6 +320,8 @@ const conversation = fc
       return bytes.slice(0, from) + put + bytes.slice(from + gone);
     }, requests.join('')),
   );
+/** A tab may follow a coding (RFC 9110 §5.6.3); Node.js does not know "chunked" before one. */
+const TAB_AFTER_CODING = /transfer-encoding:[^\r\n]*\t/i;
 const RUNS = fuzzRuns(3_000);
 
 describe('a conversation', () => {
@@ -350,6 +352,7 @@ describe('a conversation', () => {
   test('has the requests that Node.js reads in it, or fewer, and no other', () => {
     fc.assert(
       fc.property(conversation, (bytes) => {
+        fc.pre(!TAB_AFTER_CODING.test(bytes));
         const whole = wholeOf(bytes);
         // Behind the reader, such a target is refused, or is one of an absolute form.
         const other = whole.findIndex(({ head }) => !head.target.startsWith('/'));
