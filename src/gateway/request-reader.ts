@@ -50,9 +50,10 @@ export class RequestReader implements BodyReceiver {
     this.#body = new BodyReader(mostHead);
   }
 
-  /** True if no byte of a request has come since the last one ended. */
+  /** True if no byte of a request has come since the last one ended, but for empty lines. */
   get isBetween(): boolean {
-    return this.#partial === undefined && this.#body.isEnded;
+    const partial = this.#partial;
+    return this.#body.isEnded && (partial === undefined || isHalfEmptyLine(partial, 0));
   }
 
   /**
@@ -93,8 +94,8 @@ export class RequestReader implements BodyReceiver {
   #readHead(input: Buffer, at: number, known: number): number {
     const end = this.#headEnd(input, at, known);
     if (end === -1) {
-      const isHalfEmptyLine = input[at] === CR && at + 1 === input.length;
-      if (!isHalfEmptyLine && !isStartOfRequest(input, at)) throw new MalformedMessage('start-line');
+      if (!isHalfEmptyLine(input, at) && !isStartOfRequest(input, at))
+        throw new MalformedMessage('start-line');
       return at;
     }
     const head = requestHead(input.toString('latin1', at, end - CRLF_LENGTH));
@@ -143,6 +144,10 @@ export class RequestReader implements BodyReceiver {
       `The request line alone is larger than ${this.#mostHead} bytes.`,
     );
   }
+}
+
+function isHalfEmptyLine(input: Buffer, at: number): boolean {
+  return input[at] === CR && at + 1 === input.length;
 }
 
 /** Empty lines before a request are ignored (RFC 9112 §2.2). */

@@ -115,7 +115,7 @@ describe('a head', () => {
   });
 
   test.each(['\r\n', '\r\n\r\n\r\n'])('may follow empty lines: %j', (lines) => {
-    const { requests, isBetween } = read(`${lines}GET / HTTP/1.1\r\n\r\n${lines}`);
+    const { requests, isBetween } = read(`${lines}GET / HTTP/1.1\r\n\r\n${lines}\r`);
     expect([requests.length, isBetween]).toEqual([1, true]);
   });
 

@@ -13,8 +13,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'short-body',
     breaks: 'a response that breaks off is broken off for the client',
     file: 'src/transport/response-reader.ts',
-    find: "    if (this.#state === 'close') {\n      this.#finish([]);",
-    replace: '    if (this.isInBody) {\n      this.#finish([]);',
+    find: '    if (this.#body.endsWithConnection) {\n',
+    replace: '    if (this.isInBody) {\n',
   },
   {
     name: 'two-lengths',

@@ -42,8 +42,9 @@ export function readRequests(text: string): RequestReading {
   const requests: ReadRequest[] = [];
   for (let at = 0; ; ) {
     // Empty lines before a request are ignored (RFC 9112 §2.2).
-    while (text[at] === '\r' || text[at] === '\n') at += 1;
-    if (at >= text.length) return { requests, rest: 'nothing', begun: undefined };
+    while (text.startsWith('\r\n', at)) at += 2;
+    if (at >= text.length || text.slice(at) === '\r') return { requests, rest: 'nothing', begun: undefined };
+    if (text[at] === '\r' || text[at] === '\n') return { requests, rest: 'malformed', begun: undefined };
     const { request, rest } = readRequest(text, at);
     if (rest !== 'nothing' || request === undefined) return { requests, rest, begun: request };
     requests.push(request);
