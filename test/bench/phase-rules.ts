@@ -39,6 +39,8 @@ interface Rule {
 export const RULES: readonly Rule[] = [
   { file: 'gateway/response-writer', name: /^(data|end|onDrain|#pass|#finish|#count)$/, phase: 'body' },
   { file: 'gateway/response-writer', phase: 'head' },
+  { file: 'gateway/client-response', name: /^write$/, phase: 'body' },
+  { file: 'gateway/client-response', phase: 'head' },
   { file: 'gateway/problem', phase: 'head' },
   { file: 'gateway/headers', name: /^outbound/, phase: 'upstream write' },
   { file: 'gateway/headers', name: /^in(bound|terim)/, phase: 'head' },
@@ -65,6 +67,7 @@ export const RULES: readonly Rule[] = [
   },
   { file: 'transport/response', phase: 'upstream parse' },
   { file: 'transport/', phase: 'upstream write' },
+  { file: 'http1/', phase: 'caller' },
   { file: 'audit/', phase: 'audit' },
   { file: 'metrics/', phase: 'metrics' },
   { file: 'tracing/', phase: 'metrics' },
