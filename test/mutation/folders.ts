@@ -30,6 +30,6 @@ export const folders: readonly MutatedFolder[] = [
     name: 'challenges/store',
     // The scripts are texts, which Redis runs; the other files are judged with `challenges`, whose tests are quick.
     leftOut: ['!(redis).ts'],
-    tests: ['test/contracts/redis.test.ts', 'test/scenarios/redis/untrusted.test.ts'],
+    tests: ['test/contracts/redis{,-store}.test.ts', 'test/scenarios/redis/untrusted.test.ts'],
   },
 ];

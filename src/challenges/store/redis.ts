@@ -77,6 +77,8 @@ const taken = z.tuple([z.string(), milliseconds]);
 class RedisChallengeStore implements ChallengeStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
+  /** Unix time in milliseconds. Signed as of then, the name of this process is one text, which Redis recognises. */
+  readonly #startedAt = Date.now();
   readonly #prefix: string;
   readonly #timeoutMs: number;
   readonly #events: RedisStoreEvents;
@@ -234,7 +236,8 @@ class RedisChallengeStore implements ChallengeStore {
   async lead(key: string, ms: number): Promise<boolean> {
     const attempt = (anyway: boolean): Promise<unknown> =>
       this.#write('lead', key, ({ commands, places }) => {
-        const self = this.#sign('leader', places, this.#process, 0, PROCESS_LIFE_MS);
+        const ageMs = Date.now() - this.#startedAt;
+        const self = this.#sign('leader', places, this.#process, ageMs, PROCESS_LIFE_MS);
         return commands.leadFor(places.ticket, places.leader, self, Math.round(ms), anyway ? '1' : '');
       });
     const reply = await attempt(false);
