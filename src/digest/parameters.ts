@@ -1,4 +1,5 @@
-import { DigestSyntaxError, isQuotable, Scanner } from './scanner.ts';
+import { isFieldValue } from '../base/raw-headers.ts';
+import { DigestSyntaxError, Scanner } from './scanner.ts';
 
 export interface ListBounds {
   /** Characters of one field. */
@@ -79,22 +80,16 @@ export function parseParameterList(field: string, bounds: ListBounds = BOUNDS): 
   return list;
 }
 
+/** Characters that a backslash precedes in a quoted-string. */
+const ESCAPED = /["\\]/;
+
 /**
  * `value` as a quoted-string. Throws RangeError for what one cannot hold: a control character other than
  * TAB, or a character that is not a byte.
  */
 export function quote(value: string): string {
-  let escaped = '';
-  let from = 0;
-  for (let at = 0; at < value.length; at += 1) {
-    const code = value.charCodeAt(at);
-    if (!isQuotable(code)) throw new RangeError('a control character or a character above U+00FF');
-    if (code === 0x22 || code === 0x5c) {
-      escaped += `${value.slice(from, at)}\\`;
-      from = at;
-    }
-  }
-  return `"${escaped}${value.slice(from)}"`;
+  if (!isFieldValue(value)) throw new RangeError('a control character or a character above U+00FF');
+  return ESCAPED.test(value) ? `"${value.replace(/["\\]/g, '\\$&')}"` : `"${value}"`;
 }
 
 /** `name="value"`; throws as `quote` does. */

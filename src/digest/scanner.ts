@@ -21,7 +21,7 @@ function classOf(members: string): Uint8Array {
 }
 
 /** Characters of a quoted-string, escaped or not: RFC 9110 §5.6.4, bytes as Latin-1 text. */
-export function isQuotable(code: number): boolean {
+function isQuotable(code: number): boolean {
   return code === TAB || (code >= SPACE && code !== 0x7f && code <= 0xff);
 }
 

@@ -39,13 +39,19 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     // A value that is no list has no number of items.
     itemsOf(name, value);
     // Some servers separate at each comma, also at one between quotes.
-    const { length } = value.split(',');
-    if (length > max) {
-      throw parameterInvalid(name, `has ${length} items: this client may send at most ${max} at once`);
+    const items = commasIn(value) + 1;
+    if (items > max) {
+      throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
     }
   }
   if (values === undefined || values.has(value)) return;
   if (!value.startsWith("'") || !itemsOf(name, value).every((item) => values.has(item))) {
     throw forbidden(client, `may not send this value of the parameter ${name}`);
   }
+}
+
+function commasIn(value: string): number {
+  let count = 0;
+  for (let at = value.indexOf(','); at !== -1; at = value.indexOf(',', at + 1)) count += 1;
+  return count;
 }

@@ -34,9 +34,7 @@ export class Query {
    */
   decode(name: string): string | undefined {
     const pair = this.#find(name);
-    if (pair === undefined) return undefined;
-    pair.text ??= decodeValue(name, pair.value);
-    return pair.text;
+    return pair && textOf(name, pair);
   }
 
   /**
@@ -44,11 +42,12 @@ export class Query {
    * @throws GatewayError `parameter-invalid`
    */
   decodeExactly(name: string): string | undefined {
+    const pair = this.#find(name);
     // Servers that decode forms read a space, others a plus.
-    if (this.#find(name)?.value.includes('+') === true) {
+    if (pair?.value.includes('+') === true) {
       throw parameterInvalid(name, 'holds a +: write %20 for a space, %2B for a plus');
     }
-    return this.decode(name);
+    return pair && textOf(name, pair);
   }
 
   /** True if any server could find such a parameter. */
@@ -121,6 +120,11 @@ function indexOrEnd(text: string, mark: string, from: number): number {
 /** Creates the error for a parameter; the message never contains the value. */
 export function parameterInvalid(name: string, reason: string): GatewayError {
   return new GatewayError('parameter-invalid', `The parameter ${name} ${reason}.`);
+}
+
+function textOf(name: string, pair: Pair): string {
+  pair.text ??= decodeValue(name, pair.value);
+  return pair.text;
 }
 
 function decodeValue(name: string, value: string): string {

@@ -20,8 +20,13 @@ export const METHOD = '_method';
 /** Content types whose fields many servers mix with the parameters of the query. */
 const FORMS = ['application/x-www-form-urlencoded', 'multipart/form-data'];
 
-/** First characters of the names above and of Content-Type; they rule out most headers at once. */
+const CONTENT_TYPE = 'content-type';
+
+/** First characters and lengths of the names above and of Content-Type; they rule out most headers at once. */
 const STARTS: ReadonlySet<string> = new Set('xXcC_-');
+const LENGTHS: ReadonlySet<number> = new Set(
+  Array.from([...OVERRIDES, CONTENT_TYPE], ({ length }) => length),
+);
 
 /** Parts of a request that a server could use instead of the request line. */
 export interface SecondTarget {
@@ -37,11 +42,11 @@ export function secondTarget(headers: RawHeaders): SecondTarget {
   let form = false;
   for (let index = 0; index + 1 < headers.length; index += 2) {
     const written = headers[index] ?? '';
-    if (!STARTS.has(written.charAt(0))) continue;
+    if (!LENGTHS.has(written.length) || !STARTS.has(written.charAt(0))) continue;
     // CGI maps `_` and `-` to the same character.
     const name = written.toLowerCase().replaceAll('_', '-');
     if (OVERRIDES.has(name)) override = true;
-    else if (name === 'content-type') form ||= isForm(headers[index + 1] ?? '');
+    else if (name === CONTENT_TYPE) form ||= isForm(headers[index + 1] ?? '');
   }
   return { override, form };
 }
