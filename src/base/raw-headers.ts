@@ -58,6 +58,22 @@ export function withoutField(headers: RawHeaders, name: string): string[] {
   return headers.filter((_, at) => !isNamed(headers[at - (at % 2)] ?? '', name));
 }
 
+/** Names of fields in lower case, to look names in any case up. */
+export class FieldNames {
+  readonly #names: ReadonlySet<string>;
+  readonly #lengths: ReadonlySet<number>;
+
+  constructor(names: Iterable<string>) {
+    this.#names = new Set(names);
+    this.#lengths = new Set(Array.from(this.#names, ({ length }) => length));
+  }
+
+  /** Most names have another length, and need not be put in lower case. */
+  has(name: string): boolean {
+    return this.#lengths.has(name.length) && this.#names.has(name.toLowerCase());
+  }
+}
+
 function isNamed(field: string, name: string): boolean {
   return field.length === name.length && field.toLowerCase() === name;
 }

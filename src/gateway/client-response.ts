@@ -96,8 +96,9 @@ export class ClientResponse {
       return true;
     }
     const before = this.#isChunked ? `${head}${piece.length.toString(16)}\r\n` : head;
+    if (before === '') return socket.write(piece);
     socket.cork();
-    if (before !== '') socket.write(before, 'latin1');
+    socket.write(before, 'latin1');
     const more = socket.write(piece);
     if (this.#isChunked) socket.write(CRLF, 'latin1');
     socket.uncork();

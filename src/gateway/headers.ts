@@ -1,4 +1,4 @@
-import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
+import { FieldNames, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
@@ -15,7 +15,7 @@ const HOP_BY_HOP = [
 ];
 
 /** Fields for the gateway itself, and fields that would identify the client to the upstream. */
-const NOT_OUTBOUND: ReadonlySet<string> = new Set([
+const NEVER_OUTBOUND = [
   ...HOP_BY_HOP,
   'host',
   'expect',
@@ -52,22 +52,24 @@ const NOT_OUTBOUND: ReadonlySet<string> = new Set([
   'x-azure-clientip',
   'x-azure-socketip',
   'x-envoy-external-address',
-]);
+];
 
-const NOT_OUTBOUND_NOR_TRACE: ReadonlySet<string> = new Set([...NOT_OUTBOUND, ...TRACE_HEADERS]);
+const NOT_OUTBOUND = new FieldNames(NEVER_OUTBOUND);
+const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_HEADERS]);
 
 /** Fields of the upstream for the gateway itself; X-Request-Id is set by the gateway. */
-const NOT_INBOUND: ReadonlySet<string> = new Set([
+const NEVER_INBOUND = [
   ...HOP_BY_HOP,
   'www-authenticate',
   'authentication-info',
   'set-cookie',
   'set-cookie2',
   'x-request-id',
-]);
+];
+const NOT_INBOUND = new FieldNames(NEVER_INBOUND);
 
 /** Responses without content, 1xx and 204, must not have Content-Length (RFC 9110 §8.6). */
-const NOT_WITHOUT_CONTENT: ReadonlySet<string> = new Set([...NOT_INBOUND, 'content-length']);
+const NOT_WITHOUT_CONTENT = new FieldNames([...NEVER_INBOUND, 'content-length']);
 
 const VIA = '1.1 digest-gateway';
 const VIA_HTTP_1_0 = '1.0 digest-gateway';
@@ -129,38 +131,35 @@ export function inboundTrailers(raw: RawHeaders, head: RawHeaders): RawHeaders {
 /** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */
 function without(
   raw: RawHeaders,
-  unwanted: ReadonlySet<string>,
+  unwanted: FieldNames,
   folded = false,
   listed = connectionListed(raw),
 ): string[] {
   const kept: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
-    const key = name.toLowerCase();
-    if (unwanted.has(key) || listed?.has(key) === true) continue;
-    if (folded && key.includes('_') && isUnwantedFolded(key.replaceAll('_', '-'), unwanted)) continue;
+    if (unwanted.has(name) || listed?.has(name.toLowerCase()) === true) continue;
+    if (folded && name.includes('_') && isUnwantedFolded(name.replaceAll('_', '-'), unwanted)) continue;
     kept.push(name, raw[index + 1] ?? '');
   }
   return kept;
 }
 
-function isUnwantedFolded(name: string, unwanted: ReadonlySet<string>): boolean {
-  return name === 'content-length' || unwanted.has(name);
+function isUnwantedFolded(name: string, unwanted: FieldNames): boolean {
+  return name.toLowerCase() === 'content-length' || unwanted.has(name);
 }
 
 /** Names that the sender's Connection header declares hop-by-hop; undefined if there are none. */
 function connectionListed(raw: RawHeaders): ReadonlySet<string> | undefined {
+  const text = joinedValue(raw, 'connection')?.toLowerCase();
+  if (text === undefined || text === 'keep-alive') return undefined;
   let listed: Set<string> | undefined;
-  for (const value of fieldValues(raw, 'connection')) {
-    const text = value.toLowerCase();
-    if (text === 'keep-alive') continue;
-    for (const name of text.split(',')) {
-      const trimmed = name.trim();
-      // Content-Length is framing: removing it would leave a body of unknown length.
-      if (trimmed === 'close' || trimmed === 'keep-alive' || trimmed === 'content-length') continue;
-      listed ??= new Set();
-      listed.add(trimmed);
-    }
+  for (const name of text.split(',')) {
+    const trimmed = name.trim();
+    // Content-Length is framing: removing it would leave a body of unknown length.
+    if (trimmed === 'close' || trimmed === 'keep-alive' || trimmed === 'content-length') continue;
+    listed ??= new Set();
+    listed.add(trimmed);
   }
   return listed;
 }

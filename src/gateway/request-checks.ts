@@ -10,14 +10,13 @@ const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
  * @throws GatewayError `bad-request`
  */
 export function checkAuthority({ httpVersion, headers }: RequestHead): void {
-  const [host, ...others] = fieldValues(headers, 'host');
-  // RFC 9112 §3.2 requires 400 in all three cases.
+  const host = joinedValue(headers, 'host');
+  // RFC 9112 §3.2 requires 400 in all cases.
   if (host === undefined && httpVersion === '1.1') {
     throw new GatewayError('bad-request', 'The request has no Host header.');
   }
-  if (others.length > 0) throw new GatewayError('bad-request', 'The request has more than one Host header.');
   if (host !== undefined && !HOST.test(host)) {
-    throw new GatewayError('bad-request', 'The Host header is not a host and port.');
+    throw new GatewayError('bad-request', 'The Host header is not one host and port.');
   }
 }
 

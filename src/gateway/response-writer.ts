@@ -1,7 +1,7 @@
 import type { Waiter } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
+import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
 import type { ClientExchange } from './client-exchange.ts';
@@ -252,7 +252,8 @@ export function auditUnavailable(): GatewayError {
  * body.
  */
 function checkCoding(headers: RawHeaders): void {
-  if (fieldValues(headers, 'transfer-encoding').every((coding) => coding.toLowerCase() === 'chunked')) return;
+  const coding = joinedValue(headers, 'transfer-encoding');
+  if (coding === undefined || coding.toLowerCase() === 'chunked') return;
   throw new GatewayError(
     'upstream-protocol',
     'The upstream sent a Transfer-Encoding that the request does not allow (RFC 9112 §7.4).',

@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { fieldValue, isFieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import { FieldNames, fieldValue, isFieldValue, type RawHeaders } from '../base/raw-headers.ts';
 import { fieldLines, MalformedMessage } from '../http1/fields.ts';
 
 /**
@@ -73,7 +73,7 @@ export function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
   };
   for (let at = 0; at < headers.length; at += 2) {
     const name = headers[at] ?? '';
-    if (FRAMING_NAME_LENGTHS.has(name.length)) takeField(framing, name.toLowerCase(), headers[at + 1] ?? '');
+    if (FRAMING_NAMES.has(name)) takeField(framing, name.toLowerCase(), headers[at + 1] ?? '');
   }
   const { codings, length, options } = framing;
   if (codings !== undefined && length !== undefined) throw ambiguousLength();
@@ -103,12 +103,14 @@ function joined(list: string | undefined, value: string): string {
   return list === undefined ? value : `${list},${value}`;
 }
 
-/** Lengths of the names that `framingOf` looks for; others need not be put in lower case. */
-const FRAMING_NAME_LENGTHS: ReadonlySet<number> = new Set(
-  ['content-length', 'transfer-encoding', 'connection', 'proxy-connection', 'keep-alive'].map(
-    ({ length }) => length,
-  ),
-);
+/** The names that `framingOf` looks for. */
+const FRAMING_NAMES = new FieldNames([
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'proxy-connection',
+  'keep-alive',
+]);
 
 function contentLength(value: string): number {
   const length = DIGITS.test(value) ? Number(value) : Number.NaN;
