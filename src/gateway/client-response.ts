@@ -4,6 +4,8 @@ import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { RequestHead } from './request-head.ts';
 
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
+/** Bytes of pieces that wait for the end of a turn. */
+const MOST_GATHERED = 64 * 1024;
 const CRLF = '\r\n';
 const CLOSED = 'Connection: close\r\n';
 
@@ -25,6 +27,7 @@ export class ClientResponse {
   #isChunked = false;
   #hasBody = true;
   #isContinued = false;
+  #isGathering = false;
   /** False: the connection ends after this response. */
   keepsConnection: boolean;
   /** 0 until the head is there. */
@@ -87,22 +90,36 @@ export class ClientResponse {
     if (head !== '') this.#socket.write(head, 'latin1');
   }
 
-  /** Sends a piece of the body, which is not empty; false: the socket should drain first. */
+  /**
+   * Sends a piece of the body, which is not empty; false: the socket should drain first. Pieces that come in one turn of
+   * the event loop leave together, up to `MOST_GATHERED`.
+   */
   write(piece: Buffer): boolean {
     const socket = this.#socket;
-    const head = this.#takeHead();
-    if (!this.#hasBody) {
-      if (head !== '') socket.write(head, 'latin1');
-      return true;
+    if (!this.#isGathering) {
+      this.#isGathering = true;
+      socket.cork();
+      setImmediate(ClientResponse.#releaseLater, this);
     }
+    const head = this.#takeHead();
     const before = this.#isChunked ? `${head}${piece.length.toString(16)}\r\n` : head;
-    if (before === '') return socket.write(piece);
-    socket.cork();
-    socket.write(before, 'latin1');
-    const more = socket.write(piece);
+    if (before !== '') socket.write(before, 'latin1');
+    if (this.#hasBody) socket.write(piece);
     if (this.#isChunked) socket.write(CRLF, 'latin1');
-    socket.uncork();
-    return more;
+    if (socket.writableLength < MOST_GATHERED) return true;
+    this.#release();
+    return socket.writableLength < socket.writableHighWaterMark;
+  }
+
+  /** Sends the pieces that were gathered. */
+  #release(): void {
+    if (!this.#isGathering) return;
+    this.#isGathering = false;
+    this.#socket.uncork();
+  }
+
+  static #releaseLater(response: ClientResponse): void {
+    response.#release();
   }
 
   /**
@@ -112,6 +129,7 @@ export class ClientResponse {
   end(last: Buffer | undefined, trailers: RawHeaders): void {
     const socket = this.#socket;
     this.isEnded = true;
+    this.#release();
     const head = this.#takeHead();
     const piece = this.#hasBody && last !== undefined && last.length > 0 ? last : undefined;
     if (!this.#isChunked && piece === undefined) {
