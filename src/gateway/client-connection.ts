@@ -229,11 +229,11 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     });
   }
 
-  /** Closes an idle connection, unless bytes arrived while the process was too busy to read them. */
+  /** Closes an idle connection, unless a request arrived while the process was too busy to read it. */
   #expire(): void {
-    const seen = this.#socket.bytesRead;
+    const begun = this.#begun;
     setImmediate(() => {
-      if (this.#socket.bytesRead === seen) this.#socket.destroy();
+      if (this.#begun === begun && this.isIdle) this.#socket.destroy();
     });
   }
 

@@ -163,7 +163,8 @@ export class ClientExchange {
 
   /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */
   breakOff(): void {
-    const { socket, request } = this;
+    const { socket, request, response } = this;
+    response.flush();
     // Without chunks and without a length, an orderly end would be that of the response (RFC 9112 §8). TLS has another
     // one, close_notify, which `destroy` does not send.
     if (request.httpVersion === '1.0' && !(socket instanceof TLSSocket)) socket.resetAndDestroy();

@@ -84,10 +84,11 @@ export class ClientResponse {
     this.#head = `HTTP/1.1 ${status} ${reason}\r\n${lines}${this.keepsConnection ? this.#kept : CLOSED}\r\n`;
   }
 
-  /** Sends the head, if it has not left yet. */
+  /** Sends what has not left yet: the head, and pieces that were gathered. */
   flush(): void {
     const head = this.#takeHead();
     if (head !== '') this.#socket.write(head, 'latin1');
+    this.#release();
   }
 
   /**

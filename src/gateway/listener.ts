@@ -49,6 +49,8 @@ export class Listener {
         rejectUnauthorized: false,
         handshakeTimeout: options.headersTimeout,
       });
+      // A handshake that takes too long leaves its socket open.
+      this.#tlsServer.on('tlsClientError', (_error, socket) => socket.destroy());
     }
     this.#server = this.#tlsServer ?? createServer(settings);
     this.#server.maxConnections = options.connections;

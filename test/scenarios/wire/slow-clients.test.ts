@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import type { RawClient } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
@@ -45,11 +46,17 @@ afterEach(async () => {
 });
 
 async function start(idle: string, more: Record<string, unknown> = {}, top: Record<string, unknown> = {}) {
+  const gateway = await startSilent(idle, more, top);
+  await ask(gateway);
+  requests = 0;
+  return gateway;
+}
+
+/** Does the same without a first request. */
+async function startSilent(idle: string, more: Record<string, unknown>, top: Record<string, unknown>) {
   const settings = { tls: { allowPlaintext: true }, timeouts: { idle }, ...more };
   const gateway = await startGateway({ upstream: { origin: upstream().origin, settings } }, top);
   open.push(gateway);
-  await ask(gateway);
-  requests = 0;
   return gateway;
 }
 
@@ -187,4 +194,30 @@ test('a request that arrived while the process was busy is not late', async () =
   // The gateway runs in this process: it cannot read until after the deadline and the check for it.
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, headersTimeout + 1_100);
   expect((await client.answer()).status).toBe(200);
+});
+
+describe('a client loses its connection', () => {
+  test('when it has connected over TLS and does not begin the handshake', async () => {
+    const authority = await createTestAuthority();
+    const files = await writeTlsFiles(await authority.server(), authority.ca);
+    const limits = { headersTimeout: '300ms' };
+    const gateway = await startSilent('30s', {}, { listen: { port: 0, limits, tls: files.section } });
+    const silent = await connect(gateway.port);
+    expect((await silent.end()).toString()).toBe('');
+    await files.remove();
+  });
+
+  test('when it sends nothing but empty lines after a response', async () => {
+    const limits = { keepAliveTimeout: '100ms' };
+    const gateway = await start('30s', {}, { listen: { port: 0, limits } });
+    const client = await connect(gateway.port);
+    await client.send(GET('/small'));
+    expect((await client.answer()).status).toBe(200);
+    const sending = setInterval(() => void client.send('\r\n'), 20);
+    try {
+      expect((await client.end()).toString()).toBe('');
+    } finally {
+      clearInterval(sending);
+    }
+  });
 });

@@ -85,6 +85,20 @@ describe('the gateway', () => {
       expect(received).toMatch(/\r\n\r\nx$/);
     });
 
+    test('passes on what has come of a response that breaks off at once, or 502 in its place', async () => {
+      const reply = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nxy';
+      const gateway = await start(
+        replying(reply, (connection) => connection.end()),
+        await options(),
+      );
+      for (let round = 0; round < 20; round += 1) {
+        const client = await connect(gateway.port);
+        await client.send(GET.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+        const received = (await client.end()).toString();
+        expect(received).toMatch(/^HTTP\/1\.1 (?:200 OK\r\n.*\r\n\r\nxy$|502 )/s);
+      }
+    });
+
     test('sends the head of a stream before its first event', async () => {
       const head = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n';
       const seen = Promise.withResolvers<void>();
