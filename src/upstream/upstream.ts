@@ -18,7 +18,7 @@ import {
   receiveBody,
 } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
-import { Admission } from './admission.ts';
+import { Admission, type ClientLoad } from './admission.ts';
 import type { VersionTest } from './credential-selector.ts';
 import { Deadlines } from './deadlines.ts';
 import { circuitOpen } from './errors.ts';
@@ -64,6 +64,15 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
   readonly metrics: Metrics;
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
+}
+
+/** A request that holds its place here. */
+interface Admitted {
+  readonly address: UpstreamAddress;
+  readonly load: ClientLoad;
+  readonly begun: number;
+  /** True if its body is streamed because there was no memory to keep it. */
+  readonly spilled: boolean;
 }
 
 /** One deployment's upstream, at one address or several. */
@@ -206,6 +215,7 @@ export class Upstream {
       ? undefined
       : this.#deadlines.begin(cancellation, request.body !== undefined);
     let body: ReceivedBody = NO_BODY;
+    let admitted: Admitted | undefined;
     this.#inFlight += 1;
     try {
       if (request.body !== undefined) {
@@ -216,8 +226,12 @@ export class Upstream {
       const classified = this.outcomes?.admit(handler, credential);
       const refusal = classified?.refusal;
       const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal };
-      await this.#sendReceived(received, credential, classified ?? handler, cancellation);
+      admitted = this.#admit(received);
+      const budget = new AttemptBudget(this.#retries);
+      const call = { request: received, handler: classified ?? handler, cancellation, budget };
+      await this.#sendOrMove(call, credential, admitted.address);
     } finally {
+      if (admitted !== undefined) this.#leave(admitted);
       if (deadline !== undefined) this.#deadlines.end(deadline);
       if (body.kind !== 'none') body.memory?.release();
       this.#inFlight -= 1;
@@ -225,32 +239,28 @@ export class Upstream {
     }
   }
 
-  /** Sends a request whose body is there, or is as far as it can be kept. */
-  async #sendReceived(
-    request: UpstreamRequest,
-    credential: string,
-    handler: ResponseHandler,
-    cancellation: Cancellation,
-  ): Promise<void> {
-    const { deployment, connections } = this.options;
-    const spilled = request.body.kind === 'streamed' && request.body.spilled;
+  /**
+   * Admits a request whose body is there, or is as far as it can be kept, until `#leave` gets what this returns.
+   * @throws GatewayError `overloaded`, `upstream-circuit-open`
+   */
+  #admit({ client, body }: UpstreamRequest): Admitted {
+    const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
-    if (spilled && this.#spilled >= Math.ceil(connections / 2)) throw outOfBodyMemory();
+    if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose();
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    const load = this.#admission.enter(request.client, address.connections);
+    const load = this.#admission.enter(client, address.connections);
     const begun = this.#deps.clock.now();
     if (spilled) this.#spilled += 1;
-    try {
-      this.#retries.onRequest(begun);
-      const call = { request, handler, cancellation, budget: new AttemptBudget(this.#retries) };
-      await this.#sendOrMove(call, credential, address);
-    } finally {
-      this.#admission.leave(load);
-      if (spilled) this.#spilled -= 1;
-      const seconds = (this.#deps.clock.now() - begun) / 1000;
-      this.#deps.metrics.deployment(deployment).upstreamDuration.observe(seconds);
-    }
+    this.#retries.onRequest(begun);
+    return { address, load, begun, spilled };
+  }
+
+  #leave({ load, begun, spilled }: Admitted): void {
+    this.#admission.leave(load);
+    if (spilled) this.#spilled -= 1;
+    const seconds = (this.#deps.clock.now() - begun) / 1000;
+    this.#deps.metrics.deployment(this.options.deployment).upstreamDuration.observe(seconds);
   }
 
   /** Sends a request to this address; if it gets no response there, once to another one. */
