@@ -271,6 +271,6 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     const held = this.#held;
     this.#held = EMPTY;
     this.#receive(held);
-    if (this.#held.length < MOST_HELD) this.#socket.resume();
+    if (this.#held.length < MOST_HELD && !this.#awaitsReader) this.#socket.resume();
   }
 }
