@@ -175,7 +175,8 @@ export function reasonOf(status: number): string {
   return STATUS_CODES[status] ?? '';
 }
 
-function linesOf(fields: RawHeaders): string {
+/** The lines of these fields, each with its CRLF. */
+export function linesOf(fields: RawHeaders): string {
   let lines = '';
   for (let at = 0; at + 1 < fields.length; at += 2) lines += `${fields[at]}: ${fields[at + 1]}\r\n`;
   return lines;

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
 import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
-import { type ClientResponse, currentDate, reasonOf } from './client-response.ts';
+import { type ClientResponse, currentDate, linesOf, reasonOf } from './client-response.ts';
 import { lingerOn } from './linger.ts';
 
 interface Problem {
@@ -30,10 +30,8 @@ export function sendProblem(
 /** Does the same on a connection on which no request could be read, and closes it. */
 export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
-  let text = `HTTP/1.1 ${status} ${reasonOf(status)}\r\n${currentDate()}`;
-  for (let index = 0; index < headers.length; index += 2)
-    text += `${headers[index]}: ${headers[index + 1]}\r\n`;
-  socket.end(`${text}Connection: close\r\n\r\n${body}`);
+  const lines = `${linesOf(headers)}${currentDate()}Connection: close\r\n`;
+  socket.end(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${lines}\r\n${body}`);
   lingerOn(socket);
 }
 

@@ -1,12 +1,12 @@
 import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
-import { fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
+import { FieldNames, fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
 
 /** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
 const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);
 /** Fields that the connection writes itself. */
-const OWN_FIELDS: ReadonlySet<string> = new Set([
+const OWN_FIELDS = new FieldNames([
   'host',
   'connection',
   'keep-alive',
@@ -15,7 +15,6 @@ const OWN_FIELDS: ReadonlySet<string> = new Set([
   'content-length',
   'transfer-encoding',
 ]);
-const OWN_FIELD_LENGTHS: ReadonlySet<number> = new Set(Array.from(OWN_FIELDS, ({ length }) => length));
 
 const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
 
@@ -124,10 +123,9 @@ function headOf(message: Message, host: string): string {
 
 /** True for Content-Length, which is written with the body. */
 function isOwnField(name: string): boolean {
-  if (!OWN_FIELD_LENGTHS.has(name.length)) return false;
-  const key = name.toLowerCase();
-  if (OWN_FIELDS.has(key) && key !== 'content-length') throw new TypeError(`The header ${key} is reserved.`);
-  return key === 'content-length';
+  if (!OWN_FIELDS.has(name)) return false;
+  if (name.toLowerCase() !== 'content-length') throw new TypeError(`The header ${name} is reserved.`);
+  return true;
 }
 
 function declaredLength({ headers }: Message): number | undefined {
