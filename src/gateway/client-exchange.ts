@@ -68,8 +68,9 @@ export class ClientExchange {
     this.#body = this.isComplete ? undefined : new ClientBody(owner);
   }
 
-  /** Makes this the last request that is read from the connection. */
-  refuseRest(): void {
+  /** Makes this the last exchange of the connection. Called before the response has a head. */
+  endConnection(): void {
+    this.response.keepsConnection = false;
     this.#owner.refuseRest();
   }
 

@@ -10,7 +10,7 @@ const CRLF = '\r\n';
 const CLOSED = 'Connection: close\r\n';
 
 let dateSecond = 0;
-let dateLine = '';
+let date = '';
 
 /**
  * The response of one exchange, written on the connection of its client (RFC 9112). Fields and their values are valid:
@@ -80,7 +80,7 @@ export class ClientResponse {
     // A client that waits in vain for 100 may send its body or not: the next bytes can be either.
     if (expectsContinue && !this.#isContinued) this.keepsConnection = false;
     if (this.#isChunked) lines += 'Transfer-Encoding: chunked\r\n';
-    if (fieldValue(fields, 'date') === undefined) lines += currentDate();
+    if (fieldValue(fields, 'date') === undefined) lines += dateLine();
     this.#head = `HTTP/1.1 ${status} ${reason}\r\n${lines}${this.keepsConnection ? this.#kept : CLOSED}\r\n`;
   }
 
@@ -183,12 +183,12 @@ export function linesOf(fields: RawHeaders): string {
 }
 
 /** The line of the field Date (RFC 9110 §6.6.1). */
-export function currentDate(): string {
+export function dateLine(): string {
   const now = Date.now();
   const second = Math.floor(now / 1000);
   if (second !== dateSecond) {
     dateSecond = second;
-    dateLine = `Date: ${new Date(now).toUTCString()}\r\n`;
+    date = `Date: ${new Date(now).toUTCString()}\r\n`;
   }
-  return dateLine;
+  return date;
 }

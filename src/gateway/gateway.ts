@@ -160,23 +160,26 @@ export class Gateway {
     } catch (thrown) {
       response.drop();
       const failure = asGatewayError(thrown);
-      const close = isLast(exchange, failure, this.#ending);
       // The connection is closed for further requests before the record is written, so that none is read
       // meanwhile.
-      if (close) exchange.refuseRest();
+      if (isLast(exchange, failure, this.#ending)) exchange.endConnection();
       error = await this.#recordFailure(failure, record, response);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
       this.#errors.add(record.deployment, error, requestId);
       this.#refusals.add(record.client, record.deployment, error, requestId);
-      fail(exchange, error, requestId, close, response.permit);
+      fail(exchange, error, requestId, response.permit);
     } finally {
       exchange.linger();
       await exchange.left();
       response.permit?.release();
       if (response.inFlight) this.#metrics.deployment(record.deployment).requestsInFlight.inc(-1);
       error ??= this.#unsent(exchange, record);
+      const { hasHead, status: sent } = exchange.response;
+      // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
       const status =
-        error?.kind.status === CLIENT_CLOSED.kind.status ? error.kind.status : exchange.response.status;
+        error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
+          ? error.kind.status
+          : sent;
       const durationMs = this.#clock.now() - record.begun;
       this.#end(record, request, {
         status,
@@ -307,11 +310,10 @@ function fail(
   exchange: ClientExchange,
   error: GatewayError,
   requestId: string,
-  close: boolean,
   permit: Permit | undefined,
 ): void {
   const { socket, response } = exchange;
   if (socket.destroyed) return;
   if (response.hasHead) exchange.breakOff();
-  else sendProblem(response, error, requestId, close, permit?.fields);
+  else sendProblem(response, error, requestId, permit?.fields);
 }

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
 import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
-import { type ClientResponse, currentDate, linesOf, reasonOf } from './client-response.ts';
+import { type ClientResponse, dateLine, linesOf, reasonOf } from './client-response.ts';
 import { lingerOn } from './linger.ts';
 
 interface Problem {
@@ -18,11 +18,9 @@ export function sendProblem(
   response: ClientResponse,
   error: GatewayError,
   requestId: string,
-  close: boolean,
   fields: RawHeaders = [],
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
-  if (close) response.keepsConnection = false;
   response.begin(status, reasonOf(status), [...headers, ...fields]);
   response.end(Buffer.from(body), []);
 }
@@ -30,7 +28,7 @@ export function sendProblem(
 /** Does the same on a connection on which no request could be read, and closes it. */
 export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): void {
   const { status, headers, body } = problemOf(error, requestId);
-  const lines = `${linesOf(headers)}${currentDate()}Connection: close\r\n`;
+  const lines = `${linesOf(headers)}${dateLine()}Connection: close\r\n`;
   socket.end(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${lines}\r\n${body}`);
   lingerOn(socket);
 }

@@ -3,6 +3,7 @@ import { GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyFraming } from '../http1/body-reader.ts';
 import { fieldLines, MalformedMessage } from '../http1/fields.ts';
+import { contentLength, persists } from '../http1/framing.ts';
 
 /** The methods of HTTP; SOURCE is Icecast's. */
 const KNOWN: ReadonlySet<string> = new Set(METHODS.filter((method) => method !== 'SOURCE'));
@@ -15,9 +16,6 @@ const REQUEST_LINE = /^([A-Z-]+) ([\x21-\x7e]+) HTTP\/1\.([01])\r\n/;
 const START = /^[A-Z-]{1,20}(?: |$)/;
 const START_LENGTH = 21;
 
-const DIGITS = /^\d+$/;
-const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
-const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
 const CONTINUE = /(?:^|,)[ \t]*100-continue[ \t]*(?:,|$)/i;
 
 /** The head of a client's request. */
@@ -57,7 +55,7 @@ export function requestHead(text: string): RequestHead {
     httpVersion,
     headers,
     body: bodyFraming(headers, httpVersion),
-    isPersistent: isPersistent(joinedValue(headers, 'connection'), httpVersion, target),
+    isPersistent: isPersistent(joinedValue(headers, 'connection') ?? '', httpVersion, target),
     expectsContinue: expectation !== undefined && CONTINUE.test(expectation),
   };
 }
@@ -65,7 +63,7 @@ export function requestHead(text: string): RequestHead {
 function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
   const coding = joinedValue(headers, 'transfer-encoding');
   const length = joinedValue(headers, 'content-length');
-  if (coding === undefined) return length === undefined ? 0 : contentLength(length);
+  if (coding === undefined) return length === undefined ? 0 : lengthOf(length);
   // RFC 9112 §6.1: such framing is faulty.
   if (httpVersion === '1.0') throw badFraming('An HTTP/1.0 request cannot have Transfer-Encoding.');
   if (coding.toLowerCase() !== 'chunked') {
@@ -75,20 +73,17 @@ function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
   return 'chunked';
 }
 
-/** A repeated Content-Length is a list here, and so no number. */
-function contentLength(value: string): number {
-  const length = DIGITS.test(value) ? Number(value) : Number.NaN;
-  if (!Number.isSafeInteger(length)) throw badFraming('Content-Length is not one number (RFC 9110 §8.6).');
+function lengthOf(value: string): number {
+  const length = contentLength(value);
+  if (length === undefined) throw badFraming('Content-Length is not one number (RFC 9110 §8.6).');
   return length;
 }
 
-function isPersistent(connection: string | undefined, httpVersion: string, target: string): boolean {
-  // If the values of Connection disagree, close wins (RFC 9112 §9.3).
-  if (connection !== undefined && CLOSE.test(connection)) return false;
-  if (httpVersion === '1.1') return true;
+function isPersistent(connection: string, httpVersion: string, target: string): boolean {
+  const isHttp11 = httpVersion === '1.1';
   // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
   // §9.3, appendix C.2.2).
-  return connection !== undefined && KEEP_ALIVE.test(connection) && target.startsWith('/');
+  return persists(connection, isHttp11) && (isHttp11 || target.startsWith('/'));
 }
 
 function badFraming(detail: string): GatewayError {

@@ -1,20 +1,9 @@
 import { GatewayError } from '../base/errors.ts';
-import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import type { RawHeaders } from '../base/raw-headers.ts';
 import { BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
-import { MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
+import { CR, CRLF_LENGTH, LF, MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
+import { speaksOfConnection, speaksOfFraming } from '../http1/framing.ts';
 import { isStartOfRequest, type RequestHead, requestHead } from './request-head.ts';
-
-const CRLF_LENGTH = 2;
-const [LF, CR] = [0x0a, 0x0d];
-/** RFC 9110 §6.5.1 forbids fields of the framing and the connection in trailers; some programs obey them there. */
-const NOT_IN_TRAILERS = [
-  'content-length',
-  'transfer-encoding',
-  'connection',
-  'proxy-connection',
-  'keep-alive',
-  'upgrade',
-];
 
 /** The parts whose error does not depend on the configuration. */
 const MALFORMED: Readonly<Record<Exclude<MessagePart, 'head-size' | 'trailers-size'>, string>> = {
@@ -76,11 +65,10 @@ export class RequestReader implements BodyReceiver {
   #read(input: Buffer, from: number, known: number): number {
     let at = this.#body.isEnded ? afterEmptyLines(input, from) : from;
     while (at < input.length) {
-      const isHead = this.#body.isEnded;
       const searched = Math.max(at, known);
-      const next = isHead
+      const next = this.#body.isEnded
         ? this.#readHead(input, at, searched)
-        : this.#body.read(input, at, at === from ? searched : at, this);
+        : this.#body.read(input, at, searched, this);
       if (next === at) {
         this.#partial = at === 0 ? input : input.subarray(at);
         return input.length;
@@ -121,7 +109,8 @@ export class RequestReader implements BodyReceiver {
 
   /** For the reader of the body. Trailers are not sent on. */
   onEnd(trailers: RawHeaders): void {
-    if (trailers.length > 0 && NOT_IN_TRAILERS.some((name) => fieldValue(trailers, name) !== undefined)) {
+    // RFC 9110 §6.5.1 forbids them there; some programs obey them.
+    if (speaksOfFraming(trailers) || speaksOfConnection(trailers)) {
       throw new GatewayError(
         'bad-request',
         'The trailers of the request hold a field of its framing or connection.',

@@ -187,10 +187,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     const { status, phrase, headers } = this.#head;
     this.#head = undefined;
     // A client that sees "Connection: close" sends its next request on another connection.
-    if (this.#plane.isEnding()) {
-      this.#response.keepsConnection = false;
-      this.#exchange.refuseRest();
-    }
+    if (this.#plane.isEnding()) this.#exchange.endConnection();
     this.#response.begin(status, phrase, headers);
   }
 

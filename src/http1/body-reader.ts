@@ -1,10 +1,8 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
-import { fieldLines, MalformedMessage, sectionEnd } from './fields.ts';
+import { CR, CRLF_LENGTH, fieldLines, LF, MalformedMessage, sectionEnd } from './fields.ts';
 
 /** The longest line before a chunk in bytes: its size and extensions. */
 const MAX_CHUNK_LINE = 4 * 1024;
-const CRLF_LENGTH = 2;
-const [LF, CR] = [0x0a, 0x0d];
 
 const CHUNK_SIZE = /^[\da-f]+/i;
 /** RFC 9112 §7.1.1, without the white space of older senders. */

@@ -14,8 +14,10 @@ export class MalformedMessage extends Error {
   }
 }
 
+export const CRLF_LENGTH = 2;
+export const [LF, CR] = [0x0a, 0x0d];
+const [TAB, SPACE] = [0x09, 0x20];
 const SECTION_END = Buffer.from('\r\n\r\n');
-const [LF, CR, TAB, SPACE] = [0x0a, 0x0d, 0x09, 0x20];
 
 /**
  * Field lines, each with its CRLF (RFC 9112 §5). A name is a token, so it has no space before the colon or at the start

@@ -1,6 +1,7 @@
 import { GatewayError } from '../base/errors.ts';
-import { FieldNames, fieldValue, isFieldValue, type RawHeaders } from '../base/raw-headers.ts';
+import { isFieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { fieldLines, MalformedMessage } from '../http1/fields.ts';
+import { contentLength, persists, speaksOfConnection, speaksOfFraming } from '../http1/framing.ts';
 
 /**
  * RFC 9112 §4. Some servers leave out the space before an empty phrase. RTSP, ICY and HTTP/2.0 have lines of this form,
@@ -9,7 +10,6 @@ import { fieldLines, MalformedMessage } from '../http1/fields.ts';
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([^\r\n]*))?\r\n/;
 const STATUS_LINE_START = /^HTTP\/1\.[01] [1-9]\d\d[ \r]/;
 const ANY_STATUS_LINE = 'HTTP/1.1 200 ';
-const DIGITS = /^\d+$/;
 const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
 
 const FRAMING_TRAILER =
@@ -28,15 +28,13 @@ export interface ResponseHead {
 /** The length of the body and the use of the connection, from the fields of a head. */
 export interface Framing {
   /** Content-Length in bytes; undefined: none. */
-  length: number | undefined;
+  readonly length: number | undefined;
   /** Transfer-Encoding, its lines joined; undefined: none. */
-  codings: string | undefined;
-  /** Connection and Proxy-Connection, their lines joined; undefined: none. */
-  options: string | undefined;
+  readonly codings: string | undefined;
   /** Seconds after which the upstream closes the connection if it is idle; undefined: it does not say. */
-  keepAliveSeconds: number | undefined;
+  readonly keepAliveSeconds: number | undefined;
   /** True if the upstream serves further requests on the connection. */
-  isPersistent: boolean;
+  readonly isPersistent: boolean;
 }
 
 /**
@@ -64,67 +62,25 @@ export function isStartOfHead(text: string): boolean {
  * @throws GatewayError `upstream-protocol` if it says two things
  */
 export function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
-  const framing: Framing = {
-    length: undefined,
-    codings: undefined,
-    options: undefined,
-    keepAliveSeconds: undefined,
-    isPersistent: isHttp11,
-  };
-  for (let at = 0; at < headers.length; at += 2) {
-    const name = headers[at] ?? '';
-    if (FRAMING_NAMES.has(name)) takeField(framing, name.toLowerCase(), headers[at + 1] ?? '');
-  }
-  const { codings, length, options } = framing;
+  const codings = joinedValue(headers, 'transfer-encoding');
+  const length = lengthOf(joinedValue(headers, 'content-length'));
   if (codings !== undefined && length !== undefined) throw ambiguousLength();
-  if (options !== undefined) framing.isPersistent = isKept(options, isHttp11);
-  // RFC 9112 §6.1: HTTP/1.0 has no Transfer-Encoding, so the end of the body is uncertain.
-  if (codings !== undefined && !isHttp11) framing.isPersistent = false;
-  return framing;
+  const options = `${joinedValue(headers, 'connection') ?? ''},${joinedValue(headers, 'proxy-connection') ?? ''}`;
+  const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(joinedValue(headers, 'keep-alive') ?? '') ?? [];
+  return {
+    length,
+    codings,
+    keepAliveSeconds: seconds === undefined ? undefined : Number(seconds),
+    // RFC 9112 §6.1: HTTP/1.0 has no Transfer-Encoding, so the end of the body is uncertain.
+    isPersistent: persists(options, isHttp11) && (isHttp11 || codings === undefined),
+  };
 }
 
-/** @param name in lower case */
-function takeField(framing: Framing, name: string, value: string): void {
-  if (name === 'content-length') {
-    // Equal repetitions may be accepted (RFC 9110 §8.6), but a client of the gateway might read them otherwise.
-    if (framing.length !== undefined) throw ambiguousLength();
-    framing.length = contentLength(value);
-  } else if (name === 'transfer-encoding') {
-    framing.codings = joined(framing.codings, value);
-  } else if (name === 'connection' || name === 'proxy-connection') {
-    framing.options = joined(framing.options, value);
-  } else if (name === 'keep-alive') {
-    const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(value) ?? [];
-    if (seconds !== undefined) framing.keepAliveSeconds = Number(seconds);
-  }
-}
-
-function joined(list: string | undefined, value: string): string {
-  return list === undefined ? value : `${list},${value}`;
-}
-
-/** The names that `framingOf` looks for. */
-const FRAMING_NAMES = new FieldNames([
-  'content-length',
-  'transfer-encoding',
-  'connection',
-  'proxy-connection',
-  'keep-alive',
-]);
-
-function contentLength(value: string): number {
-  const length = DIGITS.test(value) ? Number(value) : Number.NaN;
-  if (!Number.isSafeInteger(length)) throw ambiguousLength();
+function lengthOf(value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  const length = contentLength(value);
+  if (length === undefined) throw ambiguousLength();
   return length;
-}
-
-/** True if the connection persists with these options (RFC 9112 §9.3), and by default if they do not say. */
-function isKept(options: string, byDefault: boolean): boolean {
-  const names = options
-    .toLowerCase()
-    .split(',')
-    .map((name) => name.trim());
-  return !names.includes('close') && (byDefault || names.includes('keep-alive'));
 }
 
 /**
@@ -147,14 +103,9 @@ export function isChunked(codings: string): boolean {
  * @throws GatewayError `upstream-protocol` if they say something about the framing
  */
 export function areHarmlessTrailers(trailers: RawHeaders): boolean {
-  if (FRAMING_FIELDS.some((name) => fieldValue(trailers, name) !== undefined)) {
-    throw new GatewayError('upstream-protocol', FRAMING_TRAILER);
-  }
-  return !CONNECTION_FIELDS.some((name) => fieldValue(trailers, name) !== undefined);
+  if (speaksOfFraming(trailers)) throw new GatewayError('upstream-protocol', FRAMING_TRAILER);
+  return !speaksOfConnection(trailers);
 }
-
-const FRAMING_FIELDS = ['content-length', 'transfer-encoding'];
-const CONNECTION_FIELDS = ['connection', 'proxy-connection', 'keep-alive', 'upgrade'];
 
 function ambiguousLength(): GatewayError {
   return new GatewayError('upstream-protocol', AMBIGUOUS_LENGTH);

@@ -2,7 +2,7 @@ import { GatewayError } from '../base/errors.ts';
 import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
-import { MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
+import { CRLF_LENGTH, MalformedMessage, type MessagePart, sectionEnd } from '../http1/fields.ts';
 import {
   areHarmlessTrailers,
   framingOf,
@@ -17,7 +17,6 @@ const MAX_HEAD_BYTES = 32 * 1024;
 /** Interim responses (1xx) of one exchange, and their bytes altogether. */
 const MAX_INTERIM = 64;
 const MAX_INTERIM_BYTES = 64 * 1024;
-const CRLF_LENGTH = 2;
 
 const NOT_HTTP = 'The response of the upstream is not HTTP/1.1 or HTTP/1.0.';
 const MALFORMED: Readonly<Record<MessagePart, readonly [detail: string, proxyError?: ProxyErrorType]>> = {
@@ -233,7 +232,7 @@ export class ResponseReader implements BodyReceiver {
 
   /** For the reader of the body. */
   onEnd(trailers: RawHeaders): void {
-    if (trailers.length > 0 && !areHarmlessTrailers(trailers)) this.#isPersistent = false;
+    if (!areHarmlessTrailers(trailers)) this.#isPersistent = false;
     const receiver = this.#receiver;
     this.#state = 'idle';
     this.#receiver = undefined;

@@ -289,7 +289,7 @@ describe('with the policy exclusive, a nonce without a count that is accepted ag
   });
 });
 
-/** What is written to the store from now on. */
+/** The values that are written to the store from now on. */
 function learnsOf(store: ChallengeStore): Learned[] {
   const written: Learned[] = [];
   const learn = store.learn.bind(store);

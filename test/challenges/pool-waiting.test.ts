@@ -47,7 +47,7 @@ function enter(pool: NoncePool, requests = 1): (Nonce | PendingChallenge)[] {
   return got;
 }
 
-/** What processes know of an upstream with this policy. */
+/** The knowledge that processes share about an upstream with this policy. */
 function sharedFactsOf(policy: NoncePolicy): SharedChallenges {
   const store = new MemoryChallengeStore(clock);
   void store.learn('k', { ...sharedFacts, policy });

@@ -50,6 +50,14 @@ describe('a key file', () => {
 });
 
 describe('a signed value', () => {
+  test('is the same text again as of the same time', () => {
+    const value = signer(A).signAsOf(PLACE, TEXT, NOW - 500, 10_000);
+    expect(signer(A).sign(PLACE, TEXT, 500, 10_000)).toBe(value);
+    jest.setSystemTime(NOW + 1_000);
+    expect(signer(A).signAsOf(PLACE, TEXT, NOW - 500, 10_000)).toBe(value);
+    expect(signer(A).open(PLACE, value)).toEqual({ text: TEXT, ageMs: 1_500 });
+  });
+
   test('is believed with its age, by everybody who has the key', () => {
     const value = signer(A).sign(PLACE, TEXT, 500.5, 10_000);
     jest.setSystemTime(NOW + 1_000);

@@ -38,9 +38,15 @@ const refusal = new GatewayError(
   new Error('private'),
 );
 
+/** Sends the problem as the last response of the connection. */
+function sendLast(response: ClientResponse): void {
+  response.keepsConnection = false;
+  sendProblem(response, refusal, 'id-1');
+}
+
 describe('a problem', () => {
   test('says what happened in the words of RFC 9457 and RFC 9209', async () => {
-    const answer = await answered((response) => sendProblem(response, refusal, 'id-1', false));
+    const answer = await answered((response) => sendProblem(response, refusal, 'id-1'));
     expect([answer.status, answer.reason]).toEqual([502, 'Bad Gateway']);
     expect(JSON.parse(answer.body.toString())).toEqual({
       status: 502,
@@ -90,28 +96,28 @@ describe('a problem', () => {
 
   test('has the type of its error in place of that of its code', async () => {
     const refused = new GatewayError('upstream-tls', '', undefined, { proxyError: 'tls_alert_received' });
-    const answer = await answered((response) => sendProblem(response, refused, 'id-1', false));
+    const answer = await answered((response) => sendProblem(response, refused, 'id-1'));
     expect(valuesOf(answer, 'proxy-status')).toEqual(['digest-gateway; error=tls_alert_received']);
   });
 
   test('tells nothing of the cause', async () => {
-    const answer = await answered((response) => sendProblem(response, refusal, 'id-1', false));
+    const answer = await answered((response) => sendProblem(response, refusal, 'id-1'));
     expect(answer.body.toString()).not.toContain('private');
   });
 
   test('closes the connection when told to', async () => {
-    const answer = await answered((response) => sendProblem(response, refusal, 'id-1', true));
+    const answer = await answered(sendLast);
     expect(valuesOf(answer, 'connection')).toEqual(['close']);
   });
 
   test('answers HEAD with its headers alone', async () => {
-    const answer = await answered((response) => sendProblem(response, refusal, 'id-1', false), 'HEAD');
+    const answer = await answered((response) => sendProblem(response, refusal, 'id-1'), 'HEAD');
     expect(answer.status).toBe(502);
     expect(valuesOf(answer, 'content-type')).toEqual(['application/problem+json']);
   });
 
   test('reads the same on a connection without a request', async () => {
-    const usual = await answered((response) => sendProblem(response, refusal, 'id-1', true));
+    const usual = await answered(sendLast);
     const raw = await answered((_response, socket) => sendRawProblem(socket, refusal, 'id-1'));
     expect([raw.status, raw.reason, raw.body]).toEqual([usual.status, usual.reason, usual.body]);
     const own = ({ headers }: RawResponse) => headers.filter(([name]) => name.toLowerCase() !== 'date');
@@ -131,9 +137,7 @@ describe('the headers that a status asks for', () => {
     ['overloaded', 'retry-after', '1'],
     ['draining', 'retry-after', '5'],
   ])('%s: %s', async (code, name, value) => {
-    const answer = await answered((response) =>
-      sendProblem(response, new GatewayError(code, ''), 'id', false),
-    );
+    const answer = await answered((response) => sendProblem(response, new GatewayError(code, ''), 'id'));
     expect(valuesOf(answer, name)).toEqual([value]);
   });
 
@@ -141,7 +145,7 @@ describe('the headers that a status asks for', () => {
     '%s: the Retry-After of the error takes the place of that of its code',
     async (code) => {
       const error = new GatewayError(code, '', undefined, { retryAfter: 17 });
-      const answer = await answered((response) => sendProblem(response, error, 'id', false));
+      const answer = await answered((response) => sendProblem(response, error, 'id'));
       expect(valuesOf(answer, 'retry-after')).toEqual(['17']);
     },
   );

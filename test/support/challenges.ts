@@ -62,7 +62,7 @@ export function poolOptions(
   };
 }
 
-/** What was learned of an upstream that issues the challenges of `aged`, whose nonces serve all processes. */
+/** Lessons about an upstream that issues the challenges of `aged`, whose nonces serve all processes. */
 export const sharedFacts: Learned = {
   ...learned,
   realm: aged('n').challenge.realm,

@@ -20,17 +20,25 @@ export const RESPONSE_PARTS: readonly string[] = [
 
 /** Parts of requests that change how the rest is read. */
 export const REQUEST_PARTS: readonly string[] = [
+  '\x0b',
+  '#',
+  '?',
+  '%',
+  '\\',
+  '/../',
   'Content-Length: 1\r\n',
   'Content-Length: 0\r\n',
   'Transfer-Encoding: chunked\r\n',
   'Transfer-Encoding: x\r\n',
   'Connection: close\r\n',
   'Connection: keep-alive\r\n',
+  'Expect: 100-continue\r\n',
   '0\r\n\r\n',
   '1\r\na\r\n',
   ' x: y\r\n',
   'HTTP/1.1',
   'HTTP/1.0',
-  'Host: x\r\n',
-  'GET ',
+  'Host: other\r\n',
+  'http://',
+  '\x16\x03\x01',
 ];

@@ -236,8 +236,8 @@ class RedisChallengeStore implements ChallengeStore {
   async lead(key: string, ms: number): Promise<boolean> {
     const attempt = (anyway: boolean): Promise<unknown> =>
       this.#write('lead', key, ({ commands, places }) => {
-        const ageMs = Date.now() - this.#startedAt;
-        const self = this.#sign('leader', places, this.#process, ageMs, PROCESS_LIFE_MS);
+        const place = { kind: 'leader', place: places.base } as const;
+        const self = this.#signer.signAsOf(place, this.#process, this.#startedAt, PROCESS_LIFE_MS);
         return commands.leadFor(places.ticket, places.leader, self, Math.round(ms), anyway ? '1' : '');
       });
     const reply = await attempt(false);

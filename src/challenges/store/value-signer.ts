@@ -80,9 +80,13 @@ export class ValueSigner {
 
   /** `ageMs`: of the value already; it counts as expired when it is `lifeMs` old. */
   sign(place: SignedPlace, text: string, ageMs: number, lifeMs: number): string {
+    return this.signAsOf(place, text, Math.max(0, Math.floor(Date.now() - ageMs)), lifeMs);
+  }
+
+  /** Signs as of this Unix time in milliseconds, a whole number, so that what is signed again is the same text. */
+  signAsOf(place: SignedPlace, text: string, issuedAt: number, lifeMs: number): string {
     const [current] = this.#keys;
     if (current === undefined) return text;
-    const issuedAt = Math.max(0, Math.floor(Date.now() - ageMs));
     const life = Math.ceil(lifeMs);
     const mac = macOf(current, place, issuedAt, life, text).toString('base64url');
     return `${current.id}.${mac}.${issuedAt}.${life}.${text}`;

@@ -6,6 +6,7 @@ import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
+import { until } from '../../support/until.ts';
 import { codeOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
@@ -44,6 +45,22 @@ describe('the gateway', () => {
       await connection.write(reply);
       after(connection);
     };
+
+  test('counts a refusal that finds no client any more with its status, or as a client that left', async () => {
+    const gateway = await start(replying(OK), {
+      directory: await folder(),
+      settings: { match: { pathPrefix: '/known/' } },
+    });
+    const requests = (labels: Record<string, string>): Promise<number> =>
+      gateway.metric('digest_gateway_requests_total', labels);
+    for (let round = 1; round <= 30; round += 1) {
+      const client = await connect(gateway.port);
+      await client.send('GET /unknown HTTP/1.1\r\nHost: x\r\n\r\n');
+      client.socket.resetAndDestroy();
+      await until(async () => (await requests({})) === round);
+    }
+    expect((await requests({ status: '404' })) + (await requests({ status: '499' }))).toBe(30);
+  });
 
   describe.each([
     ['with', true],

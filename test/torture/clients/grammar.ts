@@ -1,4 +1,4 @@
-import { PARSER_BYTES } from '../../support/parser-bytes.ts';
+import { PARSER_BYTES, REQUEST_PARTS } from '../../support/parser-bytes.ts';
 import { SMUGGLING_SHAPES } from '../../support/smuggling-shapes.ts';
 import { Random } from '../simulation/random.ts';
 import { type Message, message, tagOf } from './message.ts';
@@ -87,30 +87,7 @@ function shaped(random: Random, tag: string, host: string): Message {
   return { bytes, expects: shape.reading === 'refused' ? 'refused' : 'anything' };
 }
 
-const SPICE: readonly string[] = [
-  ...PARSER_BYTES,
-  '\x0b',
-  '#',
-  '?',
-  '%',
-  '\\',
-  '/../',
-  'Content-Length: 1\r\n',
-  'Content-Length: 0\r\n',
-  'Transfer-Encoding: chunked\r\n',
-  'Transfer-Encoding: x\r\n',
-  'Connection: close\r\n',
-  'Connection: keep-alive\r\n',
-  'Expect: 100-continue\r\n',
-  '0\r\n\r\n',
-  '1\r\na\r\n',
-  ' x: y\r\n',
-  'HTTP/1.1',
-  'HTTP/1.0',
-  'Host: other\r\n',
-  'http://',
-  '\x16\x03\x01',
-];
+const SPICE: readonly string[] = [...PARSER_BYTES, ...REQUEST_PARTS];
 
 function mutated(random: Random, { bytes }: Message): Message {
   let text = bytes;
