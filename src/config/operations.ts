@@ -1,5 +1,5 @@
-import { METHODS } from 'node:http';
 import { z } from 'zod';
+import { METHODS } from '../base/node-http.ts';
 import { PARAMETER_KINDS } from '../policy/parameter.ts';
 import { isAmbiguous } from '../policy/path.ts';
 import type { Accepted, CrossIssue } from './cross-check.ts';

@@ -1,5 +1,10 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { RateLimiterMemory } from 'rate-limiter-flexible';
+import { createRequire } from 'node:module';
+import type { RateLimiterMemory } from 'rate-limiter-flexible';
+
+const require = createRequire(import.meta.url);
+/** By itself: the index also loads the limiters of a dozen databases. */
+const Limiter: typeof RateLimiterMemory = require('rate-limiter-flexible/lib/RateLimiterMemory.js');
 
 /** Wrong tokens from one address before further ones must wait, and the waiting time in seconds. */
 const FAILURES = 10;
@@ -26,7 +31,7 @@ export class Guard {
   readonly #hashes: readonly (readonly [Access, Buffer])[];
   /** Random for each process, so that a restart ends every session. */
   readonly #sessionKey = randomBytes(32);
-  readonly #failures = new RateLimiterMemory({ points: FAILURES, duration: WAIT_SECONDS });
+  readonly #failures = new Limiter({ points: FAILURES, duration: WAIT_SECONDS });
 
   constructor({ full, read }: TokenHashes) {
     const ofRead = read === undefined ? [] : [['read', Buffer.from(read, 'hex')] as const];

@@ -1,5 +1,5 @@
-import { STATUS_CODES } from 'node:http';
 import type { Response } from 'express';
+import { STATUS_CODES } from '../base/node-http.ts';
 
 /** Sends problem+json (RFC 9457 §4.2.1: without a type, the title is the phrase of the status). */
 export function sendProblem(res: Response, status: number, detail: string, extensions: object = {}): void {

@@ -1,5 +1,5 @@
-import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { STATUS_CODES } from '../base/node-http.ts';
 import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { RequestHead } from './request-head.ts';
 

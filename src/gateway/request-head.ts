@@ -1,5 +1,5 @@
-import { METHODS } from 'node:http';
 import { GatewayError } from '../base/errors.ts';
+import { METHODS } from '../base/node-http.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyFraming } from '../http1/body-reader.ts';
 import { fieldLines, MalformedMessage } from '../http1/fields.ts';

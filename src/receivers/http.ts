@@ -1,5 +1,8 @@
-import { Agent, type Dispatcher } from 'undici';
+import { createRequire } from 'node:module';
+import type { Agent, Dispatcher } from 'undici';
 import { type ReceiverTls, secureOptions } from './tls.ts';
+
+const require = createRequire(import.meta.url);
 
 /** A receiver refused, and says when to try again. */
 export class RetryLater extends Error {
@@ -12,8 +15,14 @@ export class RetryLater extends Error {
   }
 }
 
+/** Loads undici for the first receiver: as a whole it takes 15 MiB of memory. */
+export function loadUndici(): typeof import('undici') {
+  return require('undici');
+}
+
 /** HTTP connections to one receiver. The signal of a request is its deadline. */
 export function agentFor(tls: ReceiverTls | undefined): Agent {
+  const { Agent } = loadUndici();
   return new Agent({ connect: secureOptions(tls), headersTimeout: 0, bodyTimeout: 0, connections: 2 });
 }
 

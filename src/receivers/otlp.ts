@@ -1,7 +1,7 @@
-import { type Agent, type Dispatcher, request } from 'undici';
+import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import type { Secret } from '../base/secret.ts';
-import { agentFor, askedWait, RetryLater } from './http.ts';
+import { agentFor, askedWait, loadUndici, RetryLater } from './http.ts';
 import type { ReceiverTls } from './tls.ts';
 
 /** Bytes of a response up to which it is read. */
@@ -63,7 +63,7 @@ export class OtlpClient {
     const { endpoint, headers } = this.#receiver;
     const secrets = Array.from(headers, ([name, secret]) => [name, secret.reveal()] as const);
     try {
-      return await request(endpoint, {
+      return await loadUndici().request(endpoint, {
         method: 'POST',
         headers: { ...Object.fromEntries(secrets), 'content-type': 'application/json' },
         body,

@@ -1,8 +1,9 @@
-import { type RequestOptions, request as requestInClear } from 'node:http';
+import type { RequestOptions } from 'node:http';
 import { request as requestOverTls } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { isLoopbackHost } from '../base/network.ts';
+import { request as requestInClear } from '../base/node-http.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import { leavingFrom } from './egress.ts';

@@ -70,7 +70,7 @@ await new Command('torture')
   .option('--seed <number>', 'replay this seed and print what happens', whole)
   .option('--first <number>', 'the first seed', whole, 1)
   .option('--runs <number>', 'the most runs of each part', whole)
-  .option('--minutes <number>', 'about how long each part takes', whole, 10)
+  .option('--minutes <number>', 'about how long each part takes', whole, 4)
   .addOption(
     new Option('--target <name>', 'the only target of guided').choices(targets.map(({ name }) => name)),
   )

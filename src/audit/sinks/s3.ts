@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
-import { type Agent, type Dispatcher, request } from 'undici';
+import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import { agentFor, askedWait, RetryLater } from '../../receivers/http.ts';
+import { agentFor, askedWait, loadUndici, RetryLater } from '../../receivers/http.ts';
 import { compressedName } from '../segments/segment.ts';
 import { openRegular } from '../segments/segment-reader.ts';
 import type { Delivery } from './follower.ts';
@@ -139,7 +139,7 @@ export class S3Delivery implements Delivery<ClosedSegment> {
       ...(sessionToken && { sessionToken: sessionToken.reveal() }),
     }).sign();
     try {
-      return await request(signed.url, {
+      return await loadUndici().request(signed.url, {
         method,
         headers: Object.fromEntries(signed.headers),
         ...(body && { body }),

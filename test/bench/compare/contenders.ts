@@ -88,8 +88,9 @@ export const CONTENDERS: readonly Contender[] = [
       return [programFile('nginx') ?? '', '-e', 'stderr', '-c', file];
     },
   },
-  { ...floor('node-undici', []), onRequest: true },
-  floor('node-undici-held', ['held']),
+  { ...floor('node-undici', 'node-undici.ts', []), onRequest: true },
+  floor('node-undici-held', 'node-undici.ts', ['held']),
+  { ...floor('node-sockets', 'node-sockets.ts', []), onRequest: true },
   {
     name: 'node-hello',
     upstream: 'none',
@@ -180,15 +181,15 @@ function nodePeer(file: string, dependency: string, folder: string): Contender {
   };
 }
 
-/** Floors: the least that a Digest gateway on this Node.js and undici costs. */
-function floor(name: string, mode: readonly string[]): Contender {
+/** Floors: the least that a Digest gateway on this Node.js costs, with undici or without. */
+function floor(name: string, file: string, mode: readonly string[]): Contender {
   return {
     name,
     upstream: 'digest',
     onNode: true,
     version: async () => process.version,
     prepare: async ({ port }, { origin, caFile, username, password }) => [
-      ...[process.execPath, join(PEERS, 'node-undici.ts')],
+      ...[process.execPath, join(PEERS, file)],
       ...[`${port}`, origin, caFile, `${CONNECTIONS}`, username, password, ...mode],
     ],
   };

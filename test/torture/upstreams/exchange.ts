@@ -5,6 +5,8 @@ import { checkForClient, checkProblem, shown } from '../wire/response-checks.ts'
 import { type Answer, SECRET } from './answers.ts';
 import { type ExchangeScript, KEPT_BYTES } from './script.ts';
 
+/** Bytes that a connection delivers in one piece if they were written so: a record of TLS. */
+const ONE_READ = 16 * 1024;
 /** `MAX_INTERIM` of the gateway. */
 const MOST_INTERIM = 64;
 
@@ -21,10 +23,21 @@ export interface ClientResult {
   readonly hangs: boolean;
 }
 
+/** The answers that a connection of the upstream has carried before a request. */
+export interface ConnectionPast {
+  readonly last: Answer;
+  /**
+   * True if bytes that belong to no response may have come after the gateway had sent the request: then they cannot be
+   * told from its response.
+   */
+  readonly hasLateSurplus: boolean;
+}
+
 interface Attempt {
   readonly method: string;
   readonly isAuthenticated: boolean;
   readonly answer: Answer;
+  readonly past: ConnectionPast | undefined;
 }
 
 /** One request of a client, what the upstream answered, and what must hold for the response. */
@@ -51,21 +64,23 @@ export class FuzzedExchange {
   }
 
   /** The answer to an attempt of the gateway; undefined: it is not one for this request. */
-  answerTo({ method, body }: ReadRequest, isAuthenticated: boolean): Answer | undefined {
+  answerTo(
+    { method, body }: ReadRequest,
+    isAuthenticated: boolean,
+    past: ConnectionPast | undefined,
+  ): Answer | undefined {
     const asksFirst = !isAuthenticated && method === 'HEAD' && (this.script.body?.length ?? 0) > KEPT_BYTES;
     if (!asksFirst && (method !== this.script.method || body !== (this.script.body ?? ''))) return undefined;
     const answer = this.script.answerTo(this.attempts.length, method, isAuthenticated);
-    this.attempts.push({ method, isAuthenticated, answer });
+    this.attempts.push({ method, isAuthenticated, answer, past });
     return answer;
   }
 
   describe({ text }: ClientResult): string {
-    const attempts = this.attempts.map(
-      ({ method, isAuthenticated, answer: { bytes, ending, pace, cuts } }) => {
-        const name = isAuthenticated ? `${method} with Authorization` : method;
-        return `${name} ← ${shown(bytes)}, ${pace}, in ${cuts.length + 1} pieces, then ${ending}`;
-      },
-    );
+    const attempts = this.attempts.map(({ method, isAuthenticated, answer, past }) => {
+      const name = isAuthenticated ? `${method} with Authorization` : method;
+      return `${name} ← ${described(answer)}${past === undefined ? '' : `, behind ${described(past.last)}`}`;
+    });
     return `${shown(this.bytes)}\n${attempts.join('\n')}\nthe client got: ${shown(text)}`;
   }
 
@@ -75,7 +90,10 @@ export class FuzzedExchange {
     if (hangs) yield `hangs: no end came of the response to ${this.target}`;
     if (fault !== undefined) yield `the client got what is no response: ${fault}`;
     if (text.includes(SECRET)) yield 'a secret of the upstream reached the client';
-    const strange = this.#markersIn(text).find((marker) => !marker.startsWith(`s${this.script.seed}a`));
+    const behindSurplus = this.attempts.some(({ past }) => past?.hasLateSurplus === true);
+    const strange = behindSurplus
+      ? undefined
+      : this.#markersIn(text).find((marker) => !marker.startsWith(`s${this.script.seed}a`));
     if (strange !== undefined) yield `the client of ${this.target} got content of ${strange}`;
     for (const answer of answers) {
       const wrong = checkForClient(answer);
@@ -84,6 +102,7 @@ export class FuzzedExchange {
     const final = answers.find(({ status }) => status >= 200);
     if (answers.length - (final === undefined ? 0 : 1) > MOST_INTERIM)
       yield `the client got ${answers.length} responses`;
+    if (behindSurplus) return;
     if (final !== undefined) yield* this.#finalViolations(final);
     else if (!hangs) yield* this.#brokenViolations(partial);
   }
@@ -110,6 +129,10 @@ export class FuzzedExchange {
   }
 }
 
+function described({ bytes, ending, pace, cuts }: Answer): string {
+  return `${shown(bytes)}, ${pace}, in ${cuts.length + 1} pieces, then ${ending}`;
+}
+
 /** The response of a client: the code of a problem document, or the request that it belongs to. */
 export function resultOf({ answers }: ClientResult, method: string): string {
   const final = answers.find(({ status }) => status >= 200);
@@ -121,6 +144,15 @@ export function resultOf({ answers }: ClientResult, method: string): string {
 
 function isProblem(answer: RawResponse): boolean {
   return valuesOf(answer, 'content-type')[0] === 'application/problem+json';
+}
+
+/** The past of a connection after one more answer. */
+export function pastWith(before: ConnectionPast | undefined, method: string, last: Answer): ConnectionPast {
+  const { bytes, cuts } = last;
+  // A longer piece may be read in parts, and its last byte alone.
+  const end = bytes.length > ONE_READ ? bytes.length - 1 : (cuts.at(-1) ?? 0);
+  const isLate = end > 0 && readingOf(bytes.slice(0, end), method, false).result === 'whole';
+  return { last, hasLateSurplus: isLate || before?.hasLateSurplus === true };
 }
 
 /** True if Node's own parser reads the answer as this response. */

@@ -3,13 +3,12 @@ import { testCertificates } from '../../support/simulator.ts';
 import { Random } from '../simulation/random.ts';
 import { type GatewayChild, startGatewayChild } from '../wire/gateway-child.ts';
 import { HeapWatch } from '../wire/heap-watch.ts';
-import type { ReadRequest } from '../wire/request-reading.ts';
 import type { WireJob, WireReport, WireViolation } from '../wire/wire-part.ts';
 import { type Answer, challengeAnswer, cleanAnswer } from './answers.ts';
 import { KeepAliveClient } from './client.ts';
 import { FuzzedExchange, resultOf } from './exchange.ts';
 import { KEPT_BYTES, REFUSING, scriptOf } from './script.ts';
-import { startScriptedUpstream } from './upstream.ts';
+import { startScriptedUpstream, type UpstreamListener } from './upstream.ts';
 
 /** Exchanges at a time. */
 const CLIENTS = 24;
@@ -22,6 +21,8 @@ export async function runUpstreams(job: WireJob): Promise<WireReport> {
   await run.run();
   return run.report();
 }
+
+type Asked = Parameters<UpstreamListener['answerTo']>;
 
 class UpstreamsRun {
   readonly #job: WireJob;
@@ -46,7 +47,7 @@ class UpstreamsRun {
   async run(): Promise<void> {
     const { ca, server } = testCertificates() ?? (await createCertificates());
     const listener = {
-      answerTo: (request: ReadRequest, isAuthenticated: boolean) => this.#answerTo(request, isAuthenticated),
+      answerTo: (...asked: Asked) => this.#answerTo(...asked),
       onFault: (what: string) => this.#violate(what),
     };
     await using plain = await startScriptedUpstream(listener, undefined);
@@ -117,10 +118,10 @@ class UpstreamsRun {
     for (const what of exchange.violations(result)) this.#violations.push({ seed, what, detail });
   }
 
-  #answerTo(request: ReadRequest, isAuthenticated: boolean): Answer {
+  #answerTo(...[request, isAuthenticated, past]: Asked): Answer {
     this.#answers += 1;
     const { method, target } = request;
-    const answer = this.#active.get(target)?.answerTo(request, isAuthenticated);
+    const answer = this.#active.get(target)?.answerTo(request, isAuthenticated, past);
     if (answer !== undefined) return answer;
     this.#others += 1;
     const random = new Random(`other ${target}`);

@@ -5,13 +5,14 @@ import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { type LoopbackServer, listenOnLoopback } from '../../support/loopback-server.ts';
 import { type ReadRequest, readRequests, valuesOf } from '../wire/request-reading.ts';
 import type { Answer } from './answers.ts';
+import { type ConnectionPast, pastWith } from './exchange.ts';
 
 /** The pause of a slow upstream, in milliseconds. */
 const SLOW_MS = 5;
 
 export interface UpstreamListener {
-  /** Returns the answer to a request. */
-  answerTo(request: ReadRequest, isAuthenticated: boolean): Answer;
+  /** Returns the answer to a request. `past`: undefined for the first request of a connection. */
+  answerTo(request: ReadRequest, isAuthenticated: boolean, past: ConnectionPast | undefined): Answer;
   /** The gateway sent something that no upstream should get. */
   onFault(what: string): void;
 }
@@ -60,12 +61,14 @@ class UpstreamConnection {
   }
 
   async serve(): Promise<void> {
+    let past: ConnectionPast | undefined;
     for (;;) {
       const request = await this.#request();
       if (request === undefined) return;
       const isAuthenticated = valuesOf(request, 'authorization').length > 0;
-      const answer = this.#listener.answerTo(request, isAuthenticated);
+      const answer = this.#listener.answerTo(request, isAuthenticated, past);
       await this.#send(answer);
+      past = pastWith(past, request.method, answer);
       if (answer.ending === 'silence') return;
       if (answer.ending === 'end') this.#socket.end();
       if (answer.ending === 'reset') this.#wire.resetAndDestroy();
