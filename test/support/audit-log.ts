@@ -25,7 +25,8 @@ export function useFoldersOfAll(): () => Promise<string> {
 function foldersUntil(end: typeof afterEach): () => Promise<string> {
   const folders: string[] = [];
   end(async () => {
-    for (const folder of folders.splice(0)) await rm(folder, { recursive: true, force: true });
+    for (const folder of folders.splice(0))
+      await rm(folder, { recursive: true, force: true, maxRetries: 10 });
   });
   return async () => {
     const folder = await mkdtemp(join(tmpdir(), 'audit-'));

@@ -45,6 +45,8 @@ export class FuzzedExchange {
   readonly script: ExchangeScript;
   readonly id: string;
   readonly attempts: Attempt[] = [];
+  /** True once an attempt was sent on a connection whose answer before it was still coming. */
+  overlaps = false;
 
   constructor(script: ExchangeScript) {
     this.script = script;
@@ -90,7 +92,7 @@ export class FuzzedExchange {
     if (hangs) yield `hangs: no end came of the response to ${this.target}`;
     if (fault !== undefined) yield `the client got what is no response: ${fault}`;
     if (text.includes(SECRET)) yield 'a secret of the upstream reached the client';
-    const behindSurplus = this.attempts.some(({ past }) => past?.hasLateSurplus === true);
+    const behindSurplus = this.overlaps || this.attempts.some(({ past }) => past?.hasLateSurplus === true);
     const strange = behindSurplus
       ? undefined
       : this.#markersIn(text).find((marker) => !marker.startsWith(`s${this.script.seed}a`));

@@ -48,6 +48,10 @@ class UpstreamsRun {
     const { ca, server } = testCertificates() ?? (await createCertificates());
     const listener = {
       answerTo: (...asked: Asked) => this.#answerTo(...asked),
+      onOverlap: (target: string) => {
+        const exchange = this.#active.get(target);
+        if (exchange !== undefined) exchange.overlaps = true;
+      },
       onFault: (what: string) => this.#violate(what),
     };
     await using plain = await startScriptedUpstream(listener, undefined);

@@ -13,6 +13,8 @@ const SLOW_MS = 5;
 export interface UpstreamListener {
   /** Returns the answer to a request. `past`: undefined for the first request of a connection. */
   answerTo(request: ReadRequest, isAuthenticated: boolean, past: ConnectionPast | undefined): Answer;
+  /** A request came while the answer before it was still being sent: the gateway takes the rest for surplus. */
+  onOverlap(target: string): void;
   /** The gateway sent something that no upstream should get. */
   onFault(what: string): void;
 }
@@ -45,6 +47,7 @@ class UpstreamConnection {
   readonly #wire: Socket;
   readonly #listener: UpstreamListener;
   #text = '';
+  #isSending = false;
   #news: (() => void) | undefined;
 
   constructor(socket: Socket, wire: Socket, listener: UpstreamListener) {
@@ -56,6 +59,7 @@ class UpstreamConnection {
     socket.on('close', () => this.#news?.());
     socket.on('data', (chunk: string) => {
       this.#text += chunk;
+      if (this.#isSending) this.#tellOverlap();
       this.#news?.();
     });
   }
@@ -67,12 +71,20 @@ class UpstreamConnection {
       if (request === undefined) return;
       const isAuthenticated = valuesOf(request, 'authorization').length > 0;
       const answer = this.#listener.answerTo(request, isAuthenticated, past);
+      this.#isSending = true;
       await this.#send(answer);
+      this.#isSending = false;
       past = pastWith(past, request.method, answer);
       if (answer.ending === 'silence') return;
       if (answer.ending === 'end') this.#socket.end();
       if (answer.ending === 'reset') this.#wire.resetAndDestroy();
     }
+  }
+
+  /** Told at once: the gateway may have answered its client before the rest is sent. */
+  #tellOverlap(): void {
+    const target = /^[A-Z]+ (\S+) /.exec(this.#text)?.[1];
+    if (target !== undefined) this.#listener.onOverlap(target);
   }
 
   /** The next request; undefined: there is none. */
