@@ -37,7 +37,9 @@ function progressLine(): (text: string) => void {
 
 async function torture(names: readonly string[], choices: Choices): Promise<void> {
   const { seed, first, runs, minutes, processes, target: only } = choices;
-  const chosen = names.length === 0 ? parts : parts.filter(({ name }) => names.includes(name));
+  const chosen = parts.filter(({ name, isLong }) =>
+    names.length === 0 ? isLong !== true : names.includes(name),
+  );
   const line = progressLine();
   const reports: NamedReport[] = [];
   for (const { name, description, run } of chosen) {
@@ -65,7 +67,9 @@ async function torture(names: readonly string[], choices: Choices): Promise<void
 await new Command('torture')
   .description('Looks for defects by running the program under faults. Writes torture-report.md and .json.')
   .addArgument(
-    new Argument('[parts...]', 'parts to run; all if left out').choices(parts.map(({ name }) => name)),
+    new Argument('[parts...]', 'parts to run; all but suite if left out').choices(
+      parts.map(({ name }) => name),
+    ),
   )
   .option('--seed <number>', 'replay this seed and print what happens', whole)
   .option('--first <number>', 'the first seed', whole, 1)

@@ -43,5 +43,7 @@ export interface TorturePart {
   readonly name: string;
   /** One sentence. */
   readonly description: string;
+  /** True: it runs only if it is asked for by name. */
+  readonly isLong?: boolean;
   run(options: TortureOptions): Promise<PartReport>;
 }

@@ -5,6 +5,7 @@ import { guided } from './guided.ts';
 import type { TorturePart } from './part.ts';
 import { simulation } from './simulation.ts';
 import { soak } from './soak.ts';
+import { suite } from './suite.ts';
 import { upstreams } from './upstreams.ts';
 
 /** All parts, in the order in which they run. */
@@ -16,4 +17,5 @@ export const parts: readonly TorturePart[] = [
   chaos,
   durability,
   soak,
+  suite,
 ];
