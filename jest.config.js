@@ -10,6 +10,8 @@ export default {
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
   maxWorkers: 3,
+  // A worker keeps what the tests of a file loaded. With two gigabytes, collecting garbage takes most of its time.
+  workerIdleMemoryLimit: '400MB',
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
