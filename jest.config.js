@@ -9,9 +9,9 @@ export default {
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
-  maxWorkers: 3,
-  // A worker keeps what the tests of a file loaded. With two gigabytes, collecting garbage takes most of its time.
-  workerIdleMemoryLimit: '400MB',
+  maxWorkers: 4,
+  // A worker keeps what the tests of a file loaded. With two gigabytes it spends most of its time collecting garbage.
+  workerIdleMemoryLimit: '200MB',
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
