@@ -36,7 +36,7 @@ interface Source {
  * @throws Error if the file cannot be read or decompressed
  */
 export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
-  const held = Buffer.allocUnsafeSlow(LONGEST_LINE + CHUNK_BYTES);
+  let held: Buffer = Buffer.allocUnsafeSlow(2 * CHUNK_BYTES);
   let size = 0;
   let told = 0;
   const { chunks, position } = await openSegment(file, from);
@@ -48,6 +48,7 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
   for await (const chunk of chunks) {
     const end = chunk.lastIndexOf(NEWLINE) + 1;
     const whole = end === 0 ? 0 : size + end;
+    if (size + chunk.length > held.length) held = grown(held, size);
     chunk.copy(held, size);
     size += chunk.length;
     if (whole > 0) {
@@ -58,6 +59,13 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
     if (size > LONGEST_LINE) break;
   }
   if (size > 0) yield { bytes: held.subarray(0, size), whole: false, stored: stored() };
+}
+
+/** A larger buffer with the same content. It begins small: a megabyte for each short segment keeps the GC busy. */
+function grown(held: Buffer, size: number): Buffer {
+  const larger = Buffer.allocUnsafeSlow(Math.min(2 * held.length, LONGEST_LINE + CHUNK_BYTES));
+  held.copy(larger, 0, 0, size);
+  return larger;
 }
 
 /**
