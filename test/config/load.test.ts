@@ -265,11 +265,13 @@ describe('the files of config/', () => {
     expect(keys.filter((key) => !new RegExp(`(^|[\\s{])${key}:`, 'm').test(text))).toEqual([]);
   });
 
+  const schema = configSchema('.');
+
   function keysUnder(path: readonly (string | number)[]): string[] {
     const last = String(path.at(-1));
     if (['clients', 'allow', 'issuers'].includes(last)) return keysUnder([...path, 0]);
     const named = ['credentials', 'deployments', 'sites', 'operations', 'parameters'].includes(last);
-    const keys = named ? ['NAME'] : knownKeys(configSchema('.'), path);
+    const keys = named ? ['NAME'] : knownKeys(schema, path);
     const below = keys.flatMap((key) => keysUnder([...path, key]));
     return named ? below : [...keys, ...below];
   }
