@@ -36,8 +36,11 @@ test('a reload of four thousand clients keeps no request waiting', async () => {
 test('the time to check a configuration grows with its size, not with its square', () => {
   const text = (parts: number): string => stringify(addressConfig(CLIENTS / parts, DEPLOYMENTS / parts));
   const [part, whole] = [text(PARTS), text(1)];
-  const best = (config: string): number => Math.min(workOf(config), workOf(config));
-  expect(best(whole) / best(part)).toBeLessThan(LINEAR);
+  const ofPart = Math.min(workOf(part), workOf(part));
+  let ofWhole = workOf(whole);
+  // Collecting garbage of the test before can take as long as the work.
+  if (ofWhole >= LINEAR * ofPart) ofWhole = Math.min(ofWhole, workOf(whole));
+  expect(ofWhole / ofPart).toBeLessThan(LINEAR);
 }, 600_000);
 
 /** With secrets that need no environment. */
