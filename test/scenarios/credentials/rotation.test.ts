@@ -13,7 +13,7 @@ const closing = useClosing();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
-const PER_SECOND = 200;
+const PER_SECOND = 100;
 /** With more, a nonce could expire on a busy machine between its challenge and the response to it. */
 const UNDER_WAY_AT_MOST = 40;
 
@@ -87,14 +87,14 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     const pair = await startBusy(behaviour);
     accept(pair, OLD, NEW);
     const running = load(pair);
-    await answeredMore(running, 150);
+    await answeredMore(running, 75);
     await untilExpired(pair, behaviour);
     await offer(pair, NEW);
     await until(async () => (await rotations(pair, 'promoted')) === 1);
     accept(pair, NEW, OLD);
-    await answeredMore(running, 150);
+    await answeredMore(running, 75);
     accept(pair, NEW);
-    await answeredMore(running, 100);
+    await answeredMore(running, 50);
     const report = await running.stop();
     expect(report.outcomes).toEqual({ 200: report.requests });
     expect([await stateOf(pair, NEW), await rotations(pair, 'refused')]).toEqual(['in-use', 0]);
@@ -108,10 +108,10 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     const running = load(pair);
     await until(async () => (await rotations(pair, 'refused')) === 1);
     expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'refused']);
-    await answeredMore(running, 200);
+    await answeredMore(running, 100);
     await untilExpired(pair, behaviour);
     accept(pair, NEW);
-    await answeredMore(running, 400);
+    await answeredMore(running, 200);
     const report = await running.stop();
     expect(report.outcomes).toEqual({ 200: report.requests });
     expect([await stateOf(pair, NEW), await rotations(pair, 'promoted')]).toEqual(['in-use', 1]);
