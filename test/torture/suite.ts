@@ -41,7 +41,9 @@ const Report = z.object({
       name: z.string(),
       status: z.string(),
       message: z.string(),
-      assertionResults: z.array(z.object({ fullName: z.string(), status: z.string() })),
+      assertionResults: z.array(
+        z.object({ fullName: z.string(), status: z.string(), failureMessages: z.array(z.string()) }),
+      ),
     }),
   ),
 });
@@ -132,5 +134,7 @@ function failuresOf({ name, message, assertionResults }: FileResult): string[] {
   const path = relative(repository, name);
   const failed = assertionResults.filter(({ status }) => status === 'failed');
   if (failed.length === 0) return [`${path}: ${message.slice(0, 500)}`];
-  return failed.map(({ fullName }) => `${path} › ${fullName}`);
+  return failed.map(
+    ({ fullName, failureMessages: [why = ''] }) => `${path} › ${fullName}: ${why.slice(0, 500)}`,
+  );
 }

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-response.ts';
 import { startRawUpstream } from '../../support/raw-upstream.ts';
@@ -170,6 +170,7 @@ describe('a body that may have to be sent again', () => {
 
   describe('for an upstream that requires qop=auth-int', () => {
     beforeEach(() => wire.simulator.set('submissions', { qop: 'auth-int', algorithms: ['SHA-256'] }));
+    afterEach(() => wire.simulator.set('submissions', { qop: 'none', algorithms: ['MD5'] }));
 
     test.each(cases.filter(([size]) => size <= LIMIT))('is hashed: %d bytes by %s', async (size, framing) => {
       wire.simulator.reset('submissions');
