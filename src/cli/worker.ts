@@ -4,7 +4,7 @@ import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { Worker } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
 import { CommandError } from './command-error.ts';
-import { dataPlane, processParts } from './gateway-process.ts';
+import { dataPlane, processParts } from './process-parts.ts';
 import { packageVersion } from './version.ts';
 
 /** `worker`: serves requests for the process that has started it; `serve` starts it with `workers`. */

@@ -12,23 +12,46 @@ const OPTIONAL = [
   'undici/index.js',
 ];
 
-test('a gateway that needs none of the optional libraries loads none of them', async () => {
+interface Report {
+  loaded: string[];
+  builtin: string[];
+}
+
+/** What each process of a gateway had loaded when it ended; one with `workers` has several. */
+async function loadedBy(workers: number): Promise<Report[]> {
   const preload = new URL('../support/loaded-modules.js', import.meta.url).href;
   await using gateway = await startGatewayProcess(
     { submissions: { origin: 'https://127.0.0.1:1' } },
-    {},
+    { workers },
     { environment: { ...process.env, NODE_OPTIONS: `--import ${preload}` } as Record<string, string> },
   );
   await gateway.close();
-  const report = gateway.printed.find((line) => line.startsWith('{"loaded"')) ?? '{}';
-  const { loaded, builtin } = JSON.parse(report) as Record<string, string[]>;
+  return gateway.printed.filter((line) => line.startsWith('{"loaded"')).map((line) => JSON.parse(line));
+}
+
+function has({ loaded }: Report, name: string): boolean {
+  return loaded.some((url) => url.includes(`/node_modules/${name}`));
+}
+
+test('a gateway that needs none of the optional libraries loads none of them', async () => {
+  const [report, ...others] = await loadedBy(1);
+  if (report === undefined) throw new Error('the gateway did not say what it loaded');
+  expect(others).toEqual([]);
   // Seen, whether they are imported or required.
-  for (const name of ['zod/', 'undici/lib/core/connect.js']) {
-    expect(loaded?.some((url) => url.includes(`/node_modules/${name}`))).toBe(true);
-  }
-  for (const name of OPTIONAL) {
-    expect(loaded?.filter((url) => url.includes(`/node_modules/${name}`))).toEqual([]);
-  }
+  for (const name of ['zod/', 'express/', 'undici/lib/core/connect.js']) expect(has(report, name)).toBe(true);
+  expect(OPTIONAL.filter((name) => has(report, name))).toEqual([]);
   // The undici of Node.js itself, which `import` of node:http loads.
-  expect(builtin).not.toContain('NativeModule internal/deps/undici/undici');
+  expect(report.builtin).not.toContain('NativeModule internal/deps/undici/undici');
+});
+
+test('a worker does not load the control plane, which its primary process has', async () => {
+  const reports = await loadedBy(2);
+  const isWorker = ({ loaded }: Report): boolean => loaded.some((url) => url.endsWith('/src/cli/worker.ts'));
+  const workers = reports.filter(isWorker);
+  expect(reports).toHaveLength(3);
+  expect(workers).toHaveLength(2);
+  for (const worker of workers) {
+    expect(has(worker, 'undici/lib/core/connect.js')).toBe(true);
+    for (const name of ['express/', 'helmet/', 'yaml/', ...OPTIONAL]) expect(has(worker, name)).toBe(false);
+  }
 });
