@@ -22,6 +22,9 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
   ['config', async () => (await import('./config.ts')).registerConfig],
 ]);
 
+/** As Commander names them. */
+const VERSION_FLAGS = ['-V', '--version'];
+
 /** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
 const LOGGING = new Set(['serve', 'worker']);
 
@@ -46,7 +49,7 @@ export async function main(args: readonly string[]): Promise<void> {
   }
 }
 
-/** Creates the program with the command of that name, or with all commands if there is none. */
+/** Creates the program with the command of that name, or with all commands if there is none; for a version, with none. */
 export async function commandLine(name = ''): Promise<Command> {
   // Subcommands copy these settings when they are registered, so they must be set first.
   const program = new Command('digest-gateway')
@@ -58,7 +61,8 @@ export async function commandLine(name = ''): Promise<Command> {
   // `worker` is not for people, so no list names it.
   const named =
     name === 'worker' ? async () => (await import('./worker.ts')).registerWorker : COMMANDS.get(name);
-  for (const load of named === undefined ? COMMANDS.values() : [named]) (await load())(program);
+  const all = VERSION_FLAGS.includes(name) ? [] : COMMANDS.values();
+  for (const load of named === undefined ? all : [named]) (await load())(program);
   registerCompletion(program, commandLine);
   registerHelp(program);
   return program;

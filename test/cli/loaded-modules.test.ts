@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../support/gateway-process.ts';
+import { gateway as run } from '../support/program.ts';
 
 /** Libraries that only some configurations need. Those of HTTP and age take 15 MiB of memory each. */
 const OPTIONAL = [
@@ -12,6 +13,8 @@ const OPTIONAL = [
   'undici/index.js',
 ];
 
+const NODE_OPTIONS = `--import ${new URL('../support/loaded-modules.js', import.meta.url).href}`;
+
 interface Report {
   loaded: string[];
   builtin: string[];
@@ -19,14 +22,17 @@ interface Report {
 
 /** What each process of a gateway had loaded when it ended; one with `workers` has several. */
 async function loadedBy(workers: number): Promise<Report[]> {
-  const preload = new URL('../support/loaded-modules.js', import.meta.url).href;
   await using gateway = await startGatewayProcess(
     { submissions: { origin: 'https://127.0.0.1:1' } },
     { workers },
-    { environment: { ...process.env, NODE_OPTIONS: `--import ${preload}` } as Record<string, string> },
+    { environment: { ...process.env, NODE_OPTIONS } as Record<string, string> },
   );
   await gateway.close();
-  return gateway.printed.filter((line) => line.startsWith('{"loaded"')).map((line) => JSON.parse(line));
+  return reportsIn(gateway.printed);
+}
+
+function reportsIn(lines: readonly string[]): Report[] {
+  return lines.filter((line) => line.startsWith('{"loaded"')).map((line) => JSON.parse(line));
 }
 
 function has({ loaded }: Report, name: string): boolean {
@@ -53,5 +59,17 @@ test('a worker does not load the control plane, which its primary process has', 
   for (const worker of workers) {
     expect(has(worker, 'undici/lib/core/connect.js')).toBe(true);
     for (const name of ['express/', 'helmet/', 'yaml/', ...OPTIONAL]) expect(has(worker, name)).toBe(false);
+  }
+});
+
+test('a version is printed without loading any command', async () => {
+  for (const flag of ['--version', '-V']) {
+    const { status, stderr } = await run([flag], { NODE_OPTIONS });
+    const [report] = reportsIn(stderr.split('\n'));
+    expect(status).toBe(0);
+    expect(report?.loaded.some((url) => url.endsWith('/src/cli/version.ts'))).toBe(true);
+    expect(report?.loaded.filter((url) => /\/src\/cli\/serve\.ts$|\/node_modules\/zod\//.test(url))).toEqual(
+      [],
+    );
   }
 });
