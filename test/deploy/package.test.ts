@@ -230,6 +230,8 @@ describe('the Debian package', () => {
     expect(kept.map(existsSync)).toEqual([true, true]);
     const gone = ['usr/bin/digest-gateway', 'usr/lib/digest-gateway', 'etc/digest-gateway/gateway.yaml'];
     expect(gone.filter((path) => existsSync(join(host, path)))).toEqual([]);
+    // For the other tests, in whatever order they run.
+    await dpkg('--install', debian);
   });
 });
 
