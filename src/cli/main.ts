@@ -22,7 +22,7 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
   ['config', async () => (await import('./config.ts')).registerConfig],
 ]);
 
-/** As Commander names them. */
+/** Commander's flags for the version. */
 const VERSION_FLAGS = ['-V', '--version'];
 
 /** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
@@ -49,7 +49,7 @@ export async function main(args: readonly string[]): Promise<void> {
   }
 }
 
-/** Creates the program with the command of that name, or with all commands if there is none; for a version, with none. */
+/** Creates the program with the command of that name, or with all commands if there is none. */
 export async function commandLine(name = ''): Promise<Command> {
   // Subcommands copy these settings when they are registered, so they must be set first.
   const program = new Command('digest-gateway')
@@ -58,12 +58,17 @@ export async function commandLine(name = ''): Promise<Command> {
     .exitOverride()
     .showHelpAfterError('(see digest-gateway --help)');
   if (LOGGING.has(name)) program.configureOutput({ writeErr: () => undefined });
-  // `worker` is not for people, so no list names it.
-  const named =
-    name === 'worker' ? async () => (await import('./worker.ts')).registerWorker : COMMANDS.get(name);
-  const all = VERSION_FLAGS.includes(name) ? [] : COMMANDS.values();
-  for (const load of named === undefined ? all : [named]) (await load())(program);
+  for (const load of commandsFor(name)) (await load())(program);
   registerCompletion(program, commandLine);
   registerHelp(program);
   return program;
+}
+
+/** Returns the commands to load if the first argument is `name`. */
+function commandsFor(name: string): Iterable<() => Promise<Register>> {
+  if (VERSION_FLAGS.includes(name)) return [];
+  // `worker` is not for people, so no list names it.
+  if (name === 'worker') return [async () => (await import('./worker.ts')).registerWorker];
+  const named = COMMANDS.get(name);
+  return named === undefined ? COMMANDS.values() : [named];
 }

@@ -64,7 +64,10 @@ export function dataPlane(setup: AppSetup, parts: ProcessParts, stores?: SharedS
   return new DataPlane(setup, { ...deps, bufferGc: bufferGc(), stores });
 }
 
-/** Opens the audit log of this process. `options` undefined: nothing is recorded. */
+/**
+ * Opens the audit log of this process, or one that a worker has left. `options` undefined: nothing is recorded.
+ * @throws CommandError if it cannot be written
+ */
 export async function openAuditLog(
   options: AuditOptions | undefined,
   redis: RedisOptions | undefined,

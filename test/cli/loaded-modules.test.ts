@@ -20,7 +20,7 @@ interface Report {
   builtin: string[];
 }
 
-/** What each process of a gateway had loaded when it ended; one with `workers` has several. */
+/** Runs a gateway with so many workers; resolves to the modules that each of its processes had loaded at its end. */
 async function loadedBy(workers: number): Promise<Report[]> {
   await using gateway = await startGatewayProcess(
     { submissions: { origin: 'https://127.0.0.1:1' } },
