@@ -34,7 +34,7 @@ export interface ChaosScene extends AsyncDisposable {
   rotate(): Promise<void>;
   /** Adds a delay to each response; undefined: the usual one. */
   delayResponses(ms: number | undefined): void;
-  /** True if HAProxy sends requests to all replicas, and each has all its workers. */
+  /** True if HAProxy sends requests to all replicas, and each has all its workers, which can write their audit logs. */
   isServed(): Promise<boolean>;
   /** True if the replicas themselves say that nothing is wrong, too, with Redis either. */
   isWell(): Promise<boolean>;
@@ -146,8 +146,12 @@ async function openScene(
     const states = await Promise.all(replicas.map(stateOf));
     // HAProxy finds out a little later than the replica says it.
     return states.every(
-      ({ inHaProxy, isWhole, readiness: { status } }) =>
-        inHaProxy === 'UP' && isWhole && (status === 'ready' || status === 'degraded'),
+      ({ inHaProxy, isWhole, readiness: { status, checks } }) =>
+        inHaProxy === 'UP' &&
+        isWhole &&
+        (status === 'ready' || status === 'degraded') &&
+        // A replica of which one worker cannot write serves with the others, and is degraded.
+        checks.every(({ name, ok }) => ok || name !== 'audit'),
     );
   };
   const resets: number[] = [];
