@@ -11,6 +11,15 @@ export class ApiError extends Error {
   }
 }
 
+let isLeaving = false;
+
+/** Sends the reader to `/login`. */
+export function signIn(): void {
+  // A second navigation would abort the first one.
+  if (!isLeaving) location.assign('/login');
+  isLeaving = true;
+}
+
 /**
  * Sends a request to the control plane and returns the JSON of its response. Rejects with an `ApiError` whose
  * message is the detail of the problem document. On 401 it sends the reader to `/login`.
@@ -20,7 +29,7 @@ export async function callApi<Data>(path: string, init: RequestInit = {}): Promi
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, 'The gateway is not reachable.');
   });
-  if (response.status === 401) location.assign('/login');
+  if (response.status === 401) signIn();
   if (!response.ok) throw new ApiError(response.status, await reasonOf(response));
   return (await response.json()) as Data;
 }

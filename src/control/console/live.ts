@@ -1,5 +1,6 @@
 import { signal } from '@preact/signals';
 import type { AuditLine, Snapshot, Tick } from '../view.ts';
+import { signIn } from './api.ts';
 
 /** Pause before a refused stream is requested again, in milliseconds. */
 const AGAIN_MS = 5_000;
@@ -51,7 +52,7 @@ export function follow(): void {
       (response) => response.status,
       () => 0,
     );
-    if (status === 401) location.assign('/login');
+    if (status === 401) signIn();
     else if (!document.hidden) again = setTimeout(open, AGAIN_MS);
   };
 
