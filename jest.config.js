@@ -8,8 +8,8 @@ export default {
   testEnvironment: '<rootDir>/test/support/jest/environment.js',
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
-  // Tests wait for servers and timers more than half of the time, so that this is right for two processors.
-  maxWorkers: 6,
+  // Tests wait for servers half of the time, so that this is right for two processors.
+  maxWorkers: 4,
   // A worker keeps what the tests of a file loaded. With two gigabytes it spends most of its time collecting garbage.
   workerIdleMemoryLimit: '200MB',
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
