@@ -1,13 +1,14 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describe, expect, jest, test } from '@jest/globals';
-import { recordsIn } from '../support/audit-log.ts';
+import { openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
 import { divertWrites, useHangingDisk } from '../support/faulty-disk.ts';
 import { DEADLINE_MS, TICK_MS, turns, useJournals } from '../support/journal-scene.ts';
 import { until } from '../support/until.ts';
 
 const disk = useHangingDisk();
 const openJournal = useJournals();
+const folder = useFolders();
 const HANGS = `the disk did not answer within ${DEADLINE_MS} ms`;
 
 describe('a disk that hangs', () => {
@@ -70,6 +71,18 @@ describe('a disk that hangs', () => {
     jest.advanceTimersByTime(TICK_MS);
     expect(await Promise.all([second, third])).toEqual([false, false]);
     expect(states).toEqual([HANGS]);
+  });
+
+  test('is not taken for one that hangs because this process stood still', async () => {
+    const { audit } = await openTestAudit(await folder());
+    const written = audit.adminWritten('a', {});
+    // The write has begun, and nobody has looked for its answer.
+    await turns(1);
+    const nothing = new Int32Array(new SharedArrayBuffer(4));
+    Atomics.wait(nothing, 0, 0, DEADLINE_MS + 2 * TICK_MS);
+    expect(await written).toBe(true);
+    expect(audit.counts.failures).toBe(0);
+    await audit.close();
   });
 
   test('does not hold up the end for longer than the deadline', async () => {

@@ -39,8 +39,8 @@ export interface JournalDeps {
 /** A batch that is being written, or that is to be written again. */
 interface InFlight {
   readonly batch: Batch;
-  /** When its first waiter came. */
-  readonly since: number;
+  /** How long its first waiter has waited, counted in ticks. */
+  waitedMs: number;
   waiters: readonly Waiter[];
 }
 
@@ -55,7 +55,8 @@ export class Journal {
   readonly #timer: NodeJS.Timeout;
   readonly #pending: PendingRecords;
   readonly #batchTimer: BatchTimer;
-  #since = 0;
+  /** How long the first waiter of the pending records has waited, counted in ticks. */
+  #waitedMs = 0;
   #inFlight: InFlight | undefined;
   #state: string | undefined;
   /** Settles when the segment that is being begun is there, or could not be begun. */
@@ -90,7 +91,7 @@ export class Journal {
 
   /** Adds a record, whose text is made later; returns its number. A record without a waiter may be written late. */
   append(text: () => string, waiter?: Waiter): number {
-    if (waiter !== undefined && this.#pending.waiting === 0) this.#since = performance.now();
+    if (waiter !== undefined && this.#pending.waiting === 0) this.#waitedMs = 0;
     const seq = this.#pending.add(text, waiter);
     if (waiter === undefined) {
       if (this.#pending.size >= LARGE) this.#schedule();
@@ -135,9 +136,9 @@ export class Journal {
   #flush(): void {
     const busy = this.#inFlight !== undefined || this.#opening !== undefined;
     if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
-    const since = this.#pending.waiting > 0 ? this.#since : performance.now();
+    const waitedMs = this.#pending.waiting > 0 ? this.#waitedMs : 0;
     const batch = this.#pending.take();
-    this.#inFlight = { batch, since, waiters: this.#pending.takeWaiters() };
+    this.#inFlight = { batch, waitedMs, waiters: this.#pending.takeWaiters() };
     this.#write(this.#inFlight);
   }
 
@@ -221,15 +222,9 @@ export class Journal {
   }
 
   #tick(): void {
-    const waiting = this.#inFlight ?? (this.#pending.waiting > 0 ? { since: this.#since } : undefined);
     const { deadlineMs } = this.#options;
-    if (
-      waiting !== undefined &&
-      performance.now() - waiting.since > deadlineMs &&
-      this.#state === undefined
-    ) {
+    if (this.#waitMs() > deadlineMs && this.#state === undefined)
       this.#fail(`the disk did not answer within ${deadlineMs} ms`);
-    }
     // A new segment is writable shortly before `#opening` settles; the batch must not be written twice.
     if (this.#opening !== undefined) return;
     if (!this.#chain.writable)
@@ -239,6 +234,17 @@ export class Journal {
       else this.#flush();
       void this.#check();
     }
+  }
+
+  /**
+   * Counts a tick, and returns how long the disk has kept somebody waiting. A clock would blame it for the time in which
+   * this process stood still, in which nobody could hear its answer.
+   */
+  #waitMs(): number {
+    if (this.#pending.waiting > 0) this.#waitedMs += TICK_MS;
+    if (this.#inFlight === undefined) return this.#pending.waiting > 0 ? this.#waitedMs : 0;
+    this.#inFlight.waitedMs += TICK_MS;
+    return this.#inFlight.waitedMs;
   }
 
   /** True if the segment has records and is old enough to be closed. Otherwise an idle process would keep them for ever. */
