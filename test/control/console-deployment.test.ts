@@ -201,8 +201,13 @@ test('a session that has ended leads to the sign-in', async () => {
   await page.keyboard.press('Enter');
   await page.getByText('live', { exact: true }).waitFor();
   await page.context().clearCookies();
+  const ways: string[] = [];
+  page.on('request', (sent) => {
+    if (sent.isNavigationRequest()) ways.push(sent.url());
+  });
   await page.getByRole('link', { name: 'a', exact: true }).click();
   await page.waitForURL(`${origin}/login`);
+  expect(ways).toEqual([`${origin}/login`]);
 });
 
 test('the API refuses what does not exist', async () => {
