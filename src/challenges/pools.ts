@@ -79,12 +79,12 @@ export class NoncePools {
     }
   }
 
-  /** Milliseconds since a process told so; undefined: none did within ten minutes, or the store fails. */
-  async acceptedAgo(key: string): Promise<number | undefined> {
+  /** Milliseconds since a process told so; `never`: none did within ten minutes; `unknown`: the store fails. */
+  async acceptedAgo(key: string): Promise<number | 'never' | 'unknown'> {
     try {
-      return await this.#store.acceptedAgo(key);
+      return (await this.#store.acceptedAgo(key)) ?? 'never';
     } catch {
-      return undefined;
+      return 'unknown';
     }
   }
 

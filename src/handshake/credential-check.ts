@@ -104,31 +104,34 @@ export class CredentialCheck {
     // A second refusal of a credential that was found good in between says nothing new.
     const confirmed = isLast && this.#call.budget.confirmed;
     if (confirmed && !listener.hasAlternatives && !health.refused) return true;
-    const isKnownElsewhere = attempt.own && (await this.#isKnownElsewhere());
-    if (attempt.own && (health.accepted || isKnownElsewhere)) listener.onUnconfirmed();
-    if (!(await this.#isExplained(attempt, isKnownElsewhere))) return false;
+    const isUnproven = attempt.own && (await this.#mayBeKnownElsewhere());
+    if (attempt.own && (health.accepted || isUnproven)) listener.onUnconfirmed();
+    if (!(await this.#isExplained(attempt, isUnproven))) return false;
     return !isLast || !listener.hasAlternatives || this.#awaitVerdict();
   }
 
   /**
-   * True if only other processes know that the upstream accepts the credential. A process that has just started would
-   * keep a good one back as long as a wrong one, if the upstream dropped the nonce of its first request before the
+   * True if only other processes may know that the upstream accepts the credential. A process that has just started
+   * would keep a good one back as long as a wrong one, if the upstream dropped the nonce of its first request before the
    * answer came.
    */
-  async #isKnownElsewhere(): Promise<boolean> {
+  async #mayBeKnownElsewhere(): Promise<boolean> {
     const { health, listener } = this.#client;
-    return health.untried && !this.#whileRefused && (await listener.wasAccepted());
+    return health.untried && !this.#whileRefused && (await listener.mayBeAcceptedElsewhere());
   }
 
-  /** Waits until something else than the credential explains the refusal, or nobody can find out. False: it does. */
-  async #isExplained(attempt: Attempt, isKnownElsewhere: boolean): Promise<boolean> {
+  /**
+   * Waits until something else than the credential explains the refusal, or nobody can find out. False: it does.
+   * `isUnproven`: this first refusal is to be confirmed.
+   */
+  async #isExplained(attempt: Attempt, isUnproven: boolean): Promise<boolean> {
     const { health, flights, listener, options } = this.#client;
     const { request, budget } = this.#call;
     // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
     // needs, only attempts count that are sent from now on.
     const sent = listener.hasAlternatives ? health.lastAttempt : attempt.number;
     while (!health.isSuperseded(sent)) {
-      const isFirst = isKnownElsewhere && health.untried;
+      const isFirst = isUnproven && health.untried;
       if (!health.accepted && !isFirst) return this.#isUnknownGood(attempt);
       if (this.#mayLead(attempt)) {
         this.#flight ??= flights.lead(options.patienceMs);

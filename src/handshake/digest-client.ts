@@ -35,8 +35,11 @@ export interface DigestListener {
   onSuccess(target: string): void;
   /** The upstream accepted the credential; with the status of its response. */
   onAccepted(status: number): void;
-  /** True if another process, or this one before its start, has seen lately that the upstream accepts the credential. */
-  wasAccepted(): Promise<boolean>;
+  /**
+   * True if another process, or this one before its start, has seen lately that the upstream accepts the credential, or
+   * if the store that would tell so fails.
+   */
+  mayBeAcceptedElsewhere(): Promise<boolean>;
   /** The upstream refused an accepted credential with a fresh nonce, which is still to be confirmed. */
   onUnconfirmed(): void;
   /** The upstream refused the credential, which it had not refused before or had accepted since. */

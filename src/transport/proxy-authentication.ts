@@ -205,7 +205,7 @@ export class ProxyAuthentication implements DigestListener {
   }
 
   /** Nothing is shared about proxies. */
-  wasAccepted(): Promise<boolean> {
+  mayBeAcceptedElsewhere(): Promise<boolean> {
     return Promise.resolve(false);
   }
 

@@ -278,8 +278,8 @@ export class CredentialVersion implements DigestListener {
   }
 
   /** A version that is only a candidate has another one that serves: one refusal is enough. */
-  async wasAccepted(): Promise<boolean> {
-    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#key)) !== undefined;
+  async mayBeAcceptedElsewhere(): Promise<boolean> {
+    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#key)) !== 'never';
   }
 
   /** Makes it unknown if another process has seen the upstream accept it since it was refused here. */
@@ -287,7 +287,7 @@ export class CredentialVersion implements DigestListener {
     const asked = this.#deps.clock.now();
     const ago = await this.#deps.pools.acceptedAgo(this.#key);
     // The answer may come late, so it counts from the question on.
-    const isNews = ago !== undefined && asked - ago > this.#refusedAt;
+    const isNews = typeof ago === 'number' && asked - ago > this.#refusedAt;
     if (!isNews || !this.health.refused) return false;
     this.health.reset();
     return true;

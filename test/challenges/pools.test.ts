@@ -135,13 +135,13 @@ test('processes know for ten minutes that the upstream accepted a credential', a
   const time = { now: 1_000 };
   const place = new MemoryChallengeStore({ now: () => time.now });
   const [here, elsewhere] = [new NoncePools(place.join()), new NoncePools(place.join())];
-  expect(await here.acceptedAgo('k')).toBe(undefined);
+  expect(await here.acceptedAgo('k')).toBe('never');
   await elsewhere.noteAccepted('k');
   time.now += 10 * 60_000 - 1;
   expect(await here.acceptedAgo('k')).toBe(10 * 60_000 - 1);
-  expect(await here.acceptedAgo('other')).toBe(undefined);
+  expect(await here.acceptedAgo('other')).toBe('never');
   time.now += 1;
-  expect(await here.acceptedAgo('k')).toBe(undefined);
+  expect(await here.acceptedAgo('k')).toBe('never');
 });
 
 test('a store that fails says nothing of a credential, and stops no request', async () => {
@@ -150,7 +150,7 @@ test('a store that fails says nothing of a credential, and stops no request', as
   const fails = () => Promise.reject(new Error('the connection broke'));
   const pools = new NoncePools(Object.assign(store, { noteAccepted: fails, acceptedAgo: fails }));
   await pools.noteAccepted('k');
-  expect(await pools.acceptedAgo('k')).toBe(undefined);
+  expect(await pools.acceptedAgo('k')).toBe('unknown');
 });
 
 function offer(pool: ReturnType<NoncePools['use']>['pool'], nonce: string) {

@@ -38,10 +38,10 @@ async function used(parameters?: string): Promise<HandshakeScene> {
   return scene;
 }
 
-describe('a credential that only other processes have seen accepted', () => {
+describe('a credential that only other processes may have seen accepted', () => {
   function known(): HandshakeScene {
     const scene = new HandshakeScene();
-    scene.wasAccepted = true;
+    scene.mayBeAcceptedElsewhere = true;
     return scene;
   }
 

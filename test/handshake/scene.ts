@@ -115,8 +115,8 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
-  /** True: another process has seen the credential accepted. */
-  wasAccepted = false;
+  /** True: another process may have seen the credential accepted. */
+  mayBeAcceptedElsewhere = false;
   readonly client: DigestClient;
 
   constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
@@ -234,7 +234,7 @@ export class HandshakeScene {
       get isReplaced() {
         return scene.isReplaced;
       },
-      wasAccepted: async () => scene.wasAccepted,
+      mayBeAcceptedElsewhere: async () => scene.mayBeAcceptedElsewhere,
       confirm: (target) => {
         events.push(`confirm ${target}`);
         void this.#confirm(target);

@@ -134,6 +134,24 @@ describe('a process that has just started, whose first challenge the upstream fo
     expect(seen).toEqual(['asked', 'refused current', 'asked', 'refused current']);
   });
 
+  test('serves while Redis is away, which could tell that the credential is accepted', async () => {
+    const { redis, state, seen, gateway } = await setScene();
+    const started = await gateway();
+    await redis.kill();
+    state.forgetsAt = 'current';
+    expect(await Promise.all([get(started), get(started), get(started)])).toEqual([[200], [200], [200]]);
+    expect(seen.filter((result) => result.startsWith('refused'))).toHaveLength(1);
+  });
+
+  test('makes one attempt more while Redis is away, if the password is wrong', async () => {
+    const { redis, state, seen, gateway } = await setScene();
+    const started = await gateway();
+    await redis.kill();
+    state.user = 'another';
+    expect([await get(started), await get(started)]).toEqual([REFUSED, REFUSED]);
+    expect(seen).toEqual(['asked', 'refused current', 'asked', 'refused current']);
+  });
+
   test('learns it again from the others after Redis lost everything', async () => {
     const { redis, state, gateway, advance } = await setScene();
     const first = await gateway();
