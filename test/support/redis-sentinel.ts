@@ -8,7 +8,7 @@ export interface RedisSentinel {
   readonly replica: RedisServer;
   /** The process that watches both. */
   readonly sentinel: RedisServer;
-  /** Resolves when the Sentinel has made the replica the master. */
+  /** Allows the Sentinel to make the replica the master; resolves when it has. */
   promoted(): Promise<void>;
   close(): Promise<void>;
 }
@@ -18,15 +18,24 @@ export interface RedisSentinelSetup {
   readonly tls?: Pick<RedisSetup, 'certificate' | 'ca'>;
   /** Lines of sentinel.conf, beside those that watch the master. */
   readonly settings?: readonly string[];
+  /** True: nothing takes the place of a failed master until `promoted` is called. */
+  readonly waits?: boolean;
 }
+
+/** `replica-priority` of a replica that no Sentinel makes the master. */
+const NEVER = 0;
 
 /** A master, its replica, and a Sentinel that is quick to put the one in the place of the other. */
 export async function startRedisSentinel({
   tls = {},
   settings = [],
+  waits = false,
 }: RedisSentinelSetup = {}): Promise<RedisSentinel> {
   const master = await startRedis(tls);
-  const replica = await startRedis({ ...tls, settings: [`replicaof 127.0.0.1 ${master.port}`] });
+  const replica = await startRedis({
+    ...tls,
+    settings: [`replicaof 127.0.0.1 ${master.port}`, `replica-priority ${waits ? NEVER : 1}`],
+  });
   const replication = async (): Promise<string> =>
     String(await replica.command('INFO', 'replication').catch(() => ''));
   await until(async () => (await replication()).includes('link_status:up'));
@@ -52,6 +61,7 @@ export async function startRedisSentinel({
     replica,
     sentinel,
     async promoted() {
+      await replica.command('CONFIG', 'SET', 'replica-priority', 1);
       await until(async () => (await replication()).includes('role:master'));
     },
     async close() {

@@ -127,7 +127,7 @@ describe('no client notices Redis', () => {
   });
 
   test('with a failed master behind Sentinels', async () => {
-    const redis = await startRedisSentinel();
+    const redis = await startRedisSentinel({ waits: true });
     closing.push(() => redis.close());
     await expectNoClientToNotice(await setScene(), {
       redis: redisOptions(redis.servers),
