@@ -308,9 +308,9 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /**
-   * When every version is refused: makes that one unknown which another process has seen accepted since. What looked
-   * like its refusal was something else, or the upstream accepts it by now. If it is refused again, notes say nothing
-   * for a while.
+   * When every version is refused: makes one unknown, that in use first, if another process has seen the credential
+   * accepted since. What looked like a refusal was something else, or the upstream accepts it by now. If it is refused
+   * again, the others are tried, and notes say nothing for a while.
    */
   async #askOthers(): Promise<void> {
     const now = this.#options.clock.now();

@@ -120,6 +120,8 @@ export class CredentialVersion implements DigestListener {
   readonly #state = new DigestState();
   readonly #credential: Credential;
   readonly #key: string;
+  /** Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. */
+  readonly #noteKey: string;
   readonly #deployment: string;
   readonly #deps: VersionDeps;
   readonly #owner: VersionOwner;
@@ -145,14 +147,16 @@ export class CredentialVersion implements DigestListener {
     this.#deployment = deployment;
     this.#deps = deps;
     this.#owner = owner;
-    this.#key = serializeKey({
+    const key = {
       deployment,
       origin,
       credential: credential.name,
       credentialVersion: credential.version,
       egressAddress: egressAddress(egress),
       trust: trustOf(tls),
-    });
+    };
+    this.#key = serializeKey(key);
+    this.#noteKey = serializeKey({ ...key, credentialVersion: '' });
   }
 
   get health(): CredentialHealth {
@@ -279,13 +283,13 @@ export class CredentialVersion implements DigestListener {
 
   /** A version that is only a candidate has another one that serves: one refusal is enough. */
   async mayBeAcceptedElsewhere(): Promise<boolean> {
-    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#key)) !== 'never';
+    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#noteKey)) !== 'never';
   }
 
-  /** Makes it unknown if another process has seen the upstream accept it since it was refused here. */
+  /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
     const asked = this.#deps.clock.now();
-    const ago = await this.#deps.pools.acceptedAgo(this.#key);
+    const ago = await this.#deps.pools.acceptedAgo(this.#noteKey);
     // The answer may come late, so it counts from the question on.
     const isNews = typeof ago === 'number' && asked - ago > this.#refusedAt;
     if (!isNews || !this.health.refused) return false;
@@ -306,7 +310,7 @@ export class CredentialVersion implements DigestListener {
     const now = this.#deps.clock.now();
     if (now - this.#notedAt < NOTE_EVERY_MS) return;
     this.#notedAt = now;
-    void this.#deps.pools.noteAccepted(this.#key);
+    void this.#deps.pools.noteAccepted(this.#noteKey);
   }
 
   get #latest(): Attachment | undefined {

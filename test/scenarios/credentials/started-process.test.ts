@@ -50,8 +50,8 @@ async function setScene() {
   const { origin, state, seen } = await startForgetful();
   const ahead = { ms: 0 };
   /** A gateway; `next`: also with the user name of another version of the credential. */
-  const gateway = async (next?: string): Promise<RunningGateway> => {
-    const username = { value: 'current' };
+  const gateway = async (next?: string, current = 'current'): Promise<RunningGateway> => {
+    const username = { value: current };
     const credential = { username, password: { value: 'secret' } };
     const started = await startGateway(
       { upstream: { origin, settings: { tls: { allowPlaintext: true } } } },
@@ -132,6 +132,18 @@ describe('a process that has just started, whose first challenge the upstream fo
     const all = await Promise.all([get(started), get(started), get(started)]);
     expect([...all, await get(started)]).toEqual(Array(4).fill(REFUSED));
     expect(seen).toEqual(['asked', 'refused current', 'asked', 'refused current']);
+  });
+
+  test('serves, if others have rotated to the version that it starts with', async () => {
+    const { redis, state, seen, gateway } = await setScene();
+    const rotated = await gateway('current', 'former');
+    expect([await get(rotated), await get(rotated)]).toEqual([[200], [200]]);
+    await until(async () => String(await redis.command('KEYS', '*:accepted')) !== '');
+    const started = await gateway();
+    state.forgetsAt = 'current';
+    seen.length = 0;
+    expect(await get(started)).toEqual([200]);
+    expect(seen.filter((result) => result.startsWith('refused'))).toEqual(['refused current']);
   });
 
   test('serves while Redis is away, which could tell that the credential is accepted', async () => {
