@@ -187,7 +187,9 @@ describe('a process of which the upstream forgets the nonces while it changes ov
     expect(await get(first)).toEqual([200]);
     seen.length = 0;
     await until(async () => (await get(second))[0] === 200);
-    expect(seen.filter((result) => result.startsWith('refused'))).toEqual([]);
+    // It is not told which version is accepted, so it may try the current one first.
+    const refused = seen.filter((result) => result.startsWith('refused'));
+    expect(['', 'refused current']).toContain(refused.join());
   });
 
   test('is not misled by what was told before', async () => {
