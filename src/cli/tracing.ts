@@ -1,4 +1,3 @@
-import { DiagLogLevel, diag } from '@opentelemetry/api';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { openTracing, type Tracing } from '../tracing/tracing.ts';
@@ -49,7 +48,7 @@ export async function startTracing(
     const tracing = openTracing(version);
     if (tracing === undefined) log.warn({ variables }, NOT_REGISTERED);
     // The SDK itself is silent unless OTEL_LOG_LEVEL is set.
-    else if ((environment['OTEL_LOG_LEVEL'] ?? '') === '') logSdkErrors(log);
+    else if ((environment['OTEL_LOG_LEVEL'] ?? '') === '') await logSdkErrors(log);
     return { tracing, stop: () => shutDown(sdk, log) };
   } catch (error) {
     log.warn({ variables, reason: messageOf(error) }, NOT_STARTED);
@@ -61,7 +60,8 @@ export async function startTracing(
  * Logs errors and warnings of the SDK, such as a collector that cannot be reached. To be called after the
  * SDK has started: the API keeps a newer copy of itself from registering anything after an older one.
  */
-function logSdkErrors(log: Log): void {
+async function logSdkErrors(log: Log): Promise<void> {
+  const { DiagLogLevel, diag } = await import('@opentelemetry/api');
   const warn = (text: string): void => log.warn({ reason: messageIn(text) }, 'OpenTelemetry SDK');
   const ignore = (): void => undefined;
   diag.setLogger(

@@ -1,18 +1,12 @@
-import {
-  type Attributes,
-  type Context,
-  isSpanContextValid,
-  propagation,
-  ROOT_CONTEXT,
-  type Span,
-  SpanKind,
-  SpanStatusCode,
-  type TextMapGetter,
-  TraceFlags,
-  type Tracer,
-  trace,
-} from '@opentelemetry/api';
+import { createRequire } from 'node:module';
+import type * as OpenTelemetry from '@opentelemetry/api';
+import type { Attributes, Context, Span, TextMapGetter, Tracer } from '@opentelemetry/api';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+
+const require = createRequire(import.meta.url);
+/** The copy that prom-client requires. An import would load another one, of 51 modules. */
+const api: typeof OpenTelemetry = require('@opentelemetry/api');
+const { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } = api;
 
 const NAME = 'digest-gateway';
 
@@ -30,7 +24,13 @@ export class TracedWork {
   readonly #context: Context;
   readonly #span: Span;
 
-  constructor(tracer: Tracer, name: string, kind: SpanKind, parent: Context, attributes: Attributes) {
+  constructor(
+    tracer: Tracer,
+    name: string,
+    kind: OpenTelemetry.SpanKind,
+    parent: Context,
+    attributes: Attributes,
+  ) {
     this.#tracer = tracer;
     this.#span = tracer.startSpan(name, { kind, attributes }, parent);
     this.#context = trace.setSpan(parent, this.#span);
@@ -103,5 +103,5 @@ export function openTracing(version: string): Tracing | undefined {
   const tracer = trace.getTracer(NAME, version);
   // The API always returns a tracer, but only an SDK's creates valid spans. This one is not ended, so not sent.
   const span = tracer.startSpan('probe', { root: true });
-  return isSpanContextValid(span.spanContext()) ? new Tracing(tracer) : undefined;
+  return api.isSpanContextValid(span.spanContext()) ? new Tracing(tracer) : undefined;
 }
