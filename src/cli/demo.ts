@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import type { AuditOptions } from '../audit/audit.ts';
@@ -9,12 +10,14 @@ import { Secret } from '../base/secret.ts';
 import { type AppSetup, readSetup } from '../setup/setup.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
-import { type DemoTraffic, startTraffic } from './demo-traffic.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
 import { processContext } from './process-context.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { addressRows } from './simulate.ts';
 import { alignColumns } from './table.ts';
+
+/** Average pause between two requests of one client, in milliseconds. */
+const PAUSE_MS = 700;
 
 /** One request for each operation in the specification. */
 const REQUESTS = [
@@ -113,4 +116,34 @@ async function show(url: string): Promise<void> {
 
 function print(...lines: string[]): void {
   process.stdout.write(`${lines.join('\n')}\n`);
+}
+
+interface DemoTraffic {
+  /** Resolves when no request is pending. */
+  stop(): Promise<void>;
+}
+
+/** Starts one client for each request, which sends it repeatedly until stopped. */
+function startTraffic(requests: readonly Request[]): DemoTraffic {
+  const stopping = new AbortController();
+  const clients = requests.map((request) => ask(request, stopping.signal));
+  return {
+    stop: async () => {
+      stopping.abort();
+      await Promise.all(clients);
+    },
+  };
+}
+
+async function ask(request: Request, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    // The console shows the results and errors.
+    await send(request, signal).catch(() => {});
+    await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
+  }
+}
+
+async function send(request: Request, signal: AbortSignal): Promise<void> {
+  const response = await fetch(request.clone(), { signal });
+  await response.arrayBuffer();
 }

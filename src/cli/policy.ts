@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
-import { clientIn, explain } from '../app/explanation.ts';
+import { clientIn, type Explanation, explain, type Granted, type Refused } from '../app/explanation.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import { CommandError } from './command-error.ts';
-import { explanationLines } from './explanation-lines.ts';
+import { alignColumns } from './table.ts';
 
 interface Options {
   readonly config: string;
@@ -43,4 +43,38 @@ export function registerPolicy(program: Command): void {
       process.stdout.write(`${text}\n`);
       process.exitCode = explanation.allowed ? 0 : 1;
     });
+}
+
+/** Formats the explanation as text lines. */
+function explanationLines(explanation: Explanation): string[] {
+  const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
+  return alignColumns(rows.filter(([, value]) => value !== ''));
+}
+
+type Row = readonly [name: string, value: string];
+
+function grantRows(granted: Granted): Row[] {
+  const { client, deployment, rule, operation, site, credential, sends, siteAdded, parameters, limits } =
+    granted;
+  return [
+    ['allowed', `by ${rule}`],
+    ['client', client],
+    ['deployment', deployment],
+    ['operation', operation || 'none that is listed'],
+    ['site', `${site}${siteAdded ? ' (added)' : ''}`],
+    ['credential', credential],
+    ['sends', sends],
+    ...limits.map((text): Row => ['limit', text]),
+    ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
+  ];
+}
+
+function refusalRows({ client, deployment, rule, status, code, detail }: Refused): Row[] {
+  return [
+    ['refused', `${status} ${code}`],
+    ['because', detail],
+    ['decided by', rule],
+    ['client', client],
+    ['deployment', deployment],
+  ];
 }

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import type { AuditKeys } from '../audit/keys.ts';
@@ -5,11 +6,16 @@ import { cursorOf } from '../audit/reader/position.ts';
 import type { Found } from '../audit/reader/query.ts';
 import { exportInThread, searchInThread, type ThreadPage } from '../audit/reader/search-thread.ts';
 import type { AdminDetails } from '../audit/record.ts';
+import { putBounded } from '../base/bounded-map.ts';
 import { type PageRequest, ParameterError, readExport, readRequest, readSearch } from './audit-query.ts';
 import type { RequestRow, SearchView } from './audit-view.ts';
 import { sendProblem } from './problem.ts';
-import { RecentQueries } from './recent-queries.ts';
 import { Slots } from './slots.ts';
+
+/** For so long the same query is not new, in milliseconds. */
+const KNOWN_MS = 600_000;
+/** Queries that are remembered; the oldest is forgotten. */
+const MOST_KNOWN = 1_000;
 
 /** The audit log that the control plane searches. */
 export interface AuditLogAccess {
@@ -245,4 +251,18 @@ function traceUrlOf(
   return template.replace(/\{(traceId|requestId|time)\}/g, (_placeholder, name: string) =>
     encodeURIComponent(values[name] ?? ''),
   );
+}
+
+/** Remembers recent queries, so that a page that repeats its search does not flood the audit log. */
+class RecentQueries {
+  readonly #seen = new Map<string, number>();
+
+  /** True if the query was not seen in the last ten minutes. `now`: Unix milliseconds. */
+  isNew(query: string, now: number): boolean {
+    const key = hash('sha256', query, 'base64url');
+    const before = this.#seen.get(key);
+    if (before !== undefined && now - before < KNOWN_MS) return false;
+    putBounded(this.#seen, key, now, MOST_KNOWN);
+    return true;
+  }
 }

@@ -1,3 +1,5 @@
+import { createSocket } from 'node:dgram';
+import { lookup } from 'node:dns/promises';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { formatPath } from '../config/issues.ts';
@@ -7,14 +9,12 @@ import { NO_BODY } from '../handshake/request.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
-import { connectionFinding } from './connection-findings.ts';
+import { clockFinding, connectionFinding, tlsFinding } from './connection-findings.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { type DoctorDeps, ObservedConnections } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
 import { challengeFinding } from './response-findings.ts';
-import { sourceAddressTo } from './source-address.ts';
-import { clockFinding, tlsFinding } from './time-findings.ts';
 
 /** Time limit for one deployment, in milliseconds. */
 const DEADLINE_MS = 8_000;
@@ -203,4 +203,33 @@ function tooSlow(): GatewayError {
 
 function stopped(): GatewayError {
   return new GatewayError('client-closed', 'The examination was stopped.');
+}
+
+/**
+ * Returns the local address that the routing table selects for a host; undefined if there is no route.
+ * Sends no packet: connecting a UDP socket only assigns its address.
+ */
+async function sourceAddressTo(host: string): Promise<string | undefined> {
+  try {
+    const { address, family } = await lookup(host);
+    return await boundTo(address, family === 6 ? 'udp6' : 'udp4');
+  } catch {
+    return undefined;
+  }
+}
+
+function boundTo(address: string, type: 'udp4' | 'udp6'): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = createSocket(type);
+    socket.once('error', (error) => {
+      socket.close();
+      reject(error);
+    });
+    // Any port works, because nothing is sent to it.
+    socket.connect(443, address, () => {
+      const { address: own } = socket.address();
+      socket.close();
+      resolve(own);
+    });
+  });
 }

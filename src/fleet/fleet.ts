@@ -1,8 +1,6 @@
 import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { auditLines, auditView } from '../app/console-audit.ts';
-import { observeAudit, withCheck } from '../app/health.ts';
 import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -11,8 +9,7 @@ import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import { mergeAudit, mergeReports, type PlaneReport } from '../control/merge.ts';
-import { conditionWith } from '../control/readiness.ts';
+import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
@@ -21,14 +18,11 @@ import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import { commitAll, prepareAll } from './activation.ts';
-import { clientUseOf } from './client-use.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import type { WantedMetrics } from './protocol.ts';
-import { RecentLines } from './recent-lines.ts';
 import { RemoteWorker } from './remote-worker.ts';
-import { type StartedWorker, startedOf } from './started-worker.ts';
+import { clientUseOf, Reports } from './reports.ts';
 import { WorkerVersions } from './worker-versions.ts';
-import { workersCheck } from './workers-check.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
 const BACK_OFF_MS = { first: 100, most: 30_000 } as const;
@@ -38,8 +32,6 @@ const STEADY_MS = 60_000;
 const CLOSE_MS = 15_000;
 /** Interval in which counters and histograms of the workers are read: a worker that is killed loses no more. */
 const KEEP_MS = 5_000;
-/** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
-const LINES_MS = 10_000;
 
 export interface FleetDeps {
   readonly clock: Clock;
@@ -60,15 +52,19 @@ export interface FleetDeps {
 /** From `opening` on, a worker takes part in activations. */
 type Stage = 'starting' | 'opening' | 'serving' | 'draining';
 
+/** A worker that serves on this address. */
+interface StartedWorker {
+  readonly worker: RemoteWorker;
+  readonly address: AddressInfo;
+}
+
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
 export class Fleet implements Serving {
   readonly #deps: FleetDeps;
   #setup: AppSetup;
   readonly #workers = new Map<RemoteWorker, Stage>();
-  readonly #lines = new RecentLines();
+  readonly #reports: Reports;
   readonly #versions = new WorkerVersions();
-  #linesWantedAt = Number.NEGATIVE_INFINITY;
-  #ownLinesFrom = 0;
   #isActivating = false;
   /** Resolves when the activation under way has ended. */
   #activating: Promise<unknown> = Promise.resolve();
@@ -86,6 +82,7 @@ export class Fleet implements Serving {
   constructor(setup: AppSetup, deps: FleetDeps) {
     this.#setup = setup;
     this.#deps = deps;
+    this.#reports = new Reports(deps);
   }
 
   get live(): boolean {
@@ -93,8 +90,7 @@ export class Fleet implements Serving {
   }
 
   auditLines(position: number): AuditLines {
-    this.#linesWantedAt = this.#deps.clock.now();
-    return this.#lines.since(position);
+    return this.#reports.auditLines(position);
   }
 
   async start(): Promise<AddressInfo> {
@@ -138,17 +134,8 @@ export class Fleet implements Serving {
     await this.#update([], true);
     // After an upgrade, others serve in the place of those that drain.
     const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
-    const reports = told.flatMap(({ number, state }) =>
-      state === undefined ? [] : [{ worker: number, ...state }],
-    );
-    const merged = mergeReports(reports);
-    const serving = this.#of('serving').length;
     const wanted = this.#closing === undefined ? this.#deps.workers : 0;
-    const readiness = withCheck(merged.readiness, workersCheck(serving, wanted, this.#deps.audit));
-    const condition = conditionWith(readiness, merged.condition.deployments);
-    const { audit } = this.#deps;
-    const views = [merged.audit, audit.enabled ? auditView(audit) : null].flatMap((view) => view ?? []);
-    return { ...merged, readiness, condition, audit: mergeAudit(views) };
+    return this.#reports.merge(told, this.#of('serving').length, wanted);
   }
 
   testVersion(choice: DeploymentVersion): Promise<VersionTest> {
@@ -207,18 +194,9 @@ export class Fleet implements Serving {
   }
 
   /** Asks all workers for a report. */
-  async #update(names: WantedMetrics, withState: boolean): Promise<void> {
-    const { metrics, audit, clock } = this.#deps;
-    metrics.workers.set(this.#of('serving').length);
-    observeAudit(metrics, audit);
-    const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
-    if (withLines) {
-      const { lines, position } = auditLines(audit, this.#ownLinesFrom);
-      this.#ownLinesFrom = position;
-      this.#lines.add(lines);
-    }
-    const opened = [...this.#workers].filter(([, stage]) => stage !== 'starting');
-    await Promise.all(opened.map(([worker]) => worker.update({ metrics: names, withState, withLines })));
+  #update(names: WantedMetrics, withState: boolean): Promise<void> {
+    const opened = [...this.#workers].flatMap(([worker, stage]) => (stage === 'starting' ? [] : [worker]));
+    return this.#reports.update(opened, this.#of('serving').length, names, withState);
   }
 
   #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
@@ -254,15 +232,13 @@ export class Fleet implements Serving {
   }
 
   #fork(): RemoteWorker {
-    const { log, merged, metrics } = this.#deps;
+    const { log, metrics } = this.#deps;
     const number = freeNumber(this.#numbers);
     const worker = new RemoteWorker(this.#deps.fork(), {
       number,
       onReport: (report) => {
         // After the end, its counts are in the sums already.
-        if (!this.#workers.has(worker)) return;
-        merged.set(number, report.metrics);
-        this.#lines.add(report.lines);
+        if (this.#workers.has(worker)) this.#reports.add(number, report);
       },
       onHang: () => {
         log.error({ worker: number }, 'a worker does not answer, and is killed');
@@ -397,4 +373,9 @@ export class Fleet implements Serving {
   #of(stage: Stage): RemoteWorker[] {
     return [...this.#workers].flatMap(([worker, its]) => (its === stage ? [worker] : []));
   }
+}
+
+/** Those that could be started. */
+function startedOf(results: readonly PromiseSettledResult<StartedWorker>[]): StartedWorker[] {
+  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }

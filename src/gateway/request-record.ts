@@ -1,8 +1,13 @@
+import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import { isToken } from '../base/raw-headers.ts';
 import type { CredentialUsed } from '../handshake/response-handler.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
+
+/** Longest request id that is taken from a client, in characters. */
+const LONGEST_ID = 128;
 
 /** The data of a request that is known before it is parsed. */
 export interface Arrival {
@@ -184,4 +189,10 @@ function tracedWaiter(waiter: Waiter, span: TracedWork): Waiter {
       waiter.unrecorded();
     },
   };
+}
+
+/** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */
+export function requestIdOf(sent: string | undefined): string {
+  const isUsable = sent !== undefined && sent.length <= LONGEST_ID && isToken(sent);
+  return isUsable ? sent : randomUUID();
 }

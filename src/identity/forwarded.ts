@@ -1,7 +1,35 @@
-import { type Address, parseAddress } from '../base/network.ts';
+import { type Address, type Network, parseAddress } from '../base/network.ts';
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 
 /** The header in which trusted proxies send the client's address. */
 export type ForwardedHeader = 'X-Forwarded-For' | 'Forwarded';
+
+export interface ProxySettings {
+  /** Proxies whose header is trusted for the client's address. */
+  readonly trustedProxies: readonly Network[];
+  /** Only this header is read: a proxy may pass on the other one unchecked. */
+  readonly forwardedHeader: ForwardedHeader;
+}
+
+/** True if the address is a trusted proxy. */
+export function isTrusted({ trustedProxies }: ProxySettings, address: Address): boolean {
+  return trustedProxies.some((network) => network.contains(address));
+}
+
+/**
+ * Returns the client's address behind trusted proxies: the last hop in the header that is not a trusted
+ * proxy itself. Hops before it are unverified claims. Undefined if the header does not contain the address.
+ */
+export function forwardedClient(settings: ProxySettings, headers: RawHeaders): Address | undefined {
+  const lines = fieldValues(headers, settings.forwardedHeader.toLowerCase());
+  let nearest: Address | undefined;
+  for (const hop of hops(settings.forwardedHeader, lines)) {
+    if (hop === UNNAMED) return undefined;
+    nearest = hop;
+    if (!isTrusted(settings, hop)) return nearest;
+  }
+  return nearest;
+}
 
 /** A hop without a usable address: unknown, obfuscated (RFC 7239 §6), or malformed. */
 export const UNNAMED = Symbol('unnamed');

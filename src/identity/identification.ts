@@ -5,7 +5,6 @@ import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
 import { type PresentedCertificate, presentedCertificate } from './certificates.ts';
-import { forwardedClient, isTrusted, type ProxySettings } from './client-address.ts';
 import {
   type ClientDescription,
   ConnectionIndex,
@@ -13,6 +12,7 @@ import {
   rankClient,
   TokenIndex,
 } from './client-index.ts';
+import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
 import { type Evidence, type Proof, proofOf, unknownClient } from './refusal.ts';
 import type { TokenVerdict } from './token-issuer.ts';
 import { fitsToken } from './token-rule.ts';

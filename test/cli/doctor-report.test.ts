@@ -1,6 +1,6 @@
 import { stripVTControlCharacters, styleText } from 'node:util';
 import { expect, test } from '@jest/globals';
-import { reportLines } from '../../src/cli/doctor-report.ts';
+import { reportLines } from '../../src/cli/doctor.ts';
 import type { Report } from '../../src/doctor/doctor.ts';
 import { about, fine, wrong } from '../../src/doctor/finding.ts';
 import { problems } from '../../src/doctor/problems.ts';

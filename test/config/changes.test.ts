@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
+import { changesBetween } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
-import { changesBetween } from '../../src/config/changes.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { noAudit } from '../../src/audit/audit.ts';
 import type { AuditLine } from '../../src/control/view.ts';
 import { IdleLogs } from '../../src/fleet/idle-logs.ts';
-import { RecentLines } from '../../src/fleet/recent-lines.ts';
+import { RecentLines } from '../../src/fleet/reports.ts';
 import { setupOfWorker } from '../../src/fleet/worker-setup.ts';
 import { auditOptions } from '../support/audit-log.ts';
 import { setupFor } from '../support/gateway.ts';

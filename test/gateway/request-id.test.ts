@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { requestIdOf } from '../../src/gateway/request-id.ts';
+import { requestIdOf } from '../../src/gateway/request-record.ts';
 
 const UUID = /^[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/;
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { Network } from '../../src/base/network.ts';
-import { forwardedClient } from '../../src/identity/client-address.ts';
 import type { ForwardedHeader } from '../../src/identity/forwarded.ts';
+import { forwardedClient } from '../../src/identity/forwarded.ts';
 
 const trustedProxies = ['10.0.0.1', '10.0.0.2', '2001:db8::/64'].map((text) => Network.parse(text));
 
