@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Browser, Page } from 'playwright-core';
+import { SERIES } from '../../src/control/view.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import {
   accessibilityFaults,
@@ -68,6 +69,18 @@ async function pointsOf(origin: string, deployment: string): Promise<number> {
 /** The numbers in the legend of a chart. */
 function legend(page: Page, title: string): Promise<string> {
   return page.locator('figure').filter({ hasText: title }).locator('figcaption').innerText();
+}
+
+/** Interval at which the page fetches the last 15 minutes, in milliseconds. */
+const REFRESH_MS = 5_000;
+
+/** 180 points of 5 s, with as many responses per second as the number of the point, of which this is the first. */
+function historyFrom(first: number) {
+  const numbers = Array.from({ length: 180 }, (_, at) => first + at);
+  const series = Object.fromEntries(
+    SERIES.map((name) => [name, numbers.map((number) => (name === '2xx' ? number : 0))]),
+  );
+  return { range: '15m', times: numbers.map((number) => (1_800_000_000 + 5 * number) * 1000), series };
 }
 
 /** Counts the pixels of the second chart that have the colour of p50. */
@@ -150,6 +163,37 @@ test('one crosshair goes through all charts, by pointer and by keyboard, with it
   expect(latency).toMatch(/p50 \d+(\.\d+)? ms/);
   expect(await slider.getAttribute('aria-valuetext')).toMatch(/\d\d:\d\d:\d\d$/);
   expect(new Set(await places()).size).toBe(1);
+});
+
+test('the crosshair keeps its time when new points take the place of old ones', async () => {
+  const { origin } = await start(['a']);
+  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  await page.clock.install();
+  let shift = 0;
+  await page.route('**/api/history?*', (route) => route.fulfill({ json: historyFrom(shift) }));
+  await page.goto(`${origin}/#/deployments/a`);
+  await page.locator('.canvas canvas').nth(2).waitFor();
+  const slider = page.getByRole('slider', { name: 'Time' });
+  const crosshair = page.locator('.u-cursor-x').first();
+  const responses = () => legend(page, 'Responses per second');
+  await slider.focus();
+  await page.keyboard.press('Home');
+  for (let presses = 0; presses < 50; presses += 1) await page.keyboard.press('ArrowRight');
+  const time = await slider.getAttribute('aria-valuetext');
+  const place = (await crosshair.boundingBox())?.x ?? 0;
+  expect(await responses()).toMatch(/2xx 50/);
+  expect(place).toBeGreaterThan(0);
+  shift = 20;
+  await page.clock.runFor(REFRESH_MS);
+  await until(async () => (await slider.inputValue()) === '30');
+  expect(await slider.getAttribute('aria-valuetext')).toBe(time);
+  expect(await responses()).toMatch(/2xx 50/);
+  await until(async () => ((await crosshair.boundingBox())?.x ?? 0) < place - 20);
+  // What is older than all points has no crosshair.
+  shift = 60;
+  await page.clock.runFor(REFRESH_MS);
+  await until(async () => (await slider.inputValue()) === (await slider.getAttribute('max')));
+  expect(await responses()).toMatch(/2xx 239/);
 });
 
 test('a point between two gaps is drawn', async () => {

@@ -26,7 +26,7 @@ export interface ChartProps {
   readonly group: string;
   /** Index of the time with the crosshair; undefined: there is none. */
   readonly cursor: number | undefined;
-  /** Called when the pointer moves the crosshair. */
+  /** Called when the pointer moves the crosshair, not when new data do. */
   readonly onCursor: (index: number | undefined) => void;
 }
 
@@ -64,7 +64,8 @@ export function Chart(props: ChartProps) {
     };
   }, [paint, shape, props.seconds, props.group]);
   useEffect(() => {
-    plot.current?.setData(dataOf(latest.current));
+    // At once, so that the crosshair is placed by the new times.
+    plot.current?.batch((drawn: uPlot) => drawn.setData(dataOf(latest.current)));
   }, [times]);
   useEffect(() => {
     const drawn = plot.current;
@@ -104,6 +105,7 @@ function settings(
   onCursor: (index: number | undefined) => void,
 ): uPlot.Options {
   const colour = (name: string): string => colourOf(place, name);
+  let told: MouseEvent | null | undefined;
   const axis = {
     stroke: colour('muted'),
     font: '11px system-ui, sans-serif',
@@ -142,7 +144,16 @@ function settings(
         points: { show: true, size: 4, fill: colour(name), filter: isolatedPoints },
       })),
     ],
-    hooks: { setCursor: [({ cursor }) => onCursor(cursor.idx ?? undefined)] },
+    hooks: {
+      setCursor: [
+        ({ cursor: { idx, event } }) => {
+          // New data, and the pointer in another chart, come without an event of their own.
+          if (event === told) return;
+          told = event;
+          onCursor(idx ?? undefined);
+        },
+      ],
+    },
   };
 }
 

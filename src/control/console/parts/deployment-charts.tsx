@@ -65,7 +65,11 @@ export function Charts({ name, range: wanted }: ChartsProps) {
   const { words, seconds, everyMs } = RANGE[range];
   const path = `/api/history?deployment=${encodeURIComponent(name)}&range=${range}`;
   const { data, error } = useFetch<History>(path, everyMs);
-  const [cursor, setCursor] = useState<number>();
+  // Its time: the index of a point changes while the page gets new ones.
+  const [moment, setMoment] = useState<number>();
+  const cursor = data && indexOf(data.times, moment);
+  const setCursor = (index: number | undefined): void =>
+    setMoment(index === undefined ? undefined : data?.times[index]);
   return (
     <section class="panel" aria-label="Charts">
       <div class="toolbar">
@@ -78,7 +82,7 @@ export function Charts({ name, range: wanted }: ChartsProps) {
                 name="range"
                 checked={each === range}
                 onChange={() => {
-                  setCursor(undefined);
+                  setMoment(undefined);
                   changeQuery({ range: each });
                 }}
               />
@@ -109,6 +113,12 @@ export function Charts({ name, range: wanted }: ChartsProps) {
       )}
     </section>
   );
+}
+
+/** The index of the point at a time, or of the one before it; undefined: it is older than all of them. */
+function indexOf(times: readonly number[], moment: number | undefined): number | undefined {
+  const index = moment === undefined ? -1 : times.findLastIndex((at) => at <= moment);
+  return index === -1 ? undefined : index;
 }
 
 interface CrosshairProps {
