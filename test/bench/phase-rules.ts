@@ -48,7 +48,7 @@ export const RULES: readonly Rule[] = [
   { file: 'gateway/routes', phase: 'policy' },
   { file: 'gateway/gateway', phase: 'pipeline' },
   { file: 'gateway/client-exchange', phase: 'pipeline' },
-  { file: 'gateway/request-id', phase: 'pipeline' },
+  { file: 'gateway/request-record', name: /^requestIdOf$/, phase: 'pipeline' },
   { file: 'gateway/request-record', phase: 'metrics' },
   { file: 'gateway/request-log', phase: 'metrics' },
   { file: 'gateway/', phase: 'inbound parse' },
