@@ -7,6 +7,7 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { probeOf } from '../doctor/probe.ts';
 import { canonicalHost } from '../gateway/browsers.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
+import { ResponseFilter } from '../gateway/headers.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
@@ -38,7 +39,14 @@ export function* buildDeployments(
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
     if (kept === undefined) offerProxyCredential(setup, deployment, upstream);
     const { pathPrefix, host } = deployment.match;
-    built.push({ name, host: pathPrefix === undefined ? host : undefined, rules, upstream });
+    const responseFilter = new ResponseFilter(deployment.passOriginFields);
+    built.push({
+      name,
+      host: pathPrefix === undefined ? host : undefined,
+      rules,
+      responseFilter,
+      upstream,
+    });
     yield;
   }
   return built;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { ORIGIN_FIELDS } from '../http1/origin-fields.ts';
 import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema } from './egress.ts';
@@ -187,6 +188,12 @@ const keys = (folder: string) =>
         .default(false)
         .describe(
           'Sends `traceparent`, `tracestate` and `baggage` to the upstream: those of the gateway while it traces, otherwise those of the client.',
+        ),
+      passOriginFields: z
+        .array(oneOf(ORIGIN_FIELDS), { error: 'a list of field names' })
+        .default([])
+        .describe(
+          'Response fields of the upstream that a browser would keep for the name of the gateway, such as `strict-transport-security`, and that reach clients all the same. Otherwise all of these end here.',
         ),
       operations: operationsSchema()
         .prefault({})

@@ -17,7 +17,7 @@ import { checkHost, checkSite } from './browsers.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { type ClientRefusal, ClientRefusals } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
-import { countDownForwards, outboundHeaders } from './headers.ts';
+import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import { sendProblem } from './problem.ts';
 import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
 import type { RequestHead } from './request-head.ts';
@@ -32,6 +32,7 @@ export interface Deployment {
   /** Host name that selects this deployment; undefined if the path selects it. */
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
+  readonly responseFilter: ResponseFilter;
   readonly upstream: Upstream;
 }
 
@@ -150,6 +151,7 @@ export class Gateway {
       if (ambient) checkSite(headers, target);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
+      response.filter = found.responseFilter;
       exchange.idleMs = found.upstream.options.timeouts.idle;
       const grant = decide(found.rules, client, { method, target: target.path, headers });
       record.granted(grant.site, grant.operation);

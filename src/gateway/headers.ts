@@ -1,4 +1,5 @@
 import { FieldNames, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { ORIGIN_FIELDS } from '../http1/origin-fields.ts';
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
@@ -66,10 +67,20 @@ const NEVER_INBOUND = [
   'set-cookie2',
   'x-request-id',
 ];
-const NOT_INBOUND = new FieldNames(NEVER_INBOUND);
 
-/** Responses without content, 1xx and 204, must not have Content-Length (RFC 9110 §8.6). */
-const NOT_WITHOUT_CONTENT = new FieldNames([...NEVER_INBOUND, 'content-length']);
+/** The fields of an upstream's response that do not reach a client. */
+export class ResponseFilter {
+  readonly any: FieldNames;
+  /** Responses without content, 1xx and 204, must not have Content-Length (RFC 9110 §8.6). */
+  readonly withoutContent: FieldNames;
+
+  /** `passed`: fields of `ORIGIN_FIELDS` that reach the client. */
+  constructor(passed: readonly string[] = []) {
+    const unwanted = [...NEVER_INBOUND, ...ORIGIN_FIELDS.filter((name) => !passed.includes(name))];
+    this.any = new FieldNames(unwanted);
+    this.withoutContent = new FieldNames([...unwanted, 'content-length']);
+  }
+}
 
 const VIA = '1.1 digest-gateway';
 const VIA_HTTP_1_0 = '1.0 digest-gateway';
@@ -99,33 +110,35 @@ export function countDownForwards(headers: string[]): void {
 /**
  * Returns the headers of the client's response: the upstream's without those for the gateway, plus Via and
  * X-Request-Id.
+ * @param filter of the deployment
  * @param trailers true if the response can carry trailers, so that Trailer is kept
  * @param isHttp11 false if the upstream answered with HTTP/1.0
  */
 export function inboundHeaders(
   raw: RawHeaders,
+  filter: ResponseFilter,
   status: number,
   requestId: string,
   trailers: boolean,
   isHttp11: boolean,
 ): string[] {
-  const headers = without(raw, status === 204 ? NOT_WITHOUT_CONTENT : NOT_INBOUND);
+  const headers = without(raw, status === 204 ? filter.withoutContent : filter.any);
   if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);
   headers.push('via', isHttp11 ? VIA : VIA_HTTP_1_0, 'x-request-id', requestId);
   return headers;
 }
 
 /** Returns the headers of an interim response (1xx) for the client. */
-export function interimHeaders(raw: RawHeaders): string[] {
-  return without(raw, NOT_WITHOUT_CONTENT);
+export function interimHeaders(raw: RawHeaders, filter: ResponseFilter): string[] {
+  return without(raw, filter.withoutContent);
 }
 
 /**
  * Returns the trailers for the client.
  * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
  */
-export function inboundTrailers(raw: RawHeaders, head: RawHeaders): RawHeaders {
-  return without(raw, NOT_INBOUND, false, connectionListed([...head, ...raw]));
+export function inboundTrailers(raw: RawHeaders, head: RawHeaders, filter: ResponseFilter): RawHeaders {
+  return without(raw, filter.any, false, connectionListed([...head, ...raw]));
 }
 
 /** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */

@@ -6,11 +6,12 @@ import type { CredentialUsed, ResponseHandler } from '../handshake/response-hand
 import type { Permit } from '../limits/permit.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import type { ClientResponse } from './client-response.ts';
-import { inboundHeaders, inboundTrailers, interimHeaders } from './headers.ts';
+import { inboundHeaders, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
 /** Body bytes that are buffered while the record is being written; then the upstream is paused. */
 const MOST_HELD = 64 * 1024;
+const NO_ORIGIN_FIELDS = new ResponseFilter();
 
 /** The parts of the gateway that every response needs. */
 export interface DataPlane {
@@ -58,6 +59,8 @@ export class ResponseWriter implements ResponseHandler, Waiter {
   #onSettled: (() => void) | undefined;
   /** Body bytes passed on. */
   bytes = 0;
+  /** Set before a response can come. */
+  filter = NO_ORIGIN_FIELDS;
   /** True if the request counts as one in flight. */
   inFlight = false;
   /** The permit of the limits; undefined if nothing limits the request. */
@@ -84,9 +87,9 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     // An interim response is part of the response, which has no record yet.
     if (this.#plane.audited) {
       this.#early ??= [];
-      this.#early.push([status, interimHeaders(headers)]);
+      this.#early.push([status, interimHeaders(headers, this.filter)]);
     } else {
-      this.#response.inform(status, interimHeaders(headers));
+      this.#response.inform(status, interimHeaders(headers, this.filter));
     }
   }
 
@@ -95,7 +98,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     this.#received = headers;
     const { httpVersion, method } = this.#exchange.request;
     const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
-    const fields = inboundHeaders(headers, status, this.#record.requestId, trailers, isHttp11);
+    const fields = inboundHeaders(headers, this.filter, status, this.#record.requestId, trailers, isHttp11);
     if (this.permit !== undefined) fields.push(...this.permit.fields);
     this.#held = { status, phrase: reason, headers: fields, chunks: [], size: 0, trailers: undefined };
     this.#record.responded(status, this);
@@ -227,7 +230,10 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     if (this.#dropped) return;
     this.#writeHead();
     if (last !== undefined) this.#count(last);
-    this.#response.end(last, trailers.length > 0 ? inboundTrailers(trailers, this.#received) : trailers);
+    this.#response.end(
+      last,
+      trailers.length > 0 ? inboundTrailers(trailers, this.#received, this.filter) : trailers,
+    );
   }
 
   #count({ length }: Buffer): void {

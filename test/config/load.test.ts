@@ -54,6 +54,7 @@ describe('a valid configuration', () => {
           credential: 'a',
           injectSite: false,
           forwardTrace: false,
+          passOriginFields: [],
           operations: {},
           unlistedOperations: 'allow',
           outcomes: [],
@@ -158,6 +159,7 @@ describe('a valid configuration', () => {
           sites: { x: { credential: 'a' } },
           injectSite: true,
           forwardTrace: true,
+          passOriginFields: [],
           operations: {
             o: { method: 'GET', path: '/a/{id}', parameters: { s: 'text?' } },
             p: { method: 'POST', path: '/b/', parameters: {} },

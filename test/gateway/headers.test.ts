@@ -5,9 +5,11 @@ import {
   inboundTrailers,
   interimHeaders,
   outboundHeaders,
+  ResponseFilter,
 } from '../../src/gateway/headers.ts';
 
 const VIA = ['via', '1.1 digest-gateway'];
+const FILTER = new ResponseFilter();
 const hopByHop = [
   'Connection',
   'Keep-Alive',
@@ -69,12 +71,17 @@ describe('upstream goes', () => {
 describe('to the client go', () => {
   test('the other headers in their order and case, then Via and the request id', () => {
     const raw = ['Date', 'today', 'X-b', '2', 'Via', '1.1 upstream', 'x-B', '1'];
-    expect(inboundHeaders(raw, 200, 'id-1', false, true)).toEqual([...raw, ...VIA, 'x-request-id', 'id-1']);
+    expect(inboundHeaders(raw, FILTER, 200, 'id-1', false, true)).toEqual([
+      ...raw,
+      ...VIA,
+      'x-request-id',
+      'id-1',
+    ]);
   });
 
   test('in Via the version of the upstream', () => {
     const own = ['via', '1.0 digest-gateway', 'x-request-id', 'id-1'];
-    expect(inboundHeaders(['Via', '1.1 other'], 200, 'id-1', false, false)).toEqual([
+    expect(inboundHeaders(['Via', '1.1 other'], FILTER, 200, 'id-1', false, false)).toEqual([
       'Via',
       '1.1 other',
       ...own,
@@ -88,9 +95,16 @@ describe('to the client go', () => {
     'Set-Cookie',
     'Set-Cookie2',
     'X-Request-Id',
+    'Strict-Transport-Security',
+    'Clear-Site-Data',
+    'Alt-Svc',
+    'NEL',
+    'Report-To',
+    'Service-Worker-Allowed',
+    'Proxy-Status',
   ])('no %s: not in the head, not before it, not after it', (name) => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
-    expect(inboundHeaders(raw, 200, 'id', false, true)).toEqual([
+    expect(inboundHeaders(raw, FILTER, 200, 'id', false, true)).toEqual([
       'A',
       '1',
       'B',
@@ -99,12 +113,24 @@ describe('to the client go', () => {
       'x-request-id',
       'id',
     ]);
-    expect(interimHeaders(raw)).toEqual(['A', '1', 'B', '2']);
-    expect(inboundTrailers(raw, [])).toEqual(['A', '1', 'B', '2']);
+    expect(interimHeaders(raw, FILTER)).toEqual(['A', '1', 'B', '2']);
+    expect(inboundTrailers(raw, [], FILTER)).toEqual(['A', '1', 'B', '2']);
+  });
+
+  test('a field that speaks for an origin where the deployment passes it', () => {
+    const filter = new ResponseFilter(['alt-svc']);
+    const raw = ['Alt-Svc', 'h3=":443"', 'NEL', '{}', 'Proxy-Status', 'evil; error=dns_error'];
+    expect(inboundHeaders(raw, filter, 200, 'id', false, true)).toEqual([
+      'Alt-Svc',
+      'h3=":443"',
+      ...VIA,
+      'x-request-id',
+      'id',
+    ]);
   });
 
   test('the announcement of trailers where they can follow', () => {
-    expect(inboundHeaders(['Trailer', 'X-Checksum'], 200, 'id', true, true)).toEqual([
+    expect(inboundHeaders(['Trailer', 'X-Checksum'], FILTER, 200, 'id', true, true)).toEqual([
       ...['trailer', 'X-Checksum'],
       ...VIA,
       ...['x-request-id', 'id'],
@@ -127,12 +153,12 @@ describe('what Connection lists', () => {
       '3',
     ];
     expect(outboundHeaders([...raw, 'X-Four', '4'], '1.1')).toEqual(['X-Four', '4', ...VIA]);
-    expect(interimHeaders([...raw, 'X-Four', '4'])).toEqual(['X-Four', '4']);
+    expect(interimHeaders([...raw, 'X-Four', '4'], FILTER)).toEqual(['X-Four', '4']);
   });
 
   test('ends with the head, and with the trailers that follow it', () => {
     const trailers = ['X-Mine', '1', 'X-Kept', '2', 'x-mine', '3'];
-    expect(inboundTrailers(trailers, ['Connection', 'x-mine'])).toEqual(['X-Kept', '2']);
+    expect(inboundTrailers(trailers, ['Connection', 'x-mine'], FILTER)).toEqual(['X-Kept', '2']);
   });
 
   test('may have empty elements, which mean nothing', () => {
@@ -150,7 +176,7 @@ describe('what Connection lists', () => {
     fc.assert(
       fc.property(fc.array(name), fc.array(fc.tuple(name, fc.string())), (listed, pairs) => {
         const expected = pairs.filter(([key]) => !listed.includes(key)).flat();
-        expect(interimHeaders(['Connection', listed.join(', '), ...pairs.flat()])).toEqual(expected);
+        expect(interimHeaders(['Connection', listed.join(', '), ...pairs.flat()], FILTER)).toEqual(expected);
       }),
     );
   });

@@ -126,6 +126,15 @@ describe('header lines', () => {
         'Set-Cookie: session=gateway',
         'set-cookie: other=gateway',
         'X-Request-Id: of-the-upstream',
+        'Strict-Transport-Security: max-age=63072000; includeSubDomains',
+        'Clear-Site-Data: "*"',
+        'NEL: {"report_to":"x"}',
+        'Report-To: {"group":"x"}',
+        'Reporting-Endpoints: x="https://evil.example/"',
+        'Alt-Svc: h3=":443"',
+        'Service-Worker-Allowed: /',
+        'Origin-Agent-Cluster: ?1',
+        'Proxy-Status: digest-gateway; error=dns_error',
         'X-Kept: yes',
       ];
       const answer = await got(
@@ -164,6 +173,18 @@ describe('header lines', () => {
       for (const name of ['www-authenticate', 'authentication-info', 'set-cookie'])
         expect(names).not.toContain(name);
     });
+  });
+});
+
+describe('with passOriginFields', () => {
+  const wire = useWire({ settings: { passOriginFields: ['strict-transport-security'] } });
+
+  test('the fields that it names reach the client, and no other that speaks for an origin', async () => {
+    const answer = await wire.ask(
+      'GET /headers?Strict-Transport-Security=max-age%3D1&Alt-Svc=clear HTTP/1.1\r\nHost: x\r\n\r\n',
+    );
+    expect(valuesOf(answer, 'strict-transport-security')).toEqual(['max-age=1']);
+    expect(valuesOf(answer, 'alt-svc')).toEqual([]);
   });
 });
 
