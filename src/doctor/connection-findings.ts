@@ -13,12 +13,11 @@ const CLOCK_MS = 30_000;
 
 type Known = readonly [Parameters<typeof wrong>[1], string];
 
-/** Codes of Node and undici with their problem and observation. */
+/** Codes of Node with their problem and observation. */
 const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
   ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
   ['ECONNREFUSED', ['connection-refused', 'nothing listens there: the connection was refused']],
-  ['UND_ERR_CONNECT_TIMEOUT', ['connection-timeout', 'no connection in time']],
   ['ETIMEDOUT', ['connection-timeout', 'no connection in time']],
   ['EHOSTUNREACH', ['no-route', 'no route to the address']],
   ['ENETUNREACH', ['no-route', 'no route to the address']],

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
-import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import { closeSocket } from './close-socket.ts';
+import type { Connect } from './connector.ts';
 import type { ExchangeConnection, ExchangeProgress, UpstreamExchange } from './exchange.ts';
 import { connectionEnded } from './network-error.ts';
 import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
@@ -17,10 +17,9 @@ const IDLE_MARGIN = 2_000;
 const LONGEST_USE = 300_000;
 
 export interface ConnectionSettings {
-  readonly target: buildConnector.Options;
   /** Value of the Host field. */
   readonly host: string;
-  readonly connect: buildConnector.connector;
+  readonly connect: Connect;
   /** Ticks from the last byte of the request to the head of the response. */
   readonly responseTicks: number;
   /** Ticks between two pieces of a body. */
@@ -101,15 +100,10 @@ export class Connection implements ExchangeConnection {
   open(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
     exchange.enter(this);
-    const { connect, target } = this.#settings;
-    try {
-      connect(target, (...[error, socket]) => {
-        if (error === null) this.#connected(socket);
-        else this.#lose(error);
-      });
-    } catch (error) {
-      this.#lose(error);
-    }
+    this.#settings.connect().then(
+      (socket) => this.#connected(socket),
+      (error) => this.#lose(error),
+    );
   }
 
   /** Sends the request of an exchange. Called when the connection is open and not busy. */
@@ -170,7 +164,7 @@ export class Connection implements ExchangeConnection {
 
   #connected(socket: Socket): void {
     if (this.#isClosed) {
-      closeSocket(socket.on('error', () => {}));
+      closeSocket(socket);
       return;
     }
     this.#socket = socket;

@@ -1,4 +1,3 @@
-import type { buildConnector } from 'undici';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
@@ -121,7 +120,7 @@ export class Connections {
       Math.ceil(Math.min(timeouts.response, timeouts.idle) / TICKS_PER_TIMEOUT),
     );
     this.#settings = {
-      ...targetOf(origin),
+      host: new URL(origin).host,
       connect,
       responseTicks: Math.ceil(timeouts.response / this.#tickMs),
       idleTicks: Math.ceil(timeouts.idle / this.#tickMs),
@@ -142,24 +141,12 @@ export class Connections {
    * Makes a connection, with its checks, and closes it. It does not count as one of the connections.
    * @throws GatewayError
    */
-  connect(): Promise<void> {
-    const { connect, target } = this.#settings;
-    return new Promise((resolve, reject) => {
-      const fail = (error: unknown): void => reject(upstreamError(error));
-      try {
-        connect(target, (...[error, socket]) => {
-          if (error !== null) {
-            fail(error);
-            return;
-          }
-          // An error after this moment would end the process.
-          closeSocket(socket.on('error', () => {}));
-          resolve();
-        });
-      } catch (error) {
-        fail(error);
-      }
-    });
+  async connect(): Promise<void> {
+    try {
+      closeSocket(await this.#settings.connect());
+    } catch (error) {
+      throw upstreamError(error);
+    }
   }
 
   #send(
@@ -378,12 +365,6 @@ export class Connections {
 }
 
 const NO_OBSERVER: ExchangeObserver = { responded() {}, failed() {} };
-
-/** Returns the target for the connector, and the value of the Host field. */
-function targetOf(origin: string): { target: buildConnector.Options; host: string } {
-  const { host, hostname, protocol, port } = new URL(origin);
-  return { target: { host, hostname: hostname.replace(/^\[|\]$/g, ''), protocol, port }, host };
-}
 
 function closed(): GatewayError {
   return asGatewayError(new Error('The connections to the upstream are closed.'));

@@ -1,11 +1,8 @@
-import { lookup } from 'node:dns';
-import { createRequire } from 'node:module';
-import { isIP, type Socket } from 'node:net';
-import { TLSSocket } from 'node:tls';
-import type { buildConnector } from 'undici';
+import { type LookupAddress, lookup } from 'node:dns';
+import { isIP, connect as openTcp, type Socket, type TcpNetConnectOpts } from 'node:net';
+import { connect as openTls, type TLSSocket, type ConnectionOptions as TlsConnectOpts } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
-import { asGatewayError } from '../base/errors.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import { closeSocket } from './close-socket.ts';
 import { addressMissing, type Egress, leavingFrom } from './egress.ts';
@@ -19,14 +16,12 @@ import {
   type UpstreamTls,
 } from './upstream-tls.ts';
 
-const require = createRequire(import.meta.url);
-/** By itself: undici's index also loads its clients, fetch and mocks, which take 15 MiB of memory. */
-const build: typeof buildConnector = require('undici/lib/core/connect.js');
-
-/** The addresses of a name that are tried: at most so many. */
-const MOST_ADDRESSES = 8;
+/** Addresses of a name that are tried. */
+const MAX_ADDRESSES = 8;
 /** The part of the time for a connection after which the next address of a name is tried. */
 const ATTEMPTS_IN_TIME = 5;
+/** Idle time, in milliseconds, after which the system probes whether the peer is still there. */
+export const KEEP_ALIVE_MS = 60_000;
 
 export interface ConnectorOptions {
   /** `https://host:port`. */
@@ -47,158 +42,145 @@ export interface ConnectorDeps {
   readonly lookup?: typeof lookup;
 }
 
-/** Makes one connection: from the local address, through the proxy, to an upstream whose identity is checked. */
-export function connector(
-  options: ConnectorOptions,
-  { clock, proxyCredential, onTls, lookup: resolve = lookup }: ConnectorDeps,
-): buildConnector.connector {
-  const { tls, egress, origin, timeout } = options;
-  const { localAddress, proxy } = egress;
-  const connectWithin = connectorsWithin(tls, localAddress, resolve);
-  const connect = connectWithin(timeout);
-  const connectTo =
-    localAddress === undefined ? connect : inTurn(connectWithin, timeout, leavingFrom(localAddress), resolve);
-  const tunnel =
-    proxy &&
-    new ProxyTunnel({ proxy, origin, localAddress, timeout }, { clock, credential: proxyCredential });
+/**
+ * Makes one connection: from the local address, through the proxy, to an upstream whose identity is checked. Rejects with
+ * an error of Node.js, OpenSSL or the proxy, which `upstreamError` explains.
+ */
+export type Connect = () => Promise<Socket>;
 
-  return (target, callback) => {
-    const servername = tls.serverName ?? target.servername;
-    const wanted = {
-      ...target,
-      ...(localAddress !== undefined && { localAddress }),
-      ...(servername !== undefined && { servername }),
-    };
-    const checked: buildConnector.Callback = (...[error, socket]) => {
-      if (error !== null) callback(explained(error, egress), null);
-      else orFail(() => checkIdentity(socket, tls.pins, onTls, callback), socket, callback);
-    };
-    if (tunnel === undefined) {
-      connectTo(wanted, checked);
-      return;
-    }
-    tunnel.open().then(
-      (httpSocket) => {
-        if (target.protocol !== 'https:') callback(null, httpSocket);
-        else orFail(() => connect({ ...wanted, httpSocket }, checked), httpSocket, callback);
-      },
-      (error) => callback(error, null),
+export function connector(options: ConnectorOptions, deps: ConnectorDeps): Connect {
+  const { egress, origin, timeout, tls } = options;
+  const { localAddress, proxy } = egress;
+  const resolve = deps.lookup ?? lookup;
+  const { protocol, hostname, port } = new URL(origin);
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const tcp: TcpNetConnectOpts = {
+    host,
+    port: Number(port) || (protocol === 'https:' ? 443 : 80),
+    lookup: resolve,
+    // Node.js tries the addresses of a name in turn (RFC 8305), each for 250 ms: too short for a far one.
+    autoSelectFamilyAttemptTimeout: Math.ceil(timeout / ATTEMPTS_IN_TIME),
+    ...leavingFrom(localAddress),
+  };
+  const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host) : openTcp;
+  const connected = async (opts: Opening, limit: number): Promise<Socket> =>
+    established(open(opts), protocol === 'https:', limit);
+  const identified = async (opening: Promise<Socket>): Promise<Socket> => {
+    const socket = await opening;
+    return protocol === 'https:' ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
+  };
+  if (proxy !== undefined) {
+    const tunnel = new ProxyTunnel(
+      { proxy, origin, localAddress, timeout },
+      { clock: deps.clock, credential: deps.proxyCredential },
     );
+    return async () => {
+      const socket = await tunnel.open();
+      return protocol === 'https:' ? identified(connected({ ...tcp, socket }, timeout)) : socket;
+    };
+  }
+  if (localAddress === undefined) return () => identified(connected(tcp, timeout));
+  return () =>
+    identified(eachAddress(tcp, timeout, resolve, connected)).catch((error) => {
+      throw errorCode(error) === 'EADDRNOTAVAIL' ? addressMissing(error) : error;
+    });
+}
+
+/** Where a connection goes; `socket`: through this one, of a tunnel. */
+type Opening = TcpNetConnectOpts & { readonly socket?: Socket };
+
+/** Returns a function that begins a TLS connection, with the session of the last one. */
+function tlsOpener(tls: UpstreamTls, host: string): (opts: Opening) => TLSSocket {
+  const secure: TlsConnectOpts = {
+    ALPNProtocols: ['http/1.1'],
+    checkServerIdentity: checkServerName,
+    rejectUnauthorized: true,
+    secureContext: secureContextFor(tls),
+    // RFC 6066 §3: an address is no server name.
+    servername: tls.serverName ?? (isIP(host) === 0 ? host : ''),
+  };
+  let session: Buffer | undefined;
+  return (opts) => {
+    const socket = openTls({ ...opts, ...secure, ...(session !== undefined && { session }) });
+    // A session that is resumed does not show the whole chain, and a pin may be of any part of it.
+    if (tls.pins.length === 0) {
+      socket.on('session', (received) => {
+        session = received;
+      });
+    }
+    return socket;
   };
 }
 
-/** Makes connectors by the time that a connection may take, in milliseconds. */
-function connectorsWithin(
-  tls: UpstreamTls,
-  localAddress: string | undefined,
-  resolve: typeof lookup,
-): (timeout: number) => buildConnector.connector {
-  const known = new Map<number, buildConnector.connector>();
-  const secureContext = secureContextFor(tls);
-  return (timeout) => {
-    const connect =
-      known.get(timeout) ??
-      build({
-        allowH2: false,
-        timeout,
-        rejectUnauthorized: true,
-        checkServerIdentity: checkServerName,
-        secureContext,
-        // A session that is resumed does not show the whole chain, and the pin may be of any part of it.
-        maxCachedSessions: tls.pins.length > 0 ? 0 : null,
-        // Node.js tries the addresses of a name in turn (RFC 8305), each for 250 ms: too short for a far one.
-        autoSelectFamilyAttemptTimeout: Math.ceil(timeout / ATTEMPTS_IN_TIME),
-        lookup: resolve,
-        ...leavingFrom(localAddress),
-      });
-    known.set(timeout, connect);
-    return connect;
-  };
+/** Resolves when the socket is connected, TLS included; `limit` in milliseconds. */
+function established(socket: Socket, isTls: boolean, limit: number): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => socket.destroy(connectTimeout()), limit);
+    socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
+    // It stays: an error without a listener, before the connection is somebody's, would end the process.
+    socket.on('error', (error) => {
+      clearTimeout(timer);
+      reject(hasTimedOut(error) ? connectTimeout(error) : error);
+    });
+    socket.once(isTls ? 'secureConnect' : 'connect', () => {
+      clearTimeout(timer);
+      resolve(socket);
+    });
+  });
+}
+
+/** The addresses of a name were tried in turn, and one of them took too long. */
+function hasTimedOut(error: Error): boolean {
+  return error instanceof AggregateError && error.errors.some((each) => errorCode(each) === 'ETIMEDOUT');
+}
+
+function connectTimeout(cause?: Error): Error {
+  return Object.assign(new Error('The connection took too long.', { cause }), { code: 'ETIMEDOUT' });
 }
 
 /** Tries the addresses of a name in turn, each for a part of the time. From a local address, Node.js tries one only. */
-function inTurn(
-  connectWithin: (timeout: number) => buildConnector.connector,
+async function eachAddress(
+  tcp: TcpNetConnectOpts,
   timeout: number,
-  { family }: ReturnType<typeof leavingFrom>,
   resolve: typeof lookup,
-): buildConnector.connector {
-  return (target, callback) => {
-    if (isIP(target.hostname) !== 0) {
-      connectWithin(timeout)(target, callback);
-      return;
-    }
-    resolve(target.hostname, { all: true, ...(family !== undefined && { family }) }, (error, found) => {
-      const addresses = error === null ? found.slice(0, MOST_ADDRESSES) : [];
-      const connect = connectWithin(Math.ceil(timeout / Math.max(1, addresses.length)));
-      const attempt = (index: number, last: Error): void => {
-        const address = addresses[index]?.address;
-        if (address === undefined) {
-          callback(last, null);
-          return;
-        }
-        try {
-          connect({ ...target, hostname: address }, (...[failure, socket]) => {
-            if (failure === null) callback(null, socket);
-            else attempt(index + 1, failure);
-          });
-        } catch (thrown) {
-          // This is a callback: a throw would end the process.
-          callback(asGatewayError(thrown), null);
-        }
-      };
-      attempt(0, error ?? noAddress());
+  connected: (opts: TcpNetConnectOpts, limit: number) => Promise<Socket>,
+): Promise<Socket> {
+  const { host = '', family } = tcp;
+  if (isIP(host) !== 0) return connected(tcp, timeout);
+  const found = await new Promise<LookupAddress[]>((done, fail) => {
+    resolve(host, { all: true, ...(family !== undefined && { family }) }, (error, addresses) => {
+      if (error === null) done(addresses);
+      else fail(error);
     });
-  };
-}
-
-function noAddress(): Error {
-  return Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
-}
-
-/** A throw would leave the exchange waiting for a connection. */
-function orFail(step: () => void, socket: Socket, callback: buildConnector.Callback): void {
-  try {
-    step();
-  } catch (error) {
-    socket.destroy();
-    callback(asGatewayError(error), null);
+  });
+  const addresses = found.slice(0, MAX_ADDRESSES);
+  let last: unknown = Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
+  for (const { address } of addresses) {
+    try {
+      return await connected({ ...tcp, host: address }, Math.ceil(timeout / addresses.length));
+    } catch (error) {
+      last = error;
+    }
   }
+  throw last;
 }
 
 /** Called before anything is sent: a server without the pinned key sees no request. */
-function checkIdentity(
-  socket: Socket,
-  pins: readonly string[],
-  onTls: (seen: TlsSeen) => void,
-  callback: buildConnector.Callback,
-): void {
-  if (!(socket instanceof TLSSocket)) {
-    callback(null, socket);
-    return;
-  }
+function checkIdentity(socket: TLSSocket, pins: readonly string[], onTls: ConnectorDeps['onTls']): TLSSocket {
   surfaceAlerts(socket);
   const seen = tlsSeenOn(socket);
   if (seen !== undefined) onTls(seen);
-  if (pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins)) {
-    callback(null, socket);
-    return;
-  }
+  if (pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins)) return socket;
   closeSocket(socket);
-  callback(new PinMissing(), null);
+  throw new PinMissing();
 }
 
 /**
  * With TLS 1.3 an upstream says only after the handshake that it does not accept the client's certificate, and
- * closes. Node.js would tell of the end, and not of the alert before it.
+ * closes. Node.js would emit the end, and not the alert before it.
  */
 function surfaceAlerts(socket: TLSSocket): void {
   socket.on('error', (error) => {
     if (errorCode(error).includes('_ALERT_')) socket.destroy(error);
   });
-}
-
-function explained(error: Error, { localAddress }: Egress): Error {
-  const missing = 'code' in error && error.code === 'EADDRNOTAVAIL' && localAddress !== undefined;
-  return missing ? addressMissing(error) : error;
 }

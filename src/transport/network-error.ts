@@ -19,7 +19,6 @@ const NO_ROUTE: Known = [
 
 /** Codes of connections that were not made, each with the gateway's error for it. */
 const known: ReadonlyMap<string, Known> = new Map([
-  ['UND_ERR_CONNECT_TIMEOUT', TOO_SLOW],
   ['ETIMEDOUT', TOO_SLOW],
   ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.', 'dns_error']],
   // Either no name server responded, or one could not find out: the system does not tell them apart.

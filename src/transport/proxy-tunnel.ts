@@ -11,9 +11,6 @@ import { ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts'
 import { proxyError, proxyTooSlow } from './proxy-errors.ts';
 import { checkServerName } from './upstream-tls.ts';
 
-/** As undici has it for connections of its own. */
-const KEEP_ALIVE_MS = 60_000;
-
 /** A forward proxy. */
 export interface ProxyOptions {
   /** `http://host:port` or `https://host:port`. */
@@ -42,8 +39,7 @@ export interface TunnelDeps {
 }
 
 /**
- * Opens tunnels through a proxy to one upstream (CONNECT, RFC 9110 §9.3.6). undici's ProxyAgent sends fixed header
- * fields: it can neither answer a Digest challenge nor say what the proxy refused.
+ * Opens tunnels through a proxy to one upstream (CONNECT, RFC 9110 §9.3.6), and answers the challenge of the proxy.
  */
 export class ProxyTunnel {
   readonly #options: TunnelOptions;
@@ -73,8 +69,7 @@ export class ProxyTunnel {
     const now = credential();
     if (now !== this.#authentication.credential) this.#authentication = this.#authenticationWith(now);
     const deadline = clock.now() + this.#options.timeout;
-    const socket = await this.#authentication.open((headers) => this.#connect(headers, deadline));
-    return socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
+    return this.#authentication.open((headers) => this.#connect(headers, deadline));
   }
 
   #authenticationWith(credential: Credential | undefined): ProxyAuthentication {

@@ -73,7 +73,6 @@ export const RULES: readonly Rule[] = [
   { file: 'tracing/', phase: 'metrics' },
   { file: 'app/', phase: 'metrics' },
   { file: 'base/', phase: 'caller' },
-  { file: 'node_modules/undici/', phase: 'upstream write' },
   { file: 'node_modules/prom-client/', phase: 'metrics' },
   { file: 'node_modules/pino/', phase: 'metrics' },
   { file: 'node:_http_outgoing', phase: 'head' },

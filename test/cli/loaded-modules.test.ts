@@ -12,7 +12,7 @@ const OPTIONAL = [
   'jose/',
   'pino-pretty/',
   'rate-limiter-flexible/index.js',
-  'undici/index.js',
+  'undici/',
 ];
 
 const NODE_OPTIONS = `--import ${new URL('../support/loaded-modules.js', import.meta.url).href}`;
@@ -46,8 +46,7 @@ test('a gateway that needs none of the optional libraries loads none of them', a
   if (report === undefined) throw new Error('the gateway did not say what it loaded');
   expect(others).toEqual([]);
   // Seen, whether they are imported or required.
-  for (const name of ['zod/', 'express/', '@opentelemetry/api/', 'undici/lib/core/connect.js'])
-    expect(has(report, name)).toBe(true);
+  for (const name of ['zod/', 'express/', '@opentelemetry/api/']) expect(has(report, name)).toBe(true);
   expect(OPTIONAL.filter((name) => has(report, name))).toEqual([]);
   // The undici of Node.js itself, which `import` of node:http loads.
   expect(report.builtin).not.toContain('NativeModule internal/deps/undici/undici');
@@ -60,7 +59,7 @@ test('a worker does not load the control plane, which its primary process has', 
   expect(reports).toHaveLength(3);
   expect(workers).toHaveLength(2);
   for (const worker of workers) {
-    expect(has(worker, 'undici/lib/core/connect.js')).toBe(true);
+    expect(has(worker, 'ipaddr.js/')).toBe(true);
     for (const name of ['express/', 'helmet/', 'yaml/', ...OPTIONAL]) expect(has(worker, name)).toBe(false);
   }
 });

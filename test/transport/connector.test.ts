@@ -29,16 +29,15 @@ function finding(addresses: readonly string[]): Lookup {
 }
 
 /** Connects from the local address; resolves to the address that was reached, or to the code of the error. */
-function connect(
+async function connect(
   hostname: string,
   port: number,
   lookup: Lookup,
   localAddress = '127.0.0.1',
 ): Promise<string> {
-  const host = `${hostname}:${port}`;
-  const connectTo = connector(
+  const open = connector(
     {
-      origin: `http://${host}`,
+      origin: `http://${hostname}:${port}`,
       timeout: 5_000,
       tls: {
         ca: undefined,
@@ -51,12 +50,14 @@ function connect(
     },
     { clock: monotonicClock, proxyCredential: () => undefined, onTls: () => {}, lookup },
   );
-  return new Promise((resolve) => {
-    connectTo({ host, hostname, protocol: 'http:', port: String(port) }, (...[error, socket]) => {
-      resolve(error === null ? (socket.remoteAddress ?? '') : errorCode(error));
-      socket?.destroy();
-    });
-  });
+  try {
+    const socket = await open();
+    const { remoteAddress = '' } = socket;
+    socket.destroy();
+    return remoteAddress;
+  } catch (error) {
+    return errorCode(error);
+  }
 }
 
 describe('from a local address, a name with several addresses', () => {
