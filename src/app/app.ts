@@ -89,6 +89,9 @@ export class App {
     const { serving, log, build, uid, audit, auditSinks } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
+      // A connection to Redis that stays open would keep the process from ending.
+      serving.hurry();
+      await serving.drain();
       await audit.close();
       await auditSinks?.close();
       throw error;
@@ -171,11 +174,7 @@ export class App {
     const { control } = this.#setup.config;
     return {
       listen: await serving.start(),
-      control: await this.#control.listen(control.address, control.port).catch(async (error) => {
-        serving.hurry();
-        await serving.drain();
-        throw error;
-      }),
+      control: await this.#control.listen(control.address, control.port),
     };
   }
 

@@ -30,7 +30,14 @@ async function serve({ config, watch }: ServeOptions): Promise<void> {
   process.on('SIGHUP', () => void created.promise.then((app) => app.reload()));
   const source = new SetupSource(config, processContext());
   const setup = await source.readAtStart();
-  const { app, log, upgrade, stopTracing } = await gatewayProcess(setup, { source, watchFile: watch });
+  // A start that failed ends the process, whatever it left open.
+  const failed = (error: unknown): never => {
+    setTimeout(() => process.exit(), setup.config.drain.timeout).unref();
+    throw error;
+  };
+  const { app, log, upgrade, stopTracing } = await gatewayProcess(setup, { source, watchFile: watch }).catch(
+    failed,
+  );
   created.resolve(app);
   process.on('SIGUSR2', () => {
     if (upgrade !== undefined) void upgrade();
@@ -40,7 +47,7 @@ async function serve({ config, watch }: ServeOptions): Promise<void> {
   for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
-  const { listen, control } = await app.start();
+  const { listen, control } = await app.start().catch(failed);
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
   log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
 

@@ -1,0 +1,115 @@
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { useFolders } from '../support/audit-log.ts';
+import { type CommandEnd, runCommand } from '../support/command.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
+import { PROGRAM } from '../support/program.ts';
+import { type RedisServer, startRedis } from '../support/redis.ts';
+
+const folder = useFolders();
+let taken: Server;
+/** A server that accepts connections and says nothing. */
+let silent: Server;
+let redis: RedisServer;
+beforeAll(async () => {
+  [taken, silent] = [createServer(), createServer()];
+  for (const server of [taken, silent]) await once(server.listen(0, '127.0.0.1'), 'listening');
+  redis = await startRedis();
+});
+afterAll(async () => {
+  taken.close();
+  silent.close();
+  await redis.close();
+});
+
+const portOf = (server: Server): number => (server.address() as AddressInfo).port;
+
+const REDIS = {
+  'no Redis': () => undefined,
+  Redis: () => redis.url,
+  'a Redis that is gone': () => 'redis://127.0.0.1:1',
+  'a Redis that hangs': () => `redis://127.0.0.1:${portOf(silent)}`,
+};
+
+/** Runs `serve` to its end. */
+async function serve(
+  top: object,
+  [command = '', ...args]: readonly string[] = [PROGRAM],
+): Promise<CommandEnd> {
+  const file = join(await folder(), 'gateway.yaml');
+  const deployment = { baseUrl: 'https://127.0.0.1:1', match: { pathPrefix: '/a/' }, credential: 'a' };
+  const config = {
+    listen: { port: 0 },
+    control: { port: 0 },
+    anonymous: true,
+    credentials: { a: { username: { value: 'me' }, password: { value: 'hunter2' } } },
+    deployments: { d: deployment },
+    ...top,
+  };
+  await writeFile(file, JSON.stringify(config));
+  return runCommand(command, [...args, 'serve', '--config', file]);
+}
+
+test.each([
+  ['listen', 1, 'no Redis'],
+  ['listen', 1, 'Redis'],
+  ['listen', 1, 'a Redis that is gone'],
+  ['listen', 1, 'a Redis that hangs'],
+  ['listen', 2, 'Redis'],
+  ['listen', 2, 'a Redis that hangs'],
+  ['control', 1, 'Redis'],
+  ['control', 2, 'Redis'],
+] as const)(
+  'serve ends with status 1 when %s.port is taken: %d workers, with %s',
+  async (plane, workers, store) => {
+    const url = REDIS[store]();
+    const top = { workers, [plane]: { port: portOf(taken) }, ...(url !== undefined && { redis: { url } }) };
+    const { status, printed } = await serve(top);
+    const last = JSON.parse(printed.trimEnd().split('\n').at(-1) ?? '');
+    expect(last).toMatchObject({
+      level: 'error',
+      msg: `${plane}.port: another program listens on port ${portOf(taken)} of 127.0.0.1: stop it, or choose another port (demo: --free-ports)`,
+    });
+    expect(printed).not.toContain('    at ');
+    expect(status).toBe(1);
+  },
+);
+
+test('serve ends with status 1 when listen.address is not of this machine', async () => {
+  const { status, printed } = await serve({
+    listen: { address: '203.0.113.7', port: 0 },
+    anonymous: false,
+    clients: [{ id: 'c', identify: { addresses: ['127.0.0.1'] }, allow: [{ deployment: 'd' }] }],
+  });
+  expect(printed).toContain(
+    'listen.address: 203.0.113.7 is not an address of this machine: name one that is',
+  );
+  expect(status).toBe(1);
+});
+
+test.each([1, 2])(
+  'serve with %d workers ends with status 2 when another gateway writes its audit log',
+  async (workers) => {
+    const place = await folder();
+    const keyFile = join(place, 'key');
+    await writeFile(keyFile, 'a1'.repeat(32), { mode: 0o600 });
+    const audit = { directory: join(place, 'audit'), replica: 'r1', keyFile, stream: { redis: true } };
+    const top = { workers, audit, redis: { url: redis.url } };
+    await using first = await startGatewayProcess({ d: { origin: 'https://127.0.0.1:1' } }, top);
+    const { status, printed } = await serve(top);
+    expect(printed).toContain('audit.directory');
+    expect(status).toBe(2);
+    await first.drain();
+  },
+);
+
+test('serve ends after drain.timeout when its start failed and something stays open', async () => {
+  const open = '--import=data:text/javascript,setInterval(()=>{},1e6)';
+  const top = { listen: { port: portOf(taken) }, drain: { timeout: '200ms' } };
+  const { status, printed } = await serve(top, ['env', `NODE_OPTIONS=${open}`, PROGRAM]);
+  expect(printed).toContain('another program listens');
+  expect(status).toBe(1);
+});
