@@ -2,7 +2,7 @@ import { putBounded } from '../base/bounded-map.ts';
 import type { Clocks } from './local-limit.ts';
 import { dayOf } from './quota.ts';
 import type { RateSettings } from './settings.ts';
-import { DEMAND_MS, LEAST_SHARE, type LimitState, type LimitStore, type Report } from './store.ts';
+import { DEMAND_MS, type LimitState, type LimitStore, NEWCOMER_PART, type Report } from './store.ts';
 
 /** Limits: more than clients and deployments of a large configuration. */
 const LIMITS_AT_MOST = 65_536;
@@ -81,7 +81,7 @@ export class MemoryLimitStore implements LimitStore {
       used,
       othersInFlight: sum(others.map((member) => member.inFlight)),
       members: others.length + 1,
-      share: Math.max((demand + 1) / (demands + demand + 1), LEAST_SHARE),
+      share: Math.max((demand + 1) / (demands + demand + 1), NEWCOMER_PART / (others.length + 1)),
     });
   }
 

@@ -1,5 +1,5 @@
 import type { ClientContext, Result } from 'ioredis';
-import { DEMAND_MS, LONGEST_LIFE_MS } from './store.ts';
+import { DEMAND_MS, LONGEST_LIFE_MS, NEWCOMER_PART } from './store.ts';
 
 /** More fields than any number of processes has. */
 const FIELDS_AT_MOST = 2_048;
@@ -100,7 +100,8 @@ else
 end
 local full = rate > 0 and math.ceil(burst / rate) * 1000 or 0
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', 86400000 + full))
-return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', (mine + 1) / (demands + mine + 1)), discarded }`,
+local share = math.max((mine + 1) / (demands + mine + 1), ${NEWCOMER_PART} / members)
+return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', share), discarded }`,
 } as const;
 
 type Script<Context extends ClientContext> = (...args: (string | number)[]) => Result<unknown, Context>;

@@ -89,9 +89,15 @@ export function keepsTheLimitContract(where: string, openPlace: () => Promise<Li
 
     test('the share of a process follows its requests of about the last second', async () => {
       const [one, other] = [openStore(), openStore()];
-      await one.settle(name, report({ total: 9, wanted: 9 }));
-      expect((await other.settle(name, report())).share).toBeLessThan(0.15);
-      await until(async () => (await other.settle(name, report())).share > 0.2);
+      await other.settle(name, report());
+      expect((await one.settle(name, report({ total: 9, wanted: 9 }))).share).toBeGreaterThan(0.85);
+      await until(async () => (await one.settle(name, report({ total: 9 }))).share < 0.8);
+    });
+
+    test('a process without requests has half of an equal share, for those that come all at once', async () => {
+      const [one, other] = [openStore(), openStore()];
+      await one.settle(name, report({ total: 999, wanted: 999 }));
+      expect((await other.settle(name, report())).share).toBe(0.25);
     });
 
     test('a process that leaves, or says nothing for its lifetime, no longer counts', async () => {

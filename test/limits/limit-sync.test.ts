@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
 import { LimitSync } from '../../src/limits/limit-sync.ts';
 import { LocalLimit } from '../../src/limits/local-limit.ts';
+import { MemoryLimitStore } from '../../src/limits/memory.ts';
 import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';
 import { until } from '../support/until.ts';
@@ -185,4 +186,22 @@ test('a process that leaves settles for the last time', async () => {
   store.answer({ used: 2 });
   await closed;
   expect(store.reports.at(-1)).toMatchObject({ total: 2, settled: 1, lifetimeMs: 0, inFlight: 0 });
+});
+
+test('requests that move to a process that has had none pass while the limit has room', async () => {
+  const clocks = clocksAt();
+  const store = new MemoryLimitStore(clocks);
+  const settings = { a: limit({ rate: { perSecond: 200, burst: 200 } }) };
+  const old = limitsOf(settings, {}, () => store, clocks);
+  const fresh = limitsOf(settings, {}, () => store.join(), clocks);
+  open.push({ ...old, store: heldStore() }, { ...fresh, store: heldStore() });
+  await fresh.limits.restore();
+  // 130 requests a second, each of which the old process has reported.
+  for (let second = 0; second < 5; second += 1) {
+    expect(old.passing(130)).toBe(130);
+    await old.limits.restore();
+    clocks.pass(1_000);
+  }
+  await fresh.limits.restore();
+  expect(fresh.passing(20)).toBe(20);
 });

@@ -46,8 +46,8 @@ export function limitsOf(
   clients: Settings,
   deployments: Settings = {},
   openStore?: LimitsDeps['openStore'],
+  clocks = clocksAt(),
 ): LimitedScene {
-  const clocks = clocksAt();
   const metrics = new Metrics({ version: 'test', node: 'test' });
   const options = (ofClients: Settings, ofDeployments: Settings) => ({
     clients: new Map(Object.entries(ofClients)),
