@@ -198,7 +198,8 @@ export class Connection implements ExchangeConnection {
   async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
     this.#isSending = true;
     try {
-      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host);
+      const onSent = (): void => this.#onDrain?.();
+      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.
