@@ -9,7 +9,7 @@ import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { ConnectionStats } from '../transport/connections.ts';
+import type { ConnectionStats } from '../transport/connection.ts';
 import {
   type BodyLimits,
   type BodyMemory,
