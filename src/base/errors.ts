@@ -255,7 +255,7 @@ const table = {
     proxyError: 'connection_limit_reached',
     headers: ['retry-after', '1'],
     cause:
-      'More requests wait than `connections` of the deployment can carry: the client has too many, a connection is not expected within `timeouts.response`, or none became free within it. Or `listen.limits.bodyMemory` is used up. `detail` says which; `Retry-After` is the expected wait.',
+      'More requests wait than `connections` of the deployment can carry: the client has too many, it is slow on more than half of the connections, a connection is not expected within `timeouts.response`, or none became free within it. Or `listen.limits.bodyMemory` is used up. `detail` says which; `Retry-After` is the expected wait.',
     remedy:
       'Retry later. Find out why the upstream is slow, or raise the limit that `detail` names if the upstream and the host allow it.',
   },

@@ -134,7 +134,7 @@ const body = () =>
           ),
         max: size()
           .default(100 * 2 ** 20)
-          .describe('A larger request body is refused.'),
+          .describe('A larger request body is refused, and one whose chunks have more framing than that.'),
       },
       { error: SECTION },
     )

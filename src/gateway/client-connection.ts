@@ -49,7 +49,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #isClosing = false;
   /** True if bytes came behind the last request. */
   #hasSurplus = false;
-  /** True if a request was malformed; then no byte is read. */
+  /** True if no byte is read any more: a request was malformed, or its body is not wanted. */
   #isUnreadable = false;
   /** True if reading waits for somebody to read the body. */
   #awaitsReader = false;
@@ -115,8 +115,8 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     this.#gateway.handle(exchange).catch(this.#onError);
   }
 
-  onData(chunk: Buffer): void {
-    if (this.#exchange?.take(chunk) !== false) return;
+  onData(piece: Buffer, framing: number): void {
+    if (this.#exchange?.take(piece, framing) !== false) return;
     this.#awaitsReader = true;
     this.#socket.pause();
   }
@@ -140,6 +140,11 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     this.#hasSurplus = this.#held.length > 0;
     this.#held = EMPTY;
     if (!this.#awaitsReader) this.#socket.resume();
+  }
+
+  discardBody(): void {
+    this.#isUnreadable = true;
+    this.refuseRest();
   }
 
   /** Handles bytes that have come from the client. Never throws. */

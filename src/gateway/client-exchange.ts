@@ -19,6 +19,8 @@ export interface ExchangeOwner {
   resume(): void;
   /** Makes this the last request that is read from the connection. */
   refuseRest(): void;
+  /** Does so, and discards the rest of its body unread. */
+  discardBody(): void;
 }
 
 /** The body of a client's request. It holds the client back while nobody reads it. */
@@ -52,6 +54,8 @@ export class ClientExchange {
   hasLeft = false;
   readonly #owner: ExchangeOwner;
   readonly #body: ClientBody | undefined;
+  /** Bytes of chunk framing in the body so far. */
+  #framing = 0;
   #isDiscarding = false;
   #isStallLimited = false;
   /** Ends the watches of the client's pauses. */
@@ -74,9 +78,17 @@ export class ClientExchange {
     this.#owner.refuseRest();
   }
 
+  /** Makes this the last exchange of the connection if chunks of its body are to come. Called before the response has a head. */
+  refuseChunks(): void {
+    if (this.isComplete || this.request.body !== 'chunked') return;
+    this.response.keepsConnection = false;
+    this.#owner.discardBody();
+  }
+
   /** Takes the next bytes of the body; false: reading should stop until somebody has read them. */
-  take(chunk: Buffer): boolean {
-    return this.#isDiscarding || this.#body?.push(chunk) !== false;
+  take(piece: Buffer, framing: number): boolean {
+    this.#framing = framing;
+    return this.#isDiscarding || this.#body?.push(piece) !== false;
   }
 
   /** The request has been read whole. */
@@ -87,7 +99,7 @@ export class ClientExchange {
   }
 
   /** Returns the body, still unread; undefined if there is none. */
-  bodySource(onBytes: (count: number) => void): BodySource | undefined {
+  bodySource(onBytes: BodySource['onBytes']): BodySource | undefined {
     const { body, expectsContinue } = this.request;
     const stream = this.#body;
     if (stream === undefined) return undefined;
@@ -97,7 +109,8 @@ export class ClientExchange {
       setImmediate(ClientExchange.#limitPause, this);
       return stream;
     };
-    return { length: body === 'chunked' ? undefined : body, open, onBytes };
+    const framing = (): number => this.#framing;
+    return { length: body === 'chunked' ? undefined : body, open, framing, onBytes };
   }
 
   /** Cancels the request if the client sends nothing of its body for `idleMs`. */

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { STATUS_CODES } from '../base/node-http.ts';
+import { MAX_PIECES } from '../base/pieces.ts';
 import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { RequestHead } from './request-head.ts';
 
@@ -37,6 +38,8 @@ export class ClientResponse {
   /** For the connection: true if all of it has been given to the operating system. */
   isFinished = false;
   #onDrain: (() => void) | undefined;
+  /** Pieces since the socket had nothing to send. */
+  #pieces = 0;
 
   /**
    * @param kept the field lines of a connection that stays open
@@ -93,7 +96,7 @@ export class ClientResponse {
 
   /**
    * Sends a piece of the body, which is not empty; false: the socket should drain first. Pieces that come in one turn of
-   * the event loop leave together, up to `MOST_GATHERED`.
+   * the event loop leave together, up to `MOST_GATHERED` or `MAX_PIECES`.
    */
   write(piece: Buffer): boolean {
     const socket = this.#socket;
@@ -102,14 +105,17 @@ export class ClientResponse {
       socket.cork();
       setImmediate(ClientResponse.#releaseLater, this);
     }
+    this.#pieces = socket.writableLength === 0 ? 1 : this.#pieces + 1;
+    const isFull = this.#hasBody && this.#pieces >= MAX_PIECES;
+    const onSent = isFull ? (): void => this.drained() : undefined;
     const head = this.#takeHead();
     const before = this.#isChunked ? `${head}${piece.length.toString(16)}\r\n` : head;
     if (before !== '') socket.write(before, 'latin1');
-    if (this.#hasBody) socket.write(piece);
-    if (this.#isChunked) socket.write(CRLF, 'latin1');
-    if (socket.writableLength < MOST_GATHERED) return true;
+    if (this.#hasBody) socket.write(piece, this.#isChunked ? undefined : onSent);
+    if (this.#isChunked) socket.write(CRLF, 'latin1', onSent);
+    if (!isFull && socket.writableLength < MOST_GATHERED) return true;
     this.#release();
-    return socket.writableLength < socket.writableHighWaterMark;
+    return !isFull && socket.writableLength < socket.writableHighWaterMark;
   }
 
   /** Sends the pieces that were gathered. */

@@ -163,7 +163,7 @@ export class Gateway {
       const failure = asGatewayError(thrown);
       // The connection is closed for further requests before the record is written, so that none is read
       // meanwhile.
-      if (isLast(exchange, failure, this.#ending)) exchange.endConnection();
+      endIfLast(exchange, failure, this.#ending, record.client !== '');
       error = await this.#recordFailure(failure, record, response);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
       this.#errors.add(record.deployment, error, requestId);
@@ -241,10 +241,10 @@ export class Gateway {
   ): Promise<void> {
     const { request: received, cancellation } = exchange;
     const metrics = this.#metrics.deployment(name);
-    const body = exchange.bodySource((count) => {
+    const body = exchange.bodySource((count, framing) => {
       record.bytesIn += count;
       this.#plane.bufferGc.add(count, record.bytesIn);
-      metrics.requestBytes.inc(count);
+      metrics.requestBytes.inc(count + framing);
     });
     const { client, trace } = record;
     const keepTrace = trace === undefined && upstream.options.forwardTrace;
@@ -296,14 +296,20 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'connect-unsupported',
 ]);
 
-/** True if the connection must end. The start of the next request is uncertain after a body that was not asked for, too. */
-function isLast(
-  { socket, request, response }: ClientExchange,
+/**
+ * Ends the connection with this response if it must end. The start of the next request is uncertain after a body that was
+ * not asked for, too; and chunks of an unknown client are not read, since that would cost more than sending them.
+ */
+function endIfLast(
+  exchange: ClientExchange,
   { code }: GatewayError,
   ending: boolean,
-): boolean {
-  if (socket.destroyed || response.hasHead) return false;
-  return request.expectsContinue || ending || ENDS_CONNECTION.has(code);
+  isKnown: boolean,
+): void {
+  const { socket, request, response } = exchange;
+  if (socket.destroyed || response.hasHead) return;
+  if (request.expectsContinue || ending || ENDS_CONNECTION.has(code)) exchange.endConnection();
+  if (!isKnown) exchange.refuseChunks();
 }
 
 /** Sends the error to the client if possible; a response that has begun can only be aborted. */

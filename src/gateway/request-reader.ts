@@ -11,12 +11,14 @@ const MALFORMED: Readonly<Record<Exclude<MessagePart, 'head-size' | 'trailers-si
   'line-end': 'The request is not HTTP/1.1 or HTTP/1.0: a line ends without CR.',
   field: 'A header or trailer line of the request is not valid HTTP/1.1 (RFC 9112 §5).',
   chunk: 'The chunks of the body are not valid HTTP/1.1 (RFC 9112 §7.1).',
+  'chunk-framing': 'The chunks of the body have far more framing (extensions, zeros) than they need.',
 };
 
 /** Receives the requests of a connection as they are read. */
 export interface RequestReceiver {
   onHead(head: RequestHead): void;
-  onData(chunk: Buffer): void;
+  /** See `BodyReceiver`. */
+  onData(piece: Buffer, framing: number): void;
   /** The request has a body, and it has been read whole. */
   onEnd(): void;
 }
@@ -103,8 +105,8 @@ export class RequestReader implements BodyReceiver {
   }
 
   /** For the reader of the body. */
-  onData(chunk: Buffer): void {
-    this.#receiver.onData(chunk);
+  onData(piece: Buffer, framing: number): void {
+    this.#receiver.onData(piece, framing);
   }
 
   /** For the reader of the body. Trailers are not sent on. */

@@ -1,6 +1,7 @@
 import type { Waiter } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { PIECE_OVERHEAD } from '../base/pieces.ts';
 import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -198,7 +199,7 @@ export class ResponseWriter implements ResponseHandler, Waiter {
     const held = this.#held;
     if (held === undefined) return this.#pass(chunk);
     held.chunks.push(chunk);
-    held.size += chunk.length;
+    held.size += chunk.length + PIECE_OVERHEAD;
     return held.size < MOST_HELD;
   }
 

@@ -4,7 +4,15 @@ import { CR, CRLF_LENGTH, fieldLines, LF, MalformedMessage, sectionEnd } from '.
 /** The longest line before a chunk in bytes: its size and extensions. */
 const MAX_CHUNK_LINE = 4 * 1024;
 
-const CHUNK_SIZE = /^[\da-f]+/i;
+/** Bytes of framing that a chunk may have whatever its size, and the bytes that a body may have beyond them. */
+const FRAMING_PER_CHUNK = 16;
+const MAX_EXCESS_FRAMING = 16 * 1024;
+/** Above this many bytes, a piece that wastes more than its own size of its buffer is copied. */
+const MAX_WASTE = 1024;
+
+const HEX_DIGITS: ReadonlyMap<number, number> = new Map(
+  Array.from('0123456789abcdefABCDEF', (digit) => [digit.charCodeAt(0), Number.parseInt(digit, 16)]),
+);
 /** RFC 9112 §7.1.1, without the white space of older senders. */
 const CHUNK_EXTENSIONS =
   /^(?:;[!#$%&'*+.^_`|~\w-]+(?:=(?:[!#$%&'*+.^_`|~\w-]+|"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"))?)*$/;
@@ -14,7 +22,11 @@ export type BodyFraming = number | 'chunked';
 
 /** Receives a body as it is read. A throw ends the reading. */
 export interface BodyReceiver {
-  onData(chunk: Buffer): void;
+  /**
+   * A piece of the body, which is not empty: one for each read, however many chunks that held.
+   * @param framing bytes of sizes, extensions and line ends of chunks in the body so far
+   */
+  onData(piece: Buffer, framing: number): void;
   onEnd(trailers: RawHeaders): void;
 }
 
@@ -27,6 +39,11 @@ export class BodyReader {
   #part: Part = 'ended';
   /** Bytes of the body, or of its chunk, that are to come. */
   #left = 0;
+  /** Payload of the chunks in the current input, moved together. */
+  #from = 0;
+  #to = 0;
+  #framing = 0;
+  #excessFraming = 0;
 
   /** @param mostTrailers the largest trailer section in bytes */
   constructor(mostTrailers: number) {
@@ -51,6 +68,8 @@ export class BodyReader {
   begin(framing: BodyFraming): void {
     this.#part = framing === 'chunked' ? 'chunk-line' : 'bytes';
     this.#left = framing === 'chunked' ? 0 : framing;
+    this.#framing = 0;
+    this.#excessFraming = 0;
   }
 
   /** Expects no further bytes of the body. */
@@ -59,11 +78,37 @@ export class BodyReader {
   }
 
   /**
-   * Reads the next part and returns where it ends; where it begins: it has not come whole.
+   * Reads to the end of the body or of the input, or to a part that has not come whole; returns where that is. The
+   * payload of chunks is moved within the input, so nothing else may use the bytes.
    * @param known up to where the bytes were searched before
    * @throws MalformedMessage; any error of the receiver
    */
   read(input: Buffer, at: number, known: number, receiver: BodyReceiver): number {
+    if (this.#part === 'bytes') return this.#readBytes(input, at, receiver);
+    this.#from = 0;
+    this.#to = 0;
+    let next = at;
+    try {
+      for (let before = -1; next !== before && next < input.length && !this.isEnded; ) {
+        before = next;
+        next = this.#readPart(input, next, Math.max(next, known), receiver);
+      }
+    } finally {
+      this.#pass(input, receiver);
+    }
+    return next;
+  }
+
+  #readBytes(input: Buffer, at: number, receiver: BodyReceiver): number {
+    const end = Math.min(input.length, at + this.#left);
+    this.#left -= end - at;
+    receiver.onData(at === 0 && end === input.length ? input : input.subarray(at, end), 0);
+    // The receiver may have stopped the body.
+    if (this.#left === 0 && this.#part === 'bytes') this.#finish([], receiver);
+    return end;
+  }
+
+  #readPart(input: Buffer, at: number, known: number, receiver: BodyReceiver): number {
     switch (this.#part) {
       case 'chunk-line':
         return this.#readChunkLine(input, at);
@@ -72,18 +117,8 @@ export class BodyReader {
       case 'trailers':
         return this.#readTrailers(input, at, known, receiver);
       default:
-        return this.#readBytes(input, at, receiver);
+        return this.#readChunk(input, at);
     }
-  }
-
-  #readBytes(input: Buffer, at: number, receiver: BodyReceiver): number {
-    const end = Math.min(input.length, at + this.#left);
-    this.#left -= end - at;
-    receiver.onData(at === 0 && end === input.length ? input : input.subarray(at, end));
-    if (this.#left > 0) return end;
-    if (this.#part === 'bytes') this.#finish([], receiver);
-    else if (this.#part === 'chunk') this.#part = 'chunk-end';
-    return end;
   }
 
   #readChunkLine(input: Buffer, at: number): number {
@@ -91,9 +126,42 @@ export class BodyReader {
     if ((end === -1 ? input.length : end) - at > MAX_CHUNK_LINE) throw new MalformedMessage('chunk');
     if (end === -1) return at;
     if (input[end - 1] !== CR) throw new MalformedMessage('chunk');
-    this.#left = chunkSize(input.toString('latin1', at, end - 1));
+    this.#left = chunkSize(input, at, end - 1);
+    this.#countFraming(end + 1 - at + CRLF_LENGTH);
     this.#part = this.#left === 0 ? 'trailers' : 'chunk';
     return end + 1;
+  }
+
+  /** Small chunks are allowed in any number, as a stream of events may have them, but not with more framing than they need. */
+  #countFraming(bytes: number): void {
+    this.#framing += bytes;
+    this.#excessFraming = Math.max(0, this.#excessFraming + bytes - FRAMING_PER_CHUNK - 2 * this.#left);
+    if (this.#excessFraming > MAX_EXCESS_FRAMING) throw new MalformedMessage('chunk-framing');
+  }
+
+  #readChunk(input: Buffer, at: number): number {
+    const end = Math.min(input.length, at + this.#left);
+    this.#left -= end - at;
+    if (this.#to === 0) {
+      this.#from = at;
+      this.#to = end;
+    } else {
+      input.copyWithin(this.#to, at, end);
+      this.#to += end - at;
+    }
+    if (this.#left === 0) this.#part = 'chunk-end';
+    return end;
+  }
+
+  /** Passes the payload on that was read from this input. */
+  #pass(input: Buffer, receiver: BodyReceiver): void {
+    const [from, to] = [this.#from, this.#to];
+    if (to === 0) return;
+    this.#to = 0;
+    const piece = from === 0 && to === input.length ? input : input.subarray(from, to);
+    // A piece that waits keeps the whole buffer.
+    const waste = input.length - piece.length;
+    receiver.onData(waste > MAX_WASTE && waste > piece.length ? Buffer.from(piece) : piece, this.#framing);
   }
 
   #readChunkEnd(input: Buffer, at: number): number {
@@ -107,12 +175,15 @@ export class BodyReader {
     if (input[at] === CR) {
       if ((input[at + 1] ?? LF) !== LF) throw new MalformedMessage('chunk');
       if (input.length < at + CRLF_LENGTH) return at;
+      this.#pass(input, receiver);
       this.#finish([], receiver);
       return at + CRLF_LENGTH;
     }
     const end = sectionEnd(input, at, known, this.#mostTrailers, 'trailers-size');
     if (end === -1) return at;
-    this.#finish(fieldLines(input.toString('latin1', at, end - CRLF_LENGTH), 0), receiver);
+    const trailers = fieldLines(input.toString('latin1', at, end - CRLF_LENGTH), 0);
+    this.#pass(input, receiver);
+    this.#finish(trailers, receiver);
     return end;
   }
 
@@ -122,10 +193,21 @@ export class BodyReader {
   }
 }
 
-function chunkSize(line: string): number {
-  const [digits = ''] = CHUNK_SIZE.exec(line) ?? [];
-  const size = Number.parseInt(digits, 16);
-  const isValid = Number.isSafeInteger(size) && CHUNK_EXTENSIONS.test(line.slice(digits.length));
+/** Reads the size in a line between two places; extensions may follow it. */
+function chunkSize(input: Buffer, from: number, to: number): number {
+  let [size, at] = [0, from];
+  for (let digit = digitAt(input, at); digit !== undefined; digit = digitAt(input, at)) {
+    size = size * 16 + digit;
+    at += 1;
+  }
+  const isValid =
+    at > from &&
+    Number.isSafeInteger(size) &&
+    (at === to || CHUNK_EXTENSIONS.test(input.toString('latin1', at, to)));
   if (!isValid) throw new MalformedMessage('chunk');
   return size;
+}
+
+function digitAt(input: Buffer, at: number): number | undefined {
+  return HEX_DIGITS.get(input[at] ?? 0);
 }

@@ -1,7 +1,14 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
 
 /** The part of a message that is malformed, or too large. */
-export type MessagePart = 'start-line' | 'line-end' | 'field' | 'head-size' | 'chunk' | 'trailers-size';
+export type MessagePart =
+  | 'start-line'
+  | 'line-end'
+  | 'field'
+  | 'head-size'
+  | 'chunk'
+  | 'chunk-framing'
+  | 'trailers-size';
 
 /** A message that is not valid HTTP/1.1, or larger than allowed. Whoever reads it says so in words of its own. */
 export class MalformedMessage extends Error {

@@ -82,9 +82,11 @@ export class Metrics {
   readonly requestsInFlight = new SeriesGauge<'deployment'>(
     this.#described('requests_in_flight', 'Requests in flight', ['deployment'], 'sum'),
   );
-  readonly requestBytes = this.#seriesCounter('request_bytes_total', 'Body bytes received from clients', [
-    'deployment',
-  ]);
+  readonly requestBytes = this.#seriesCounter(
+    'request_bytes_total',
+    'Body bytes received from clients, with the framing of their chunks',
+    ['deployment'],
+  );
   readonly responseBytes = this.#seriesCounter(
     'response_bytes_total',
     'Body bytes of responses sent to clients',

@@ -27,6 +27,20 @@ export interface ConnectionSettings {
   readonly clock: Clock;
 }
 
+/** Numbers of connections, and of requests. */
+export interface ConnectionStats {
+  /** Connections that are open. */
+  readonly connected: number;
+  /** Open connections that carry no request. */
+  readonly free: number;
+  /** Requests on a connection. */
+  readonly running: number;
+  /** Requests that wait for a connection. */
+  readonly pending: number;
+  /** The most requests on connections at a time. */
+  readonly limit: number;
+}
+
 /** The pool of a connection. */
 export interface ConnectionOwner {
   /** The connection can carry an exchange. */
@@ -41,6 +55,10 @@ export class Connection implements ExchangeConnection {
   readonly #owner: ConnectionOwner;
   /** For the pool: when it was taken for an exchange; undefined: it is free. */
   takenAt: number | undefined;
+  /** For the pool: the client whose exchange it was taken for; undefined: it is free. */
+  client: string | undefined;
+  /** Ticks in which its exchange waited for the client to send or to read. */
+  clientTicks = 0;
   readonly #reader = new ResponseReader();
   /** Undefined: connecting. */
   #socket: Socket | undefined;
@@ -112,6 +130,7 @@ export class Connection implements ExchangeConnection {
     this.#wasUsed = true;
     this.#isReused = this.#idleUntil > 0;
     this.#progress = 'unsent';
+    this.clientTicks = 0;
     exchange.enter(this);
     if (this.#socket === undefined) return;
     if (!this.#isReferenced) this.#socket.ref();
@@ -123,6 +142,11 @@ export class Connection implements ExchangeConnection {
   close(error?: GatewayError): void {
     if (error !== undefined) this.#exchange?.onError(error, this.#progress);
     this.#end();
+  }
+
+  /** Cancels the request of the exchange on it. */
+  cancel(error: GatewayError): void {
+    this.#exchange?.request.cancellation.cancel(error);
   }
 
   abandon(): void {
@@ -151,8 +175,10 @@ export class Connection implements ExchangeConnection {
       return;
     }
     // A slow client, which does not read or does not send, is not the fault of the upstream.
-    if (this.#isPaused || (this.#isSending && !this.#reader.isInBody && !this.#socket.writableNeedDrain))
+    if (this.#isPaused || (this.#isSending && !this.#reader.isInBody && !this.#socket.writableNeedDrain)) {
+      this.clientTicks += 1;
       return;
+    }
     this.#ticksLeft -= 1;
     if (this.#ticksLeft < 0) this.close(this.#reader.isInBody ? bodyTooSlow() : responseTooSlow());
   }
@@ -198,7 +224,8 @@ export class Connection implements ExchangeConnection {
   async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
     this.#isSending = true;
     try {
-      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host);
+      const onSent = (): void => this.#onDrain?.();
+      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.
@@ -313,6 +340,24 @@ export class Connection implements ExchangeConnection {
     if (this.#socket !== undefined) closeSocket(this.#socket);
     this.#owner.onClosed(this);
   }
+}
+
+/**
+ * The connection whose exchange has waited longest for its client, of the clients for which `isOver` is true; undefined:
+ * none has waited for so many ticks.
+ */
+export function slowestOf(
+  connections: Iterable<Connection>,
+  isOver: (client: string) => boolean,
+  minTicks: number,
+): Connection | undefined {
+  let slowest: Connection | undefined;
+  for (const connection of connections) {
+    const { client, clientTicks } = connection;
+    if (client === undefined || clientTicks < minTicks) continue;
+    if (clientTicks > (slowest?.clientTicks ?? 0) && isOver(client)) slowest = connection;
+  }
+  return slowest;
 }
 
 function responseTooSlow(): GatewayError {

@@ -6,13 +6,13 @@ import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { AdaptiveLimit } from './adaptive-limit.ts';
 import { closeSocket } from './close-socket.ts';
-import { Connection, type ConnectionSettings } from './connection.ts';
+import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';
 import { connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
 import { upstreamError } from './network-error.ts';
-import { waitedTooLong } from './overload-errors.ts';
+import { tooSlowForItsShare, waitedTooLong } from './overload-errors.ts';
 import { lengthRequired } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
@@ -22,6 +22,8 @@ import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
  */
 const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
+/** How long another client waits, and a connection has waited for its slow client, before that one loses it (ms). */
+const PATIENCE = 1_000;
 /** How many exchanges the average of `#meanHold` covers, for each connection, at least, and at most. */
 const AVERAGED = { perConnection: 2, least: 4, most: 64 };
 
@@ -42,20 +44,6 @@ export interface ConnectionOptions {
   };
   readonly tls: UpstreamTls;
   readonly egress: Egress;
-}
-
-/** Numbers of connections, and of requests. */
-export interface ConnectionStats {
-  /** Connections that are open. */
-  readonly connected: number;
-  /** Open connections that carry no request. */
-  readonly free: number;
-  /** Requests on a connection. */
-  readonly running: number;
-  /** Requests that wait for a connection. */
-  readonly pending: number;
-  /** The most requests on connections at a time. */
-  readonly limit: number;
 }
 
 export interface ConnectionListeners {
@@ -255,27 +243,35 @@ export class Connections {
   readonly #assign = (): void => {
     this.#isScheduled = false;
     const now = this.#settings.clock.now();
-    for (let { next } = this.#waiting; next !== undefined; { next } = this.#waiting) {
-      if (!this.#start(next, now)) break;
+    for (;;) {
+      const next = this.#waiting.nextWithin(this.#share);
+      if (next === undefined || !this.#start(next, now)) break;
     }
     this.#settle();
   };
+
+  /** Connections that a client may hold while others wait for one. */
+  get #share(): number {
+    return Math.ceil(this.limit / 2);
+  }
 
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
   #start(next: UpstreamExchange, now: number): boolean {
     const refusal = next.request.refusal?.() ?? (this.#isHttp10 ? lengthRequired(next.request) : undefined);
     if (refusal !== undefined) {
-      this.#waiting.take();
+      this.#waiting.takeThis(next);
       this.#observeWait(next, now);
       next.onError(refusal, 'unsent');
       return true;
     }
     if (this.#available <= 0) return false;
     const idle = this.#takeIdle(next.request.freshConnection === true, now);
-    this.#waiting.take();
+    this.#waiting.takeThis(next);
+    this.#waiting.hold(next.client, 1);
     this.#observeWait(next, now);
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
+    connection.client = next.client;
     connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
     next.sample = this.#adaptive?.measure(this.#connections.size - this.#idle.length);
     if (idle === undefined) connection.open(next);
@@ -326,6 +322,8 @@ export class Connections {
 
   #learnFrom(connection: Connection): void {
     this.#isHttp10 = connection.takeIsHttp10() ?? this.#isHttp10;
+    if (connection.client !== undefined) this.#waiting.hold(connection.client, -1);
+    connection.client = undefined;
     if (connection.takenAt === undefined) return;
     const held = this.#settings.clock.now() - connection.takenAt;
     connection.takenAt = undefined;
@@ -339,7 +337,18 @@ export class Connections {
   #tick(): void {
     const now = this.#settings.clock.now();
     for (const connection of this.#connections) connection.tick(now);
-    if (this.#waiting.size > 0) this.#endLongWaits(now);
+    if (this.#waiting.size === 0) return;
+    this.#endLongWaits(now);
+    if (this.#available <= 0) this.#reclaim(now);
+  }
+
+  /** Takes a connection from a slow client that holds more than its share, for others that wait. */
+  #reclaim(now: number): void {
+    const share = this.#share;
+    const isDue = ({ waitingSince = now }: UpstreamExchange): boolean => waitingSince <= now - PATIENCE;
+    const isOver = (client: string): boolean =>
+      this.#waiting.heldBy(client) > share && this.#waiting.someOther(client, isDue);
+    slowestOf(this.#connections, isOver, PATIENCE / this.#tickMs)?.cancel(tooSlowForItsShare(share));
   }
 
   /** Nobody else ends a wait that turns out longer than it was expected to be, but `timeouts.total`. */

@@ -11,9 +11,11 @@ export interface Queued<T> extends Linked<T> {
 class ClientQueue<T extends Queued<T>> extends LinkedQueue<T> implements ClientState, Linked<ClientQueue<T>> {
   previous: ClientQueue<T> | undefined = undefined;
   next: ClientQueue<T> | undefined = undefined;
+  /** What its items hold that were taken. */
+  held = 0;
 
   get isUnused(): boolean {
-    return this.size === 0;
+    return this.size === 0 && this.held === 0;
   }
 }
 
@@ -34,7 +36,34 @@ export class FairQueue<T extends Queued<T>> {
 
   /** The item that `take` would return. */
   get next(): T | undefined {
-    return this.#turns.first?.first;
+    return this.nextWithin(Number.POSITIVE_INFINITY);
+  }
+
+  /** The next item of a client that holds less than this; if there is none, the next one. */
+  nextWithin(maxHeld: number): T | undefined {
+    const { first } = this.#turns;
+    let queue = first;
+    while (queue !== undefined && queue.held >= maxHeld) queue = queue.next;
+    return (queue ?? first)?.first;
+  }
+
+  /** Counts one more that this client holds, or one less (-1). */
+  hold(client: string, count: 1 | -1): void {
+    this.#clients.of(client).held += count;
+  }
+
+  /** How many this client holds. */
+  heldBy(client: string): number {
+    return this.#clients.find(client)?.held ?? 0;
+  }
+
+  /** True if this holds for the oldest item of another client. */
+  someOther(client: string, holds: (item: T) => boolean): boolean {
+    for (let queue = this.#turns.first; queue !== undefined; { next: queue } = queue) {
+      const { first } = queue;
+      if (first !== undefined && first.client !== client && holds(first)) return true;
+    }
+    return false;
   }
 
   /** The most items that can be taken before one that this client would add now. */
@@ -54,14 +83,18 @@ export class FairQueue<T extends Queued<T>> {
 
   /** Removes the next item and returns it; undefined: there is none. The turn goes to the next client. */
   take(): T | undefined {
-    const queue = this.#turns.first;
-    const item = queue?.first;
-    if (queue === undefined || item === undefined) return undefined;
+    const item = this.next;
+    if (item !== undefined) this.takeThis(item);
+    return item;
+  }
+
+  /** Removes the oldest item of a client, whose turn is over then. */
+  takeThis(item: T): void {
+    const queue = this.#clients.of(item.client);
     queue.remove(item);
     this.#size -= 1;
     this.#turns.remove(queue);
     if (queue.size > 0) this.#turns.add(queue);
-    return item;
   }
 
   /** Does nothing if the item is not in the queue. */

@@ -27,6 +27,14 @@ export function waitedTooLong(longest: number, expectedWait: number): GatewayErr
   );
 }
 
+/** The client holds more connections than `share`, and this exchange waited for it while other clients waited. */
+export function tooSlowForItsShare(share: number): GatewayError {
+  return overloaded(
+    `The client was slow to send or to read, and has more than ${share} requests on connections to this upstream, while other clients wait for one (connections). Send fewer slow requests at a time.`,
+    0,
+  );
+}
+
 const REMEDY = 'Try again later. Find out why the upstream is slow, or raise connections if it allows more.';
 
 function overloaded(detail: string, expectedWait: number): GatewayError {

@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import { PIECE_OVERHEAD } from '../base/pieces.ts';
 import { NO_BODY, type RequestBody } from '../handshake/request.ts';
 
 /** A body that was received, with the memory that it takes. */
@@ -31,12 +32,11 @@ export interface BodySource {
   readonly length: number | undefined;
   /** Begins to read; called once, when somebody is ready to take the bytes. */
   open(): Readable;
-  /** Called with the number of bytes read. */
-  readonly onBytes: (count: number) => void;
+  /** Bytes of chunk framing that have come so far. */
+  framing(): number;
+  /** Called with the number of bytes read, and that of their chunk framing. */
+  readonly onBytes: (count: number, framing: number) => void;
 }
-
-/** Memory of each piece beside its bytes; a body that comes byte by byte takes a hundred times its size. */
-const PIECE_OVERHEAD = 512;
 
 /** The memory that all kept bodies of this process share, in bytes. Bodies that are still being received count. */
 export class BodyMemory {
@@ -103,7 +103,7 @@ export function receiveBody(
 ): Promise<ReceivedBody> | ReceivedBody {
   if (source === undefined || source.length === 0) return NO_BODY;
   const declared = source.length ?? 0;
-  if (declared > limits.max) throw tooLarge(limits.max);
+  if (declared > limits.max) throw tooLarge(limits.max, 'body');
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
   if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress, spilled: false };
@@ -143,14 +143,18 @@ async function* bounded(
   progress: BodyProgress,
 ): AsyncGenerator<Buffer, void> {
   let size = 0;
+  let framing = 0;
   // The source is the client's connection: an upstream that answers early must not destroy it.
   const chunks: AsyncIterable<Buffer> = source.open().iterator({ destroyOnReturn: false });
   try {
     for await (const chunk of chunks) {
       progress.awaitsClient = false;
       size += chunk.length;
-      source.onBytes(chunk.length);
-      if (size > max) throw tooLarge(max);
+      const framingBefore = framing;
+      framing = source.framing();
+      source.onBytes(chunk.length, framing - framingBefore);
+      if (size > max) throw tooLarge(max, 'body');
+      if (framing > max) throw tooLarge(max, 'framing of the chunks of the body');
       yield chunk;
       progress.awaitsClient = true;
     }
@@ -180,9 +184,9 @@ function clientGone(cause: unknown): GatewayError {
   return new GatewayError('client-closed', 'The client closed the connection.', cause);
 }
 
-function tooLarge(max: number): GatewayError {
+function tooLarge(max: number, what: string): GatewayError {
   return new GatewayError(
     'body-too-large',
-    `The body is larger than the ${max} bytes that this deployment accepts (body.max).`,
+    `The ${what} is larger than the ${max} bytes that this deployment accepts (body.max).`,
   );
 }

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
+import { MAX_PIECES } from '../base/pieces.ts';
 import { FieldNames, fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
 
@@ -66,11 +67,18 @@ export class StreamedRequest {
   readonly #head: string;
   /** Content-Length; undefined: chunked. */
   readonly #length: number | undefined;
+  readonly #onSent: () => void;
   #written = 0;
+  /** Pieces since the socket had nothing to send. */
+  #pieces = 0;
 
-  /** @throws TypeError if the request is malformed */
-  constructor(socket: Socket, message: Message, host: string) {
+  /**
+   * @param onSent called when the socket has sent as many pieces as may wait
+   * @throws TypeError if the request is malformed
+   */
+  constructor(socket: Socket, message: Message, host: string, onSent: () => void) {
     this.#socket = socket;
+    this.#onSent = onSent;
     this.#length = declaredLength(message);
     const framing =
       this.#length === undefined ? 'transfer-encoding: chunked' : `content-length: ${this.#length}`;
@@ -78,20 +86,22 @@ export class StreamedRequest {
   }
 
   /**
-   * Writes the next piece, which is not empty; false: the socket should drain first.
+   * Writes the next piece, which is not empty; false: the socket should drain first, or `onSent` be called.
    * @throws GatewayError `bad-request` if the body is longer than declared
    */
   write(piece: Buffer): boolean {
     const isFirst = this.#written === 0;
     this.#written += piece.length;
     if (this.#length !== undefined && this.#written > this.#length) throw lengthMismatch();
+    this.#pieces = this.#socket.writableLength === 0 ? 1 : this.#pieces + 1;
+    const isFull = this.#pieces >= MAX_PIECES;
     this.#socket.cork();
     if (isFirst) this.#socket.write(this.#head, 'latin1');
     if (this.#length === undefined) this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
-    const more = this.#socket.write(piece);
+    const more = this.#socket.write(piece, isFull ? this.#onSent : undefined);
     if (this.#length === undefined) this.#socket.write('\r\n', 'latin1');
     this.#socket.uncork();
-    return more;
+    return more && !isFull;
   }
 
   /** @throws GatewayError `bad-request` if the body is shorter than declared */

@@ -31,6 +31,10 @@ const MALFORMED: Readonly<Record<MessagePart, readonly [detail: string, proxyErr
     'The upstream sent a chunked body that is not valid HTTP/1.1 (RFC 9112 §7.1).',
     'http_response_transfer_coding',
   ],
+  'chunk-framing': [
+    'The upstream sent chunks with far more framing (extensions, zeros) than they need.',
+    'http_response_transfer_coding',
+  ],
   'trailers-size': [
     `The trailers of the response of the upstream are larger than ${MAX_HEAD_BYTES} bytes.`,
     'http_response_trailer_section_size',
@@ -225,9 +229,9 @@ export class ResponseReader implements BodyReceiver {
   }
 
   /** For the reader of the body. */
-  onData(chunk: Buffer): void {
+  onData(piece: Buffer, framing: number): void {
     this.#progress += 1;
-    this.#receiver?.onData(chunk);
+    this.#receiver?.onData(piece, framing);
   }
 
   /** For the reader of the body. */

@@ -43,6 +43,14 @@ export class Admission {
    * @throws GatewayError `overloaded`
    */
   enter(client: string, queue: AdmissionQueue): ClientLoad {
+    const load = this.check(client, queue);
+    load.requests += 1;
+    this.#requests += 1;
+    return load;
+  }
+
+  /** @throws GatewayError `overloaded` if a request of this client would not be admitted now */
+  check(client: string, queue: AdmissionQueue): ClientLoad {
     const load = this.#clients.of(client);
     const expectedWait = queue.expectedWait(client);
     // A client alone gets n < SHARE × (limit − n), that is n < limit × SHARE / (SHARE + 1), which is ALONE × expectedLimit.
@@ -51,8 +59,6 @@ export class Admission {
       throw tooManyRequests(load.requests, expectedWait);
     }
     if (expectedWait > this.#longestWait) throw waitTooLong(expectedWait, this.#longestWait);
-    load.requests += 1;
-    this.#requests += 1;
     return load;
   }
 

@@ -9,7 +9,7 @@ import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { ConnectionStats } from '../transport/connections.ts';
+import type { ConnectionStats } from '../transport/connection.ts';
 import {
   type BodyLimits,
   type BodyMemory,
@@ -211,6 +211,8 @@ export class Upstream {
     handler: ResponseHandler,
     cancellation: Cancellation,
   ): Promise<void> {
+    const classified = this.outcomes?.admit(handler, credential);
+    if (request.body !== undefined) this.#check(request.client);
     const deadline = request.noTotalTimeout
       ? undefined
       : this.#deadlines.begin(cancellation, request.body !== undefined);
@@ -223,7 +225,6 @@ export class Upstream {
         if (deadline !== undefined) deadline.body = body;
       }
       const { client, method, target, headers, trace, noTotalTimeout } = request;
-      const classified = this.outcomes?.admit(handler, credential);
       const refusal = classified?.refusal;
       const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal };
       admitted = this.#admit(received);
@@ -237,6 +238,16 @@ export class Upstream {
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle?.();
     }
+  }
+
+  /**
+   * Refuses a request before its body is received, if it would be refused afterwards.
+   * @throws GatewayError `overloaded`, `upstream-circuit-open`
+   */
+  #check(client: string): void {
+    const address = this.#choose();
+    if (address?.circuit.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
+    this.#admission.check(client, address.connections);
   }
 
   /**

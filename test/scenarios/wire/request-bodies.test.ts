@@ -230,6 +230,18 @@ describe('a body above body.max', () => {
     }
   });
 
+  test('is refused when the framing of its chunks becomes too large, which counts as bytes received', async () => {
+    const received = () => wire.gateway.metric('digest_gateway_request_bytes_total');
+    const before = await received();
+    const client = await wire.connect();
+    await client.send(CHUNKED, chunk(1).repeat(100_000), '0\r\n\r\n');
+    const answer = await client.answer();
+    expect([answer.status, codeOf(answer)]).toEqual([413, 'body-too-large']);
+    expect(answer.body.toString()).toContain('body.max');
+    // A byte has five bytes of framing.
+    expect((await received()) - before).toBeGreaterThan(MAX);
+  });
+
   describe('may be sent to its end:', () => {
     test('the connection serves the next request', async () => {
       const client = await wire.connect();
