@@ -163,15 +163,16 @@ export class DataPlane implements Serving {
       const changed = await runInSlices(changesOf(inForce, setup));
       return { setup, deployments, identification, gateway, applyLimits, changed };
     } catch (error) {
-      this.#retire(deployments, running);
-      for (const deployment of running) dropUnknownCredentials(inForce, deployment);
+      this.abandon({ deployments });
       throw error;
     }
   }
 
-  /** Drops what was prepared. */
-  abandon({ deployments }: Prepared): void {
-    this.#retire(deployments, this.#active.deployments);
+  /** Drops what was prepared, and the credentials that it offered to deployments that are running. */
+  abandon({ deployments }: Pick<Prepared, 'deployments'>): void {
+    const { setup, deployments: running } = this.#active;
+    this.#retire(deployments, running);
+    for (const deployment of running) dropUnknownCredentials(setup, deployment);
   }
 
   /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
