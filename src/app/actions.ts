@@ -86,7 +86,7 @@ export class Actions implements GatewayActions {
     return this.#recorded(action, { by: 'token', address }, async () => {
       const choices = deployments.map((deployment) => ({ deployment, credential, version }));
       await this.#test(choices);
-      for (const choice of choices) await this.#deps.serving.promote(choice);
+      await this.#promoteAll(choices);
       return { result: 'success', credential, version, deployments };
     });
   }
@@ -226,8 +226,15 @@ export class Actions implements GatewayActions {
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
     const choice: DeploymentVersion = { deployment, credential, version };
     await this.#test([choice]);
-    await this.#deps.serving.promote(choice);
+    await this.#promoteAll([choice]);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  }
+
+  /** @throws ControlError that says where the versions are in use, unless they are everywhere */
+  async #promoteAll(choices: readonly DeploymentVersion[]): Promise<void> {
+    await this.#deps.serving.promote(choices).catch((error: unknown) => {
+      throw new ControlError('action-failed', `The promotion failed: ${messageOf(error)}.`);
+    });
   }
 
   /**

@@ -232,10 +232,16 @@ export class DataPlane implements Serving {
     return upstream.testVersion(choice, testTarget(settings, choice.credential));
   }
 
-  async promote({ deployment, ...choice }: DeploymentVersion): Promise<void> {
-    if (this.#upstreamOf(deployment)?.promote(choice) !== true) {
-      throw new Error(`${deployment} has no version ${choice.version} of ${choice.credential}`);
-    }
+  async promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    const missing = this.missing(choices);
+    if (missing !== undefined) throw new Error(missing);
+    for (const { deployment, ...choice } of choices) this.#upstreamOf(deployment)?.promote(choice);
+  }
+
+  /** Says which of these versions is not there; undefined: all are. */
+  missing(choices: readonly DeploymentVersion[]): string | undefined {
+    const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
+    return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
 
   async clientUse(client: string): Promise<ClientUse> {

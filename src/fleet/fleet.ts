@@ -142,8 +142,8 @@ export class Fleet implements Serving {
     return this.#versions.test(this.#of('serving'), choice);
   }
 
-  promote(choice: DeploymentVersion): Promise<void> {
-    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choice);
+  promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
   }
 
   clientUse(client: string): Promise<ClientUse> {

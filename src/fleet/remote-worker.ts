@@ -158,9 +158,17 @@ export class RemoteWorker {
     return this.#calls.call('testVersion', choice);
   }
 
-  /** @throws Error if it has no such version, or the process ends */
-  promote(choice: DeploymentVersion): Promise<void> {
-    return this.#calls.call('promote', choice);
+  /**
+   * Says which of these versions it does not have; undefined: it has all.
+   * @throws Error if the process ends
+   */
+  missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
+    return this.#calls.call('missing', choices);
+  }
+
+  /** @throws Error if it has not all of these versions, or the process ends */
+  promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    return this.#calls.call('promote', choices);
   }
 
   /** @throws Error if the process ends, or does not answer in time */

@@ -153,14 +153,16 @@ export class CredentialSelector implements VersionOwner {
     return 'refused';
   }
 
-  /** Puts a version in use that is known to be accepted. False: there is no such version. */
-  promote(name: string): boolean {
+  has(name: string): boolean {
+    return this.#named(name) !== undefined;
+  }
+
+  /** Puts a version in use that is known to be accepted, if it is there. */
+  promote(name: string): void {
     const version = this.#named(name);
-    if (version === undefined) return false;
-    if (version === this.current) return true;
+    if (version === undefined || version === this.current) return;
     if (version.health.refused) version.health.reset();
     this.#promote(version);
-    return true;
   }
 
   isInUse(version: CredentialVersion): boolean {
