@@ -271,7 +271,7 @@ export class Actions implements GatewayActions {
       credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
     );
     if (held.length === 0) throw new ControlError('target-unknown');
-    const chosen = version ?? held.find(({ state }) => state === 'waits to be tried')?.version;
+    const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
     if (chosen === undefined) throw new ControlError('no-next-version');
     const ofVersion = held.filter((each) => each.version === chosen);
     if (ofVersion.length === 0) throw new ControlError('target-unknown');
@@ -280,6 +280,9 @@ export class Actions implements GatewayActions {
     return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
   }
 }
+
+/** States of a next version that is not in use. */
+const UNUSED: readonly CredentialView['state'][] = ['waits to be tried', 'waits for the upstream'];
 
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',

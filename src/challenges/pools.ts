@@ -88,6 +88,16 @@ export class NoncePools {
     }
   }
 
+  /** True if this process is the one to do what the key names; false if another one is, or the store fails. */
+  async lead(key: string, ms: number): Promise<boolean> {
+    try {
+      return await this.#store.lead(key, ms);
+    } catch {
+      // The store tells of its failures itself.
+      return false;
+    }
+  }
+
   #open(options: PoolUserOptions): Entry {
     const { key, renew } = options;
     const users: PoolUserOptions[] = [];

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { cannotRepeat, credentialRefused, refusedAgain } from '../handshake/errors.ts';
@@ -13,10 +14,12 @@ import { FAILURE, TrialResponse } from './trial-response.ts';
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
 
-/** While every version is refused: between two questions whether another process has seen one accepted since. */
-const ASK_INTERVAL_MS = 1_000;
-/** After such an answer, in milliseconds. */
+/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
 const MISLED_MS = 60_000;
+/** In this time, one process at most tries a next version, in milliseconds. */
+const TRIAL_TURN_MS = 60_000;
+/** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
+const WAITING_MS = 6 * 60 * 60_000;
 
 const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
 /** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
@@ -42,8 +45,11 @@ export interface RotationNews {
   readonly from: string;
   /** The candidate. */
   readonly to: string;
-  /** `refused`: by its Digest, or since it got a failure where the version in use does not. */
-  readonly result: 'promoted' | 'refused';
+  /**
+   * `refused`: by its Digest, or since it got a failure where the version in use does not; `waiting`: the same of the
+   * next version, which the upstream need not accept yet.
+   */
+  readonly result: 'promoted' | 'refused' | 'waiting';
 }
 
 export interface SelectorOptions {
@@ -66,7 +72,13 @@ export class CredentialSelector implements VersionOwner {
   /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
-  #nextAsk = 0;
+  /** When notes of other processes count again. */
+  #nextNote = 0;
+  /** The next version that this process may try, when no other one does. */
+  #claimed: CredentialVersion | undefined;
+  #isClaiming = false;
+  /** When the next version, which waits, is to be tried again. */
+  #retryAt = 0;
   /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
@@ -90,7 +102,8 @@ export class CredentialSelector implements VersionOwner {
 
   stateOf(version: CredentialVersion): VersionState {
     const state = this.#rotation.stateOf(version) ?? 'fallback';
-    return version.health.refused || state === 'rejected' ? 'refused' : state;
+    // Of a version that another one has replaced, or that waits for its day, a refusal is nothing to act on.
+    return state === 'rejected' || (state === 'in-use' && version.health.refused) ? 'refused' : state;
   }
 
   isRejected(version: CredentialVersion): boolean {
@@ -100,10 +113,10 @@ export class CredentialSelector implements VersionOwner {
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
   offer({ current, next }: CredentialSet): void {
     const known = this.versions;
-    const wanted = (next === undefined ? [current] : [current, next]).map(
-      (credential) => known.find(({ version }) => version === credential.version) ?? this.#open(credential),
-    );
-    const left = this.#rotation.offer(wanted);
+    const versionOf = (credential: Credential): CredentialVersion =>
+      known.find(({ version }) => version === credential.version) ?? this.#open(credential);
+    const left = this.#rotation.offer(versionOf(current), next && versionOf(next));
+    for (const { health } of this.#rotation.candidates) if (health.refused) health.reset();
     for (const version of this.versions) if (!known.includes(version)) void version.restore(this.current);
     for (const version of left) this.#close(version);
   }
@@ -301,7 +314,6 @@ export class CredentialSelector implements VersionOwner {
   #standIn(): CredentialVersion {
     const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
-    void this.#askOthers();
     this.#circuit.admit();
     const { versions } = this;
     const version = versions[this.#trials % versions.length] ?? this.current;
@@ -309,20 +321,54 @@ export class CredentialSelector implements VersionOwner {
     return version;
   }
 
+  /** True if other processes may know more of this credential than this one: `catchUp`. */
+  get mayLearn(): boolean {
+    return this.#rotation.waiting !== undefined || this.isRefused;
+  }
+
   /**
-   * When every version is refused: makes one unknown, that in use first, if another process has seen the credential
-   * accepted since. What looked like a refusal was something else, or the upstream accepts it by now. If it is refused
-   * again, the others are tried, and notes say nothing for a while.
+   * Takes over what other processes have seen. When every version is refused: makes one unknown, that in use first, if
+   * the credential was accepted since. What looked like a refusal was something else, or the upstream accepts it by
+   * now. If it is refused again, the others are tried, and notes say nothing for a while. A next version that waits is
+   * tried once more if another process has seen it accepted, or after a long time.
    */
-  async #askOthers(): Promise<void> {
+  async catchUp(): Promise<void> {
     const now = this.#options.clock.now();
-    if (now < this.#nextAsk) return;
-    this.#nextAsk = now + ASK_INTERVAL_MS;
-    for (const version of this.versions) {
-      if (!(await version.resetIfAcceptedSince())) continue;
-      this.#nextAsk = now + MISLED_MS;
+    const { waiting } = this.#rotation;
+    if (now >= this.#nextNote) {
+      for (const version of this.isRefused ? this.versions : []) {
+        if (!(await version.resetIfAcceptedSince())) continue;
+        this.#nextNote = now + MISLED_MS;
+        return;
+      }
+      if (waiting !== undefined && (await waiting.isAcceptedSince())) {
+        // Gateways number versions by themselves, so the note may be of another one.
+        this.#nextNote = now + WAITING_MS;
+        this.#retry(waiting);
+        return;
+      }
+    }
+    if (waiting !== undefined && now >= this.#retryAt) await this.#claim(waiting);
+  }
+
+  /** Finds out whether this process is the one to try the next version: a wrong one costs all of them one attempt. */
+  async #claim(next: CredentialVersion): Promise<void> {
+    if (this.#isClaiming) return;
+    this.#isClaiming = true;
+    const isOurs = await next.leadTrial(TRIAL_TURN_MS);
+    this.#isClaiming = false;
+    if (isOurs) {
+      this.#retry(next);
       return;
     }
+    this.#retryAt = this.#options.clock.now() + TRIAL_TURN_MS;
+    this.#rotation.postpone(next);
+  }
+
+  /** The next request tries this version. */
+  #retry(next: CredentialVersion): void {
+    this.#claimed = next;
+    if (this.#rotation.retry(next)) next.health.reset();
   }
 
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
@@ -331,7 +377,11 @@ export class CredentialSelector implements VersionOwner {
     const { health, flights } = this.current;
     if (request.body.kind === 'streamed' || !health.accepted || flights.busy) return undefined;
     if (clock.now() < this.#nextTrial) return undefined;
-    return this.#rotation.candidates.find((each) => !each.health.refused);
+    const candidate = this.#rotation.candidates.find((each) => !each.health.refused);
+    if (candidate === undefined || !this.#rotation.isNext(candidate)) return candidate;
+    if (candidate === this.#claimed) return candidate;
+    void this.#claim(candidate).catch(reportError);
+    return undefined;
   }
 
   async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<void> {
@@ -381,7 +431,14 @@ export class CredentialSelector implements VersionOwner {
 
   /** The version in use stays, and no further request tries this one. */
   #reject(version: CredentialVersion): void {
-    if (this.#rotation.reject(version)) this.#tell(this.current, version, 'refused');
+    const result = this.#rotation.reject(version);
+    if (result === undefined) return;
+    if (result === 'waiting') {
+      this.#claimed = undefined;
+      this.#retryAt = this.#options.clock.now() + WAITING_MS;
+      void version.leadTrial(WAITING_MS);
+    }
+    this.#tell(this.current, version, result === 'waiting' ? 'waiting' : 'refused');
   }
 
   #tell(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {

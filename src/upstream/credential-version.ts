@@ -120,7 +120,10 @@ export class CredentialVersion implements DigestListener {
   readonly #state = new DigestState();
   readonly #credential: Credential;
   readonly #key: string;
-  /** Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. */
+  /**
+   * Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. In a
+   * rotation, there are others of the version, under `#key`.
+   */
   readonly #noteKey: string;
   readonly #deployment: string;
   readonly #deps: VersionDeps;
@@ -276,9 +279,10 @@ export class CredentialVersion implements DigestListener {
   }
 
   onAccepted(status: number): void {
-    if (this.#refusalReported) this.#tell(false);
-    this.#noteAccepted();
+    const isNews = this.#refusalReported;
+    if (isNews) this.#tell(false);
     this.#owner.accepted(this, status);
+    this.#noteAccepted(isNews);
   }
 
   /** A version that is only a candidate has another one that serves: one refusal is enough. */
@@ -288,13 +292,26 @@ export class CredentialVersion implements DigestListener {
 
   /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
-    const asked = this.#deps.clock.now();
-    const ago = await this.#deps.pools.acceptedAgo(this.#noteKey);
-    // The answer may come late, so it counts from the question on.
-    const isNews = typeof ago === 'number' && asked - ago > this.#refusedAt;
-    if (!isNews || !this.health.refused) return false;
+    if (!(await this.#isNotedSince(this.#noteKey)) || !this.health.refused) return false;
     this.health.reset();
     return true;
+  }
+
+  /** True if another process has seen the upstream accept this version since it was refused here. */
+  isAcceptedSince(): Promise<boolean> {
+    return this.#isNotedSince(this.#key);
+  }
+
+  /** True if this process is the one to try it for so long. Without the store, none is. Never rejects. */
+  leadTrial(ms: number): Promise<boolean> {
+    return this.#deps.pools.lead(`${this.#key} next`, ms);
+  }
+
+  async #isNotedSince(key: string): Promise<boolean> {
+    const asked = this.#deps.clock.now();
+    const ago = await this.#deps.pools.acceptedAgo(key);
+    // The answer may come late, so it counts from the question on.
+    return typeof ago === 'number' && asked - ago > this.#refusedAt;
   }
 
   onUnconfirmed(): void {
@@ -306,11 +323,14 @@ export class CredentialVersion implements DigestListener {
     this.#owner.refused(this);
   }
 
-  #noteAccepted(): void {
-    const now = this.#deps.clock.now();
-    if (now - this.#notedAt < NOTE_EVERY_MS) return;
+  /** `isNews`: others may think that it is refused. */
+  #noteAccepted(isNews: boolean): void {
+    const { clock, pools } = this.#deps;
+    const now = clock.now();
+    if (!isNews && now - this.#notedAt < NOTE_EVERY_MS) return;
     this.#notedAt = now;
-    void this.#deps.pools.noteAccepted(this.#noteKey);
+    void pools.noteAccepted(this.#noteKey);
+    if (this.hasAlternatives) void pools.noteAccepted(this.#key);
   }
 
   get #latest(): Attachment | undefined {
