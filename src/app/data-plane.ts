@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
@@ -327,7 +328,7 @@ export class DataPlane implements Serving {
   /** Resolves when no connection is open. `hurry` skips the delay and ends connections without a request. */
   async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
     const { signal } = this.#hurry;
-    await delay(delayMs, undefined, { signal }).catch(() => undefined);
+    await delay(delayMs, undefined, { signal }).catch(ignoreAbort);
     const close = (): void => void this.#listener.close(timeoutMs);
     if (signal.aborted) close();
     else signal.addEventListener('abort', close, { once: true });

@@ -1,3 +1,4 @@
+import { reportDefect } from '../base/expected-errors.ts';
 import { NoncePool, type PoolOptions } from './pool.ts';
 import { SharedChallenges } from './shared-challenges.ts';
 import type { ChallengeStore } from './store/store.ts';
@@ -74,8 +75,9 @@ export class NoncePools {
   async noteAccepted(key: string): Promise<void> {
     try {
       await this.#store.noteAccepted(key, ACCEPTED_MS);
-    } catch {
+    } catch (error) {
       // The store tells of its failures itself.
+      reportDefect(error);
     }
   }
 
@@ -83,7 +85,8 @@ export class NoncePools {
   async acceptedAgo(key: string): Promise<number | 'never' | 'unknown'> {
     try {
       return (await this.#store.acceptedAgo(key)) ?? 'never';
-    } catch {
+    } catch (error) {
+      reportDefect(error);
       return 'unknown';
     }
   }
@@ -92,8 +95,8 @@ export class NoncePools {
   async lead(key: string, ms: number): Promise<boolean> {
     try {
       return await this.#store.lead(key, ms);
-    } catch {
-      // The store tells of its failures itself.
+    } catch (error) {
+      reportDefect(error);
       return false;
     }
   }

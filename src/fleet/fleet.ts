@@ -5,6 +5,7 @@ import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
@@ -353,7 +354,7 @@ export class Fleet implements Serving {
     const { signal } = this.#stop;
     let pause = KEEP_MS;
     while (!signal.aborted) {
-      await delay(pause, undefined, { ref: false, signal }).catch(() => undefined);
+      await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
       await this.#update('counts', false);
       // Metrics of thousands of deployments take long to read.

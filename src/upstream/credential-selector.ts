@@ -215,8 +215,13 @@ export class CredentialSelector implements VersionOwner {
 
   confirm(version: CredentialVersion, target: string, refused?: number): void {
     const flight = version.flights.lead();
-    const land = (): void => flight.land('check');
-    this.#findOut(version, target, refused).then(land, land);
+    void this.#findOut(version, target, refused)
+      .catch((error: unknown) => {
+        reportError(error);
+        // Nothing is known now, so that no request waits for more.
+        version.health.reset();
+      })
+      .finally(() => flight.land('check'));
   }
 
   /**

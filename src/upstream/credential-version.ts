@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { expectGatewayError } from '../base/errors.ts';
 import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NonceCounters } from '../challenges/nonce-factory.ts';
@@ -369,7 +370,8 @@ export class CredentialVersion implements DigestListener {
       const { exchange } = transport;
       const context: ExchangeContext = { exchange, client: '', cancellation, freshConnection, trace };
       return await probeCredential(client, { ...options, request, context });
-    } catch {
+    } catch (error) {
+      expectGatewayError(error);
       // Counted as an attempt that failed.
       return { kind: 'unclear' };
     } finally {
@@ -396,8 +398,9 @@ export class CredentialVersion implements DigestListener {
     if (!this.health.accepted || this.flights.busy) return;
     const options = { replaces, reason: 'ahead', triesEachNonce: false } as const;
     this.#renewing = true;
-    const { kind } = await this.#probe(path, options, false);
-    this.#renewing = false;
+    const { kind } = await this.#probe(path, options, false).finally(() => {
+      this.#renewing = false;
+    });
     if (kind !== 'refused' || !this.health.accepted) return;
     this.#owner.unconfirmed();
     if (!this.flights.busy) this.#owner.confirm(this, path);
