@@ -13,7 +13,7 @@ import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { CredentialSet } from '../credentials/credentials.ts';
+import { type CredentialSet, keepInUse } from '../credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import { Listener } from '../gateway/listener.ts';
@@ -38,6 +38,7 @@ import {
   offerCredentials,
   restoreAll,
   testTarget,
+  versionsInUse,
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
@@ -152,8 +153,10 @@ export class DataPlane implements Serving {
    * Builds every part of another configuration without changing the active one.
    * @throws Error if a part cannot be built; parts that were built are closed
    */
-  async prepare(setup: AppSetup): Promise<Prepared> {
+  async prepare(given: AppSetup): Promise<Prepared> {
     const { setup: inForce, deployments: running } = this.#active;
+    const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(running));
+    const setup = { ...given, credentials };
     const deployments: Deployment[] = [];
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));

@@ -12,6 +12,7 @@ import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import { keepInUse } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -310,8 +311,12 @@ export class Fleet implements Serving {
     try {
       const members = [...this.#of('opening'), ...this.#of('serving')];
       const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
-      const { remaining, changed } = await prepareAll(members, setup, stays);
-      this.#setup = setup;
+      const [{ remaining, changed }, inUse] = await Promise.all([
+        prepareAll(members, setup, stays),
+        this.#versions.inUse(members),
+      ]);
+      // For workers that start later: those that serve have these versions.
+      this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
       return { changed, settled: commitAll(remaining) };
     } finally {
       this.#isActivating = false;

@@ -1,7 +1,10 @@
 import type { DeploymentVersion } from '../app/serving.ts';
 import { messageOf } from '../base/error-code.ts';
+import type { CredentialView } from '../control/view.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import type { RemoteWorker } from './remote-worker.ts';
+
+const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;
 
 type Member = Pick<RemoteWorker, 'number' | 'isGone' | 'missing' | 'promote'>;
 
@@ -33,6 +36,20 @@ export class WorkerVersions {
     throw new Error(`in use ${inUse} only: ${failed.map(({ reason }) => reason).join('; ')}`);
   }
 
+  /** The versions in use of each credential, in any of these workers, as they say now or said last. */
+  async inUse(workers: readonly RemoteWorker[]): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+    await Promise.all(workers.map((worker) => worker.update(STATE_ONLY)));
+    const versions = new Map<string, Set<string>>();
+    for (const { state } of workers) {
+      for (const { credentials } of state?.condition.deployments ?? []) {
+        for (const { name, version } of credentials.filter(isInUse)) {
+          versions.set(name, (versions.get(name) ?? new Set()).add(version));
+        }
+      }
+    }
+    return versions;
+  }
+
   /**
    * Puts those versions in use in a new worker that another one uses: it starts with those that the configuration names
    * first, from which the others may have been promoted or rolled back.
@@ -45,6 +62,10 @@ export class WorkerVersions {
       // A promotion meanwhile may have been undone in this worker by an older report.
     } while (seen !== this.#promotions);
   }
+}
+
+function isInUse({ state, refused }: CredentialView): boolean {
+  return state === 'in use' || refused;
 }
 
 async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
@@ -67,12 +88,10 @@ async function failuresOf<W extends Member>(
 
 async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
   // The latest report may be from before a promotion.
-  await other?.update({ metrics: [], withState: true, withLines: false });
+  await other?.update(STATE_ONLY);
   const deployments = other?.state?.condition.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
-    credentials
-      .filter(({ state }) => state === 'in use')
-      .map(({ name: credential, version }) => ({ deployment, credential, version })),
+    credentials.filter(isInUse).map(({ name: credential, version }) => ({ deployment, credential, version })),
   );
   // A version that the new configuration does not have is refused, and stays out of use.
   await Promise.allSettled(choices.map((choice) => worker.promote([choice])));

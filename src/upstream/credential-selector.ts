@@ -111,11 +111,11 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
-  offer({ current, next }: CredentialSet): void {
+  offer({ current, next, former = [] }: CredentialSet): void {
     const known = this.versions;
     const versionOf = (credential: Credential): CredentialVersion =>
       known.find(({ version }) => version === credential.version) ?? this.#open(credential);
-    const left = this.#rotation.offer(versionOf(current), next && versionOf(next));
+    const left = this.#rotation.offer(versionOf(current), next && versionOf(next), former.map(versionOf));
     for (const { health } of this.#rotation.candidates) if (health.refused) health.reset();
     for (const version of this.versions) if (!known.includes(version)) void version.restore(this.current);
     for (const version of left) this.#close(version);

@@ -81,15 +81,19 @@ export class Rotation<V> {
   /**
    * Sets the versions that the sources hold now: the current one, and the next one if there is one. New ones become
    * candidates, and so does one that waited and is the current one now; others that the sources no longer hold leave,
-   * except the one in use. Returns the versions that left.
+   * except the one in use and `former`, which may be needed. Returns the versions that left.
    */
-  offer(current: V, next?: V): V[] {
+  offer(current: V, next?: V, former: readonly V[] = []): V[] {
     const before = this.#entries;
     const [inUse] = before as readonly [Entry<V>];
     inUse.role = inUse.version === current ? 'current' : inUse.version === next ? 'next' : undefined;
     const others: Entry<V>[] = [];
     if (inUse.version !== current) others.push(offered(this.#find(current), current, 'current'));
     if (next !== undefined && inUse.version !== next) others.push(offered(this.#find(next), next, 'next'));
+    for (const version of former) {
+      if (version !== inUse.version)
+        others.push(this.#find(version) ?? { version, state: 'fallback', role: undefined });
+    }
     this.#entries = [inUse, ...others];
     return before.flatMap((entry) => (this.#entries.includes(entry) ? [] : [entry.version]));
   }

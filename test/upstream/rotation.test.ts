@@ -101,6 +101,15 @@ describe('when the sources no longer hold', () => {
   });
 });
 
+test('a version that the sources held before is a fallback', () => {
+  const rotation = new Rotation('new');
+  expect(rotation.offer('new', undefined, ['old'])).toEqual([]);
+  expect(statesOf(rotation)).toEqual(['new in-use', 'old fallback']);
+  expect(rotation.promote('old', false)).toBeUndefined();
+  expect(rotation.offer('new')).toEqual([]);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'new fallback']);
+});
+
 test('a version keeps its state when the sources hold it again', () => {
   const rotation = rotating();
   rotation.offer('new');

@@ -1,15 +1,20 @@
+import { writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
+import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
+import { useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { seesRedis } from '../../support/replica-scene.ts';
+import { freePort } from '../../support/server-process.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
 const closing = useClosing();
+const folderOf = useFolders();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
@@ -144,3 +149,40 @@ test('an alarm of one worker ends when another one finds the password accepted a
   await until(async () => (await readiness(gateway.control)).status === 'ready');
   expect(await stateOf(gateway, '1', 'refused')).toBe(0);
 });
+
+test.each([1, 2])(
+  'workers that take the place of %d that ended serve with the password that was proven',
+  async (count) => {
+    const folder = await folderOf();
+    const secret = join(folder, 'secret');
+    await writeFile(secret, OLD, { mode: 0o600 });
+    const credentials = { [NAME]: { username: { value: 'demo-user' }, password: { file: secret } } };
+    // All workers may be gone for a moment, and a port of the system's choice with them.
+    const listen = { port: await freePort() };
+    await using scene = await startFleet({ workers: 2, top: { credentials, listen } });
+    const { gateway } = scene;
+    for (let sent = 0; sent < 8; sent += 1) expect(await get(gateway.origin)).toBe(200);
+    // The operator is wrong, or too early: the sources do not hold the old password any more.
+    await writeFile(secret, 'wrong');
+    await until(async () => {
+      expect(await get(gateway.origin)).toBe(200);
+      return (await stateOf(gateway, '2', 'refused')) === 1;
+    });
+    const before = await scene.workers();
+    const victims = before.slice(0, count);
+    for (const pid of victims) process.kill(pid, 'SIGKILL');
+    await until(async () => {
+      const now = await scene.workers();
+      return now.length === 2 && victims.every((pid) => !now.includes(pid));
+    });
+    // Nobody listens until the first one does again.
+    let first: number | undefined;
+    await until(async () => {
+      first = await get(gateway.origin).catch((error) => (error.code === 'ECONNREFUSED' ? undefined : error));
+      return first !== undefined;
+    });
+    expect(first).toBe(200);
+    await until(async () => (await gateway.metric('digest_gateway_workers')) === 2);
+    for (let sent = 0; sent < 16; sent += 1) expect(await get(gateway.origin)).toBe(200);
+  },
+);

@@ -152,9 +152,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/credential-selector.ts',
-    find: '    this.#findOut(version, target, refused).then(land, land);',
-    replace:
-      '    this.#findOut(version, target, refused).then(land, land);\n    flight.land = () => undefined;',
+    find: "      .finally(() => flight.land('check'));",
+    replace: '      .finally(() => undefined);',
   },
   {
     name: 'unclear-probe-refuses',
