@@ -391,12 +391,3 @@ export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   return new GatewayError('internal-error', 'The gateway failed on this request.', error);
 }
-
-/**
- * Returns the error of a request of the gateway's own, if it says something of the upstream.
- * @throws any other error: it shows a defect of the gateway
- */
-export function expectGatewayError(error: unknown): GatewayError {
-  if (error instanceof GatewayError && error.code !== 'internal-error') return error;
-  throw error;
-}

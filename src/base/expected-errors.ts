@@ -1,5 +1,6 @@
 import { isNativeError } from 'node:util/types';
 import { errorCode } from './error-code.ts';
+import { GatewayError } from './errors.ts';
 import { reportError } from './report-error.ts';
 
 /** Names of errors that show a defect of this program, never what another one, a file or a peer did. */
@@ -22,4 +23,13 @@ export function ignoreSystemError(error: unknown): undefined {
 /** For a caller that goes on without what failed at another program or a disk. A defect of this program is reported. */
 export function reportDefect(error: unknown): undefined {
   if (isDefect(error)) reportError(error);
+}
+
+/**
+ * Returns the error of a request of the gateway's own, if it says something of the upstream.
+ * @throws any other error: it shows a defect of the gateway
+ */
+export function expectGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError && error.code !== 'internal-error') return error;
+  throw error;
 }

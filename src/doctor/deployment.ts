@@ -1,8 +1,8 @@
 import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { Cancellation } from '../base/cancellation.ts';
-import { expectGatewayError, GatewayError } from '../base/errors.ts';
-import { ignoreSystemError } from '../base/expected-errors.ts';
+import { GatewayError } from '../base/errors.ts';
+import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';

@@ -7,27 +7,18 @@ import { cannotRepeat, credentialRefused, refusedAgain } from '../handshake/erro
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { ClientCall, CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
-import { Rotation, type RotationState } from './rotation.ts';
+import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
+import { NextTrial, WAITING_MS } from './next-trial.ts';
+import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
 import { FAILURE, TrialResponse } from './trial-response.ts';
+import { AFTER_TRIAL, IN_USE, RETRY, TRIAL } from './turns.ts';
+import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
 
 /** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
 const MISLED_MS = 60_000;
-/** In this time, one process at most tries a next version, in milliseconds. */
-const TRIAL_TURN_MS = 60_000;
-/** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
-const WAITING_MS = 6 * 60 * 60_000;
-
-const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
-/** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
-const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
-/** A candidate: the other attempt is for the version in use. */
-const TRIAL: Turn = { ...AFTER_TRIAL, attempts: 1 };
-/** A version that counts as refused, when an attempt with one is due. */
-const RETRY: Turn = { ...AFTER_TRIAL, whileRefused: true };
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -37,20 +28,6 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
  * refused attempts in this minute as it may.
  */
 export type VersionTest = ProbeResult['kind'] | 'unknown' | 'in-use' | 'spent';
-
-/** A candidate was tried. */
-export interface RotationNews {
-  readonly credential: string;
-  /** The version in use so far. */
-  readonly from: string;
-  /** The candidate. */
-  readonly to: string;
-  /**
-   * `refused`: by its Digest, or since it got a failure where the version in use does not; `waiting`: the same of the
-   * next version, which the upstream need not accept yet.
-   */
-  readonly result: 'promoted' | 'refused' | 'waiting';
-}
 
 export interface SelectorOptions {
   /** Bounds the attempts with a credential of which every version is refused. */
@@ -69,16 +46,12 @@ export class CredentialSelector implements VersionOwner {
   readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
   readonly #rotation: Rotation<CredentialVersion>;
+  readonly #trialOfNext: NextTrial;
   /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
   /** When notes of other processes count again. */
   #nextNote = 0;
-  /** The next version that this process may try, when no other one does. */
-  #claimed: CredentialVersion | undefined;
-  #isClaiming = false;
-  /** When the next version, which waits, is to be tried again. */
-  #retryAt = 0;
   /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
@@ -87,6 +60,7 @@ export class CredentialSelector implements VersionOwner {
     this.#options = options;
     this.#circuit = options.circuit;
     this.#rotation = new Rotation(options.open(set.current, this));
+    this.#trialOfNext = new NextTrial(this.#rotation, options.clock);
     this.offer(set);
   }
 
@@ -332,10 +306,8 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /**
-   * Takes over what other processes have seen. When every version is refused: makes one unknown, that in use first, if
-   * the credential was accepted since. What looked like a refusal was something else, or the upstream accepts it by
-   * now. If it is refused again, the others are tried, and notes say nothing for a while. A next version that waits is
-   * tried once more if another process has seen it accepted, or after a long time.
+   * Takes over what other processes have seen. When every version is refused, one of them is unknown, that in use
+   * first, if the credential was accepted since. A next version that waits is tried once more if it was, or is due.
    */
   async catchUp(): Promise<void> {
     const now = this.#options.clock.now();
@@ -349,31 +321,11 @@ export class CredentialSelector implements VersionOwner {
       if (waiting !== undefined && (await waiting.isAcceptedSince())) {
         // Gateways number versions by themselves, so the note may be of another one.
         this.#nextNote = now + WAITING_MS;
-        this.#retry(waiting);
+        this.#trialOfNext.retry(waiting);
         return;
       }
     }
-    if (waiting !== undefined && now >= this.#retryAt) await this.#claim(waiting);
-  }
-
-  /** Finds out whether this process is the one to try the next version: a wrong one costs all of them one attempt. */
-  async #claim(next: CredentialVersion): Promise<void> {
-    if (this.#isClaiming) return;
-    this.#isClaiming = true;
-    const isOurs = await next.leadTrial(TRIAL_TURN_MS);
-    this.#isClaiming = false;
-    if (isOurs) {
-      this.#retry(next);
-      return;
-    }
-    this.#retryAt = this.#options.clock.now() + TRIAL_TURN_MS;
-    this.#rotation.postpone(next);
-  }
-
-  /** The next request tries this version. */
-  #retry(next: CredentialVersion): void {
-    this.#claimed = next;
-    if (this.#rotation.retry(next)) next.health.reset();
+    if (waiting !== undefined && this.#trialOfNext.isDue) await this.#trialOfNext.claim(waiting);
   }
 
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
@@ -384,8 +336,8 @@ export class CredentialSelector implements VersionOwner {
     if (clock.now() < this.#nextTrial) return undefined;
     const candidate = this.#rotation.candidates.find((each) => !each.health.refused);
     if (candidate === undefined || !this.#rotation.isNext(candidate)) return candidate;
-    if (candidate === this.#claimed) return candidate;
-    void this.#claim(candidate).catch(reportError);
+    if (this.#trialOfNext.isClaimed(candidate)) return candidate;
+    void this.#trialOfNext.claim(candidate).catch(reportError);
     return undefined;
   }
 
@@ -438,11 +390,7 @@ export class CredentialSelector implements VersionOwner {
   #reject(version: CredentialVersion): void {
     const result = this.#rotation.reject(version);
     if (result === undefined) return;
-    if (result === 'waiting') {
-      this.#claimed = undefined;
-      this.#retryAt = this.#options.clock.now() + WAITING_MS;
-      void version.leadTrial(WAITING_MS);
-    }
+    if (result === 'waiting') this.#trialOfNext.wait(version);
     this.#tell(this.current, version, result === 'waiting' ? 'waiting' : 'refused');
   }
 

@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { expectGatewayError } from '../base/errors.ts';
+import { expectGatewayError } from '../base/expected-errors.ts';
+
 import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NonceCounters } from '../challenges/nonce-factory.ts';
@@ -27,6 +28,7 @@ import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 import { upstreamTooSlow } from './errors.ts';
+import type { VersionOwner } from './version-owner.ts';
 
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
@@ -86,23 +88,6 @@ export interface CredentialNews {
   readonly credential: string;
   readonly version: string;
   readonly refused: boolean;
-}
-
-/** Decides which version is used. */
-export interface VersionOwner {
-  isInUse(version: CredentialVersion): boolean;
-  /** True if another version can take the place of this one. */
-  hasAlternatives(version: CredentialVersion): boolean;
-  /** True if another version is in use in the place of this one, and the upstream accepts it. */
-  isReplaced(version: CredentialVersion): boolean;
-  /** Begins to find out whether the upstream takes it: `DigestListener.confirm`. */
-  confirm(version: CredentialVersion, target: string, refused?: number): void;
-  /** The upstream accepted it; with the status of the response. */
-  accepted(version: CredentialVersion, status: number): void;
-  /** The upstream refused it with a fresh nonce, although it had accepted it, here or elsewhere; still to be confirmed. */
-  unconfirmed(): void;
-  /** The upstream refused it, which it had not done before or not since it accepted it. */
-  refused(version: CredentialVersion): void;
 }
 
 /** A version on one transport. */

@@ -1,6 +1,7 @@
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { expectGatewayError, GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
+import { expectGatewayError } from '../base/expected-errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import { discardResponse } from '../handshake/response-handler.ts';

@@ -20,6 +20,20 @@ const TRANSITIONS: Readonly<Record<RotationState, Partial<Record<RotationEvent, 
   rejected: { promoted: 'in-use' },
 };
 
+/** A candidate was tried. */
+export interface RotationNews {
+  readonly credential: string;
+  /** The version in use so far. */
+  readonly from: string;
+  /** The candidate. */
+  readonly to: string;
+  /**
+   * `refused`: by its Digest, or since it got a failure where the version in use does not; `waiting`: the same of the
+   * next version, which the upstream need not accept yet.
+   */
+  readonly result: 'promoted' | 'refused' | 'waiting';
+}
+
 interface Entry<V> {
   readonly version: V;
   state: RotationState;

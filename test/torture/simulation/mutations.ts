@@ -185,6 +185,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/upstream/credential-selector.ts',
     find: "      if (result.kind === 'unclear') other.health.reset();\n",
     replace: '',
+    first: 3689,
   },
   {
     name: 'refused-while-unknown',
