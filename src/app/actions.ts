@@ -86,7 +86,7 @@ export class Actions implements GatewayActions {
     return this.#recorded(action, { by: 'token', address }, async () => {
       const choices = deployments.map((deployment) => ({ deployment, credential, version }));
       await this.#test(choices);
-      for (const choice of choices) await this.#deps.serving.promote(choice);
+      await this.#promoteAll(choices);
       return { result: 'success', credential, version, deployments };
     });
   }
@@ -226,8 +226,15 @@ export class Actions implements GatewayActions {
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
     const choice: DeploymentVersion = { deployment, credential, version };
     await this.#test([choice]);
-    await this.#deps.serving.promote(choice);
+    await this.#promoteAll([choice]);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  }
+
+  /** @throws ControlError that says where the versions are in use, unless they are everywhere */
+  async #promoteAll(choices: readonly DeploymentVersion[]): Promise<void> {
+    await this.#deps.serving.promote(choices).catch((error: unknown) => {
+      throw new ControlError('action-failed', `The promotion failed: ${messageOf(error)}.`);
+    });
   }
 
   /**
@@ -264,7 +271,7 @@ export class Actions implements GatewayActions {
       credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
     );
     if (held.length === 0) throw new ControlError('target-unknown');
-    const chosen = version ?? held.find(({ state }) => state === 'waits to be tried')?.version;
+    const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
     if (chosen === undefined) throw new ControlError('no-next-version');
     const ofVersion = held.filter((each) => each.version === chosen);
     if (ofVersion.length === 0) throw new ControlError('target-unknown');
@@ -273,6 +280,9 @@ export class Actions implements GatewayActions {
     return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
   }
 }
+
+/** States of a next version that is not in use. */
+const UNUSED: readonly CredentialView['state'][] = ['waits to be tried', 'waits for the upstream'];
 
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',

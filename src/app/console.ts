@@ -109,6 +109,7 @@ const STATES: Readonly<Record<CredentialState['state'], CredentialView['state']>
   'in-use': 'in use',
   refused: 'refused',
   candidate: 'waits to be tried',
+  waiting: 'waits for the upstream',
   fallback: 'kept as fallback',
 };
 

@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
@@ -12,7 +13,7 @@ import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { CredentialSet } from '../credentials/credentials.ts';
+import { type CredentialSet, keepInUse } from '../credentials/credentials.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import { Listener } from '../gateway/listener.ts';
@@ -37,6 +38,7 @@ import {
   offerCredentials,
   restoreAll,
   testTarget,
+  versionsInUse,
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
@@ -151,8 +153,10 @@ export class DataPlane implements Serving {
    * Builds every part of another configuration without changing the active one.
    * @throws Error if a part cannot be built; parts that were built are closed
    */
-  async prepare(setup: AppSetup): Promise<Prepared> {
+  async prepare(given: AppSetup): Promise<Prepared> {
     const { setup: inForce, deployments: running } = this.#active;
+    const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(running));
+    const setup = { ...given, credentials };
     const deployments: Deployment[] = [];
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
@@ -163,15 +167,16 @@ export class DataPlane implements Serving {
       const changed = await runInSlices(changesOf(inForce, setup));
       return { setup, deployments, identification, gateway, applyLimits, changed };
     } catch (error) {
-      this.#retire(deployments, running);
-      for (const deployment of running) dropUnknownCredentials(inForce, deployment);
+      this.abandon({ deployments });
       throw error;
     }
   }
 
-  /** Drops what was prepared. */
-  abandon({ deployments }: Prepared): void {
-    this.#retire(deployments, this.#active.deployments);
+  /** Drops what was prepared, and the credentials that it offered to deployments that are running. */
+  abandon({ deployments }: Pick<Prepared, 'deployments'>): void {
+    const { setup, deployments: running } = this.#active;
+    this.#retire(deployments, running);
+    for (const deployment of running) dropUnknownCredentials(setup, deployment);
   }
 
   /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
@@ -231,10 +236,16 @@ export class DataPlane implements Serving {
     return upstream.testVersion(choice, testTarget(settings, choice.credential));
   }
 
-  async promote({ deployment, ...choice }: DeploymentVersion): Promise<void> {
-    if (this.#upstreamOf(deployment)?.promote(choice) !== true) {
-      throw new Error(`${deployment} has no version ${choice.version} of ${choice.credential}`);
-    }
+  async promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    const missing = this.missing(choices);
+    if (missing !== undefined) throw new Error(missing);
+    for (const { deployment, ...choice } of choices) this.#upstreamOf(deployment)?.promote(choice);
+  }
+
+  /** Says which of these versions is not there; undefined: all are. */
+  missing(choices: readonly DeploymentVersion[]): string | undefined {
+    const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
+    return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
 
   async clientUse(client: string): Promise<ClientUse> {
@@ -320,7 +331,7 @@ export class DataPlane implements Serving {
   /** Resolves when no connection is open. `hurry` skips the delay and ends connections without a request. */
   async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
     const { signal } = this.#hurry;
-    await delay(delayMs, undefined, { signal }).catch(() => undefined);
+    await delay(delayMs, undefined, { signal }).catch(ignoreAbort);
     const close = (): void => void this.#listener.close(timeoutMs);
     if (signal.aborted) close();
     else signal.addEventListener('abort', close, { once: true });

@@ -108,6 +108,19 @@ export function credentialSets({ config, credentials }: AppSetup, name: string):
   });
 }
 
+/** Returns the versions in use of each credential. */
+export function versionsInUse(deployments: readonly Deployment[]): Map<string, Set<string>> {
+  const versions = new Map<string, Set<string>>();
+  for (const { upstream } of deployments) {
+    for (const address of upstream.addresses) {
+      for (const { credential, version, inUse } of address.credentials) {
+        if (inUse) versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
+      }
+    }
+  }
+  return versions;
+}
+
 /** Returns the target of a request that tests a credential of a deployment, without side effects. */
 export function testTarget(settings: Config['deployments'][string], credential: string): string {
   const site = Object.entries(settings.sites ?? {}).find(([, each]) => each.credential === credential);

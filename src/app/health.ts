@@ -22,6 +22,7 @@ import type { CredentialState, UpstreamAddress } from '../upstream/upstream-addr
 const STATE_LABELS = [
   'in-use',
   'candidate',
+  'waiting',
   'fallback',
   'refused',
 ] as const satisfies readonly CredentialState['state'][];

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import { metricsRequest } from '../metrics/otlp-metrics.ts';
@@ -52,7 +53,7 @@ export class MetricsExport {
     const { signal } = this.#ended;
     while (!signal.aborted) {
       const pause = await this.#export(this.#options.timeout, signal);
-      await delay(pause, undefined, { ref: false, signal }).catch(() => undefined);
+      await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
     }
   }
 

@@ -54,6 +54,8 @@ export class Reloads {
   /** Why the last configuration was refused; undefined: it was not. */
   #refusal: { readonly cause: ReloadCause; readonly reason: string; readonly shown: string } | undefined;
   #needsRestart: readonly string[] = [];
+  /** False: a part of the active configuration could not be applied. */
+  #isApplied = true;
   #credentialWatch: CredentialWatch | undefined;
   #fileWatch: FileWatch | undefined;
   #closed = false;
@@ -107,9 +109,9 @@ export class Reloads {
   /** Ends the watches. Later reloads are refused. */
   async close(): Promise<void> {
     this.#closed = true;
-    // Not awaited: it may wait for a reload.
+    // Not awaited: they may wait for a reload.
     void this.#fileWatch?.close();
-    await this.#credentialWatch?.close();
+    void this.#credentialWatch?.close();
   }
 
   #inTurn<T>(reload: () => Promise<T>): Promise<T> {
@@ -139,8 +141,10 @@ export class Reloads {
     const reloaded = this.#reloaded(cause, setup, activation);
     try {
       await activation.settled;
+      this.#isApplied = true;
       return reloaded;
     } catch (error) {
+      this.#isApplied = false;
       const msg = 'configuration in use, but not every credential and limit was applied; reload again';
       this.#deps.log.error({ reason: messageOf(error) }, msg);
       return { ...reloaded, warnings: [...reloaded.warnings, msg] };
@@ -173,8 +177,8 @@ export class Reloads {
     const { log, metrics, audit } = this.#deps;
     const reason = messageOf(error);
     const issues = error instanceof ConfigError ? error.issues : [];
-    // The watch tries an unchanged file again and again, because another file may have been the cause.
-    const isKnown = cause.by === 'watch' && this.#refusal?.reason === reason;
+    // The watches try an unchanged file again and again, because something else may have been the cause.
+    const isKnown = (cause.by === 'watch' || cause.by === 'credentials') && this.#refusal?.reason === reason;
     if (!isKnown) {
       metrics.configReloads.inc({ result: 'failure' });
       metrics.configLastReloadSuccessful.set(0);
@@ -213,11 +217,12 @@ export class Reloads {
           const { tls } = await readListenTls(config.listen.tls, context.uid);
           return { ...setup, credentials: byName, listenTls: tls };
         };
-        void this.#inTurn(async () => {
+        return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.
-          if (this.#credentialWatch === watch && !this.#closed)
-            await this.#reload({ by: 'credentials' }, load);
+          if (this.#credentialWatch !== watch || this.#closed) return true;
+          const { result } = await this.#reload({ by: 'credentials' }, load);
+          return result === 'success' && this.#isApplied;
         });
       },
       onError: ({ message }) => {

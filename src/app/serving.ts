@@ -44,10 +44,10 @@ export interface Serving {
   /** Tests a version at its upstream: `CredentialSelector.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /**
-   * Puts a version that is known to be accepted in use in every process.
-   * @throws Error if one of them has no such version
+   * Puts versions that are known to be accepted in use in every process: all of them, or none.
+   * @throws Error if a process has not all of them; the message says where they are in use, if they are anywhere
    */
-  promote(choice: DeploymentVersion): Promise<void>;
+  promote(choices: readonly DeploymentVersion[]): Promise<void>;
   /** Returns what the processes know of a client. */
   clientUse(client: string): Promise<ClientUse>;
   /** Opens the file of the access log again, which may have been renamed. */

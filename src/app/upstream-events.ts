@@ -42,12 +42,13 @@ export class UpstreamEvents {
     else log.warn({ deployment }, 'nonces of other processes refused by the upstream; not sharing them');
   };
 
-  /** Called when a candidate is promoted or refused. */
+  /** Called when a candidate is promoted or refused, or has to wait. */
   readonly onRotation = (rotation: DeploymentRotation): void => {
     const { audit, log, metrics } = this.#sinks;
     const { deployment, credential, result } = rotation;
     metrics.credentialRotations.inc({ deployment, credential, result });
     if (result === 'promoted') log.info(rotation, 'credential version promoted: the upstream accepted it');
+    else if (result === 'waiting') log.info(rotation, 'next credential version not accepted yet: it waits');
     else log.error(rotation, 'new credential version rejected by the upstream; the old one stays in use');
     audit.admin('credential-rotation', { ...rotation });
   };

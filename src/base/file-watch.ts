@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { ignoreSystemError } from './expected-errors.ts';
 import { reportError } from './report-error.ts';
 
 const INTERVAL_MS = 1_000;
@@ -13,7 +14,7 @@ const MOST_PAUSES = 59;
 export async function stateOf(files: readonly string[]): Promise<string> {
   const states = await Promise.all(
     files.map(async (file) => {
-      const state = await stat(file, { bigint: true }).catch(() => undefined);
+      const state = await stat(file, { bigint: true }).catch(ignoreSystemError);
       return (
         state &&
         [state.dev, state.ino, state.mode, state.uid, state.size, state.mtimeNs, state.ctimeNs].join()

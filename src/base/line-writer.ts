@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import { messageOf } from './error-code.ts';
+import { ignoreAbort, reportDefect } from './expected-errors.ts';
 import type { Log } from './log.ts';
 
 /** Most bytes that wait for a slow disk or reader; later lines are lost. */
@@ -69,13 +70,10 @@ export class LineWriter {
     this.#stream = undefined;
     this.#retryAt = Number.POSITIVE_INFINITY;
     if (stream !== undefined) {
-      const closed = once(stream, 'close').catch(() => undefined);
+      const closed = once(stream, 'close').catch(reportDefect);
       stream.end();
       const ended = new AbortController();
-      await Promise.race([
-        closed,
-        delay(CLOSE_MS, undefined, { signal: ended.signal }).catch(() => undefined),
-      ]);
+      await Promise.race([closed, delay(CLOSE_MS, undefined, { signal: ended.signal }).catch(ignoreAbort)]);
       ended.abort();
     }
     clearTimeout(this.#tellTimer);

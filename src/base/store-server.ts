@@ -1,3 +1,4 @@
+import { reportDefect } from './expected-errors.ts';
 import {
   answerCall,
   CALL_DEADLINE_MS,
@@ -80,7 +81,7 @@ export class StoreServer<Store extends Closable> {
   #end(sessions: Map<string, Store>, name: string): void {
     const store = sessions.get(name);
     sessions.delete(name);
-    store?.close().catch(() => undefined);
+    store?.close().catch(reportDefect);
   }
 }
 

@@ -1,3 +1,4 @@
+import { reportDefect } from '../base/expected-errors.ts';
 import { NoncePool, type PoolOptions } from './pool.ts';
 import { SharedChallenges } from './shared-challenges.ts';
 import type { ChallengeStore } from './store/store.ts';
@@ -74,8 +75,9 @@ export class NoncePools {
   async noteAccepted(key: string): Promise<void> {
     try {
       await this.#store.noteAccepted(key, ACCEPTED_MS);
-    } catch {
+    } catch (error) {
       // The store tells of its failures itself.
+      reportDefect(error);
     }
   }
 
@@ -83,8 +85,19 @@ export class NoncePools {
   async acceptedAgo(key: string): Promise<number | 'never' | 'unknown'> {
     try {
       return (await this.#store.acceptedAgo(key)) ?? 'never';
-    } catch {
+    } catch (error) {
+      reportDefect(error);
       return 'unknown';
+    }
+  }
+
+  /** True if this process is the one to do what the key names; false if another one is, or the store fails. */
+  async lead(key: string, ms: number): Promise<boolean> {
+    try {
+      return await this.#store.lead(key, ms);
+    } catch (error) {
+      reportDefect(error);
+      return false;
     }
   }
 

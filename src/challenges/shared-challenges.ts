@@ -1,3 +1,4 @@
+import { reportDefect } from '../base/expected-errors.ts';
 import type {
   AgedChallenge,
   ChallengeStore,
@@ -94,9 +95,9 @@ export class SharedChallenges {
   async #try<T>(call: () => Promise<T>): Promise<T | undefined> {
     try {
       return await call();
-    } catch {
+    } catch (error) {
       // The store tells of its failures itself.
-      return undefined;
+      return reportDefect(error);
     }
   }
 }

@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import type { AuditOptions } from '../audit/audit.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import { Secret } from '../base/secret.ts';
 import { type AppSetup, readSetup } from '../setup/setup.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
@@ -139,7 +140,7 @@ async function ask(request: Request, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     // The console shows the results and errors.
     await send(request, signal).catch(() => {});
-    await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
+    await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(ignoreAbort);
   }
 }
 

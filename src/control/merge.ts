@@ -38,6 +38,7 @@ const CHAIN = ['altered', 'unchecked', 'checking', 'intact'] as const satisfies 
 const CREDENTIAL = [
   'refused',
   'rejected by the upstream',
+  'waits for the upstream',
   'waits to be tried',
   'kept as fallback',
   'in use',

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import express, { type RequestHandler, type Response } from 'express';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 
 /** Placeholder for the message in the login form. */
 const MESSAGE = '<!--message-->';
@@ -29,7 +30,7 @@ export class Pages {
 
   async #send(res: Response, status: number, name: string, message: string): Promise<void> {
     res.set('cache-control', 'no-store');
-    const page = await readFile(join(this.#folder, name), 'utf8').catch(() => undefined);
+    const page = await readFile(join(this.#folder, name), 'utf8').catch(ignoreSystemError);
     if (page === undefined) res.status(503).type('text/plain').send(NOT_BUILT);
     else res.status(status).type('html').send(page.replace(MESSAGE, message));
   }

@@ -112,6 +112,7 @@ export interface CredentialView {
     | 'in use'
     | 'kept as fallback'
     | 'waits to be tried'
+    | 'waits for the upstream'
     | 'rejected by the upstream'
     | 'refused';
   readonly refused: boolean;

@@ -1,6 +1,7 @@
 import { type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errorCode } from '../base/error-code.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 
 const READ_WRITE_BITS = 0o666;
 
@@ -16,7 +17,7 @@ export class ReplaceError extends Error {
  */
 export async function replaceFile(file: string, make: () => Promise<string>): Promise<void> {
   // A symbolic link is kept; its target is replaced.
-  const target = await realpath(file).catch(() => file);
+  const target = await realpath(file).catch((error: unknown) => ignoreSystemError(error) ?? file);
   const beside = `${target}.new`;
   // Created before the old content is read: of two concurrent writers, the second one fails instead of
   // overwriting.
@@ -39,7 +40,7 @@ export async function replaceFile(file: string, make: () => Promise<string>): Pr
 
 async function fill(handle: FileHandle, content: string, target: string): Promise<void> {
   await handle.writeFile(content);
-  const old = await stat(target).catch(() => undefined);
+  const old = await stat(target).catch(ignoreSystemError);
   if (old !== undefined) {
     await handle.chown(old.uid, old.gid).catch((error: unknown) => {
       const whose = `${target} belongs to another user, who could not read it afterwards`;

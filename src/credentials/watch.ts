@@ -12,8 +12,8 @@ export interface WatchOptions {
   readonly versions: CredentialVersions;
   /** The credentials that were read last. */
   readonly known: Credentials['byName'];
-  /** Called when the content has changed. */
-  readonly onChange: (credentials: Credentials) => void;
+  /** Called when the content has changed; false: it is not in use, and is passed again until it is. */
+  readonly onChange: (credentials: Credentials) => Promise<boolean>;
   /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
   readonly onError: (error: CredentialError) => void;
   /** Polling interval in milliseconds; one second by default. */
@@ -21,7 +21,7 @@ export interface WatchOptions {
 }
 
 export interface CredentialWatch {
-  /** Resolves when no read is pending; no callback comes after the call. */
+  /** Resolves when no read and no change is pending; no callback comes after the call. */
   close(): Promise<void>;
 }
 
@@ -39,8 +39,8 @@ export function watchCredentials(options: WatchOptions): CredentialWatch {
         lastError = '';
         const now = versionsIn(found.byName);
         if (watch.closed || now === known) return true;
+        if (!(await onChange(found))) return false;
         known = now;
-        onChange(found);
         return true;
       } catch (error) {
         if (!(error instanceof CredentialError)) throw error;

@@ -2,6 +2,7 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
@@ -140,7 +141,8 @@ class Examination {
       const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
       await plain.send(request, this.#cancellation());
       return true;
-    } catch {
+    } catch (error) {
+      expectGatewayError(error);
       return false;
     } finally {
       await plain.close();
@@ -213,8 +215,8 @@ async function sourceAddressTo(host: string): Promise<string | undefined> {
   try {
     const { address, family } = await lookup(host);
     return await boundTo(address, family === 6 ? 'udp6' : 'udp4');
-  } catch {
-    return undefined;
+  } catch (error) {
+    return ignoreSystemError(error);
   }
 }
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { RedisSession } from '../redis/session.ts';
 import { type Finding, fine, wrong } from './finding.ts';
@@ -31,7 +32,9 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
   });
   const over = new AbortController();
   try {
-    const late = pause(GRACE_MS, false, { signal: over.signal }).catch(() => false);
+    const late = pause(GRACE_MS, false, { signal: over.signal }).catch(
+      (error: unknown) => ignoreAbort(error) ?? false,
+    );
     if (!(await Promise.race([up.promise, late]))) return unusable(problem);
     const begun = clock.now();
     await session.call((commands) => commands.ping());

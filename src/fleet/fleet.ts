@@ -5,12 +5,14 @@ import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import { keepInUse } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -142,8 +144,8 @@ export class Fleet implements Serving {
     return this.#versions.test(this.#of('serving'), choice);
   }
 
-  promote(choice: DeploymentVersion): Promise<void> {
-    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choice);
+  promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
   }
 
   clientUse(client: string): Promise<ClientUse> {
@@ -309,8 +311,12 @@ export class Fleet implements Serving {
     try {
       const members = [...this.#of('opening'), ...this.#of('serving')];
       const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
-      const { remaining, changed } = await prepareAll(members, setup, stays);
-      this.#setup = setup;
+      const [{ remaining, changed }, inUse] = await Promise.all([
+        prepareAll(members, setup, stays),
+        this.#versions.inUse(members),
+      ]);
+      // For workers that start later: those that serve have these versions.
+      this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
       return { changed, settled: commitAll(remaining) };
     } finally {
       this.#isActivating = false;
@@ -353,7 +359,7 @@ export class Fleet implements Serving {
     const { signal } = this.#stop;
     let pause = KEEP_MS;
     while (!signal.aborted) {
-      await delay(pause, undefined, { ref: false, signal }).catch(() => undefined);
+      await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
       await this.#update('counts', false);
       // Metrics of thousands of deployments take long to read.

@@ -10,7 +10,7 @@ import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
-export const PROTOCOL = 4;
+export const PROTOCOL = 5;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -35,7 +35,10 @@ export interface WorkerFunctions {
   reopenAccessLog(): void;
   report(options: ReportOptions): Promise<WorkerReport>;
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
-  promote(choice: DeploymentVersion): Promise<void>;
+  /** Says which of these versions is not there; undefined: all are. */
+  missing(choices: readonly DeploymentVersion[]): string | undefined;
+  /** Puts these versions in use, or none of them. */
+  promote(choices: readonly DeploymentVersion[]): Promise<void>;
   clientUse(client: string): Promise<ClientUse>;
   /** Drains and closes everything; resolves to the last report. */
   drain(options: DrainOptions): Promise<WorkerReport>;

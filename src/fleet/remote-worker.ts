@@ -2,10 +2,11 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { DeploymentVersion } from '../app/serving.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
-import { isolate } from '../base/report-error.ts';
+import { isolate, reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
@@ -126,7 +127,7 @@ export class RemoteWorker {
     await Promise.race([
       this.#isServed,
       this.ended,
-      delay(OPEN_MS, undefined, { signal: started.signal }).catch(() => undefined),
+      delay(OPEN_MS, undefined, { signal: started.signal }).catch(ignoreAbort),
     ]);
     started.abort();
     const start = { protocol: PROTOCOL, number: this.number, workers, setup };
@@ -158,9 +159,17 @@ export class RemoteWorker {
     return this.#calls.call('testVersion', choice);
   }
 
-  /** @throws Error if it has no such version, or the process ends */
-  promote(choice: DeploymentVersion): Promise<void> {
-    return this.#calls.call('promote', choice);
+  /**
+   * Says which of these versions it does not have; undefined: it has all.
+   * @throws Error if the process ends
+   */
+  missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
+    return this.#calls.call('missing', choices);
+  }
+
+  /** @throws Error if it has not all of these versions, or the process ends */
+  promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    return this.#calls.call('promote', choices);
   }
 
   /** @throws Error if the process ends, or does not answer in time */
@@ -169,15 +178,15 @@ export class RemoteWorker {
   }
 
   abandon(): void {
-    this.#calls.call('abandon').catch(ignoreEnd);
+    this.#calls.call('abandon').catch(this.#ignoreEnd);
   }
 
   renewTls(tls: ListenTls): void {
-    this.#calls.call('renewTls', tls).catch(ignoreEnd);
+    this.#calls.call('renewTls', tls).catch(this.#ignoreEnd);
   }
 
   reopenAccessLog(): void {
-    this.#calls.call('reopenAccessLog').catch(ignoreEnd);
+    this.#calls.call('reopenAccessLog').catch(this.#ignoreEnd);
   }
 
   /** Asks for a report; after a while without one, the one before is kept. Never rejects. */
@@ -211,7 +220,7 @@ export class RemoteWorker {
 
   /** Skips the delay of the drain. */
   hurry(): void {
-    this.#calls.call('hurry').catch(ignoreEnd);
+    this.#calls.call('hurry').catch(this.#ignoreEnd);
   }
 
   kill(): void {
@@ -253,8 +262,13 @@ export class RemoteWorker {
     const auditFrom = withLines ? this.#auditFrom : undefined;
     await this.#calls
       .call('report', { auditFrom, metrics, withState })
-      .then((report) => this.#accept(report), ignoreEnd);
+      .then((report) => this.#accept(report), this.#ignoreEnd);
   }
+
+  /** For calls without a result that are lost when the process ends. */
+  readonly #ignoreEnd = (error: unknown): void => {
+    if (!this.#isGone) reportError(error);
+  };
 
   #accept(report: WorkerReport): void {
     this.#auditFrom = report.auditPosition ?? this.#auditFrom;
@@ -262,9 +276,6 @@ export class RemoteWorker {
     isolate(() => this.#options.onReport(report));
   }
 }
-
-/** For calls whose failure shows in the end of the process. */
-function ignoreEnd(): void {}
 
 /** Resolves when the promise does, or after the maximum wait for a report. */
 async function inTime(report: Promise<void>): Promise<void> {

@@ -1,7 +1,12 @@
 import type { DeploymentVersion } from '../app/serving.ts';
-import type { PlaneReport } from '../control/merge.ts';
+import { messageOf } from '../base/error-code.ts';
+import type { CredentialView } from '../control/view.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import type { RemoteWorker } from './remote-worker.ts';
+
+const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;
+
+type Member = Pick<RemoteWorker, 'number' | 'isGone' | 'missing' | 'promote'>;
 
 /** Keeps the versions of credentials that workers use the same. */
 export class WorkerVersions {
@@ -11,19 +16,38 @@ export class WorkerVersions {
   /** One worker tests a version for all: the upstream may lock out an address that fails often. */
   async test(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<VersionTest> {
     // A worker that was started later does not have a version that has left its sources.
-    if (!workers.every(({ state }) => hasVersion(state, choice))) return 'unknown';
+    if ((await failuresOf(workers, (worker) => requireAll(worker, [choice]))).length > 0) return 'unknown';
     return (await workers[0]?.testVersion(choice)) ?? 'unclear';
   }
 
   /**
-   * Puts a version in use in all of these workers.
+   * Puts versions in use in all of these workers, or in none if one of them lacks one.
    * @throws Error if one of them cannot, unless it has ended
    */
-  async promote(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<void> {
+  async promote(workers: readonly Member[], choices: readonly DeploymentVersion[]): Promise<void> {
+    const [lacking] = await failuresOf(workers, (worker) => requireAll(worker, choices));
+    if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
     this.#promotions += 1;
-    const results = await Promise.allSettled(workers.map((worker) => worker.promote(choice)));
-    const failed = results.find((each, at) => each.status === 'rejected' && workers[at]?.isGone === false);
-    if (failed?.status === 'rejected') throw failed.reason;
+    const failed = await failuresOf(workers, (worker) => worker.promote(choices));
+    if (failed.length === 0) return;
+    const used = workers.filter((worker) => !worker.isGone && !failed.some((each) => each.worker === worker));
+    const inUse =
+      used.length === 0 ? 'in no worker' : `in worker ${used.map(({ number }) => number).join(', ')}`;
+    throw new Error(`in use ${inUse} only: ${failed.map(({ reason }) => reason).join('; ')}`);
+  }
+
+  /** The versions in use of each credential, in any of these workers, as they say now or said last. */
+  async inUse(workers: readonly RemoteWorker[]): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+    await Promise.all(workers.map((worker) => worker.update(STATE_ONLY)));
+    const versions = new Map<string, Set<string>>();
+    for (const { state } of workers) {
+      for (const { credentials } of state?.condition.deployments ?? []) {
+        for (const { name, version } of credentials.filter(isInUse)) {
+          versions.set(name, (versions.get(name) ?? new Set()).add(version));
+        }
+      }
+    }
+    return versions;
   }
 
   /**
@@ -40,23 +64,35 @@ export class WorkerVersions {
   }
 }
 
-async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
-  // The latest report may be from before a promotion.
-  await other?.update({ metrics: [], withState: true, withLines: false });
-  const deployments = other?.state?.condition.deployments ?? [];
-  const choices = deployments.flatMap(({ name: deployment, credentials }) =>
-    credentials
-      .filter(({ state }) => state === 'in use')
-      .map(({ name: credential, version }) => ({ deployment, credential, version })),
-  );
-  // A version that the new configuration does not have is refused, and stays out of use.
-  await Promise.allSettled(choices.map((choice) => worker.promote(choice)));
+function isInUse({ state, refused }: CredentialView): boolean {
+  return state === 'in use' || refused;
 }
 
-function hasVersion(
-  state: PlaneReport | undefined,
-  { deployment, credential, version }: DeploymentVersion,
-): boolean {
-  const facts = state?.condition.deployments.find(({ name }) => name === deployment);
-  return facts?.credentials.some((each) => each.name === credential && each.version === version) === true;
+async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
+  const missing = await worker.missing(choices);
+  if (missing !== undefined) throw new Error(missing);
+}
+
+/** The workers in which this failed, and why. One that has ended is not among them: another one takes its place. */
+async function failuresOf<W extends Member>(
+  workers: readonly W[],
+  act: (worker: W) => Promise<void>,
+): Promise<{ readonly worker: W; readonly reason: string }[]> {
+  const results = await Promise.allSettled(workers.map(act));
+  return workers.flatMap((worker, at) => {
+    const result = results[at];
+    if (result?.status !== 'rejected' || worker.isGone) return [];
+    return [{ worker, reason: `worker ${worker.number}: ${messageOf(result.reason)}` }];
+  });
+}
+
+async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
+  // The latest report may be from before a promotion.
+  await other?.update(STATE_ONLY);
+  const deployments = other?.state?.condition.deployments ?? [];
+  const choices = deployments.flatMap(({ name: deployment, credentials }) =>
+    credentials.filter(isInUse).map(({ name: credential, version }) => ({ deployment, credential, version })),
+  );
+  // A version that the new configuration does not have is refused, and stays out of use.
+  await Promise.allSettled(choices.map((choice) => worker.promote([choice])));
 }

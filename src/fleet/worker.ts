@@ -88,7 +88,8 @@ export class Worker {
       renewTls: (tls) => this.#opened.plane.renewTls(tls),
       report: (options) => this.#report(options),
       testVersion: (choice) => this.#opened.plane.testVersion(choice),
-      promote: (choice) => this.#opened.plane.promote(choice),
+      missing: (choices) => this.#opened.plane.missing(choices),
+      promote: (choices) => this.#opened.plane.promote(choices),
       clientUse: (client) => this.#opened.plane.clientUse(client),
       drain: async (options) => {
         try {

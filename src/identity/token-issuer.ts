@@ -14,6 +14,7 @@ import {
 import { Agent, request } from 'undici';
 import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
+import { reportDefect } from '../base/expected-errors.ts';
 
 /** Public-key signatures only: symmetric algorithms and "none" are excluded. */
 const ALGORITHMS = [
@@ -89,7 +90,7 @@ export class TokenIssuer {
 
   /** Fetches the keys before the first token arrives. Never rejects. */
   async prefetch(): Promise<void> {
-    await this.#keys.reload().catch(() => undefined);
+    await this.#keys.reload().catch(reportDefect);
   }
 
   /** Verifies signature, issuer and validity period. Never rejects. */

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { reportDefect } from '../base/expected-errors.ts';
 import type { LocalLimit } from './local-limit.ts';
 import type { LimitStore } from './store.ts';
 
@@ -106,7 +107,8 @@ export class LimitSync {
     try {
       local.accept(await store.settle(name, report), report);
       this.#alone = false;
-    } catch {
+    } catch (error) {
+      reportDefect(error);
       this.#alone = true;
       local.goAlone();
       onError();

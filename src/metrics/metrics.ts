@@ -143,13 +143,13 @@ export class Metrics {
   );
   readonly credentialState = this.#gauge(
     'credential_state',
-    '1 for the state of a credential version: in-use, candidate (to be tried), fallback or refused (by the upstream)',
+    '1 for the state of a credential version: in-use, candidate (to be tried), waiting (the next one, which the upstream does not accept yet), fallback or refused (by the upstream)',
     ['deployment', 'credential', 'version', 'state'],
     'max',
   );
   readonly credentialRotations = this.#counter(
     'credential_rotations_total',
-    'New credential versions that were tried: promoted or refused',
+    'New credential versions that were tried: promoted, refused, or waiting (the next one, not accepted yet)',
     ['deployment', 'credential', 'result'],
   );
   readonly circuitState = this.#gauge(

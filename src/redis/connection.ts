@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import type { Cluster, Redis, RedisOptions as RedisClientOptions } from 'ioredis';
+import { reportDefect } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
 
 const require = createRequire(import.meta.url);
@@ -167,5 +168,5 @@ export async function ended(connection: Redis | Cluster): Promise<void> {
   const open = connection.status !== 'end' && connection.status !== 'reconnecting';
   const end = open ? once(connection, 'end', { signal: AbortSignal.timeout(END_MS) }) : undefined;
   connection.disconnect();
-  await end?.catch(() => undefined);
+  await end?.catch(reportDefect);
 }

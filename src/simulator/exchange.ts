@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { reportDefect } from '../base/expected-errors.ts';
 import type { Authentication, Decision } from './authentication.ts';
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
 import type { Tally } from './counts.ts';
@@ -78,7 +79,8 @@ export class Exchange {
     const { response, connection, gone } = this.#target;
     try {
       await this.#respond();
-    } catch {
+    } catch (error) {
+      reportDefect(error);
       if (gone.aborted || connection.broken) return;
       if (response.headersSent) connection.reset();
       else await deliver(failure(500, 500, 'The simulator failed.'), this.#target, {});

@@ -1,30 +1,24 @@
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { cannotRepeat, credentialRefused, refusedAgain } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { ClientCall, CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
-import { Rotation, type RotationState } from './rotation.ts';
+import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
+import { NextTrial, WAITING_MS } from './next-trial.ts';
+import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
 import { FAILURE, TrialResponse } from './trial-response.ts';
+import { AFTER_TRIAL, IN_USE, RETRY, TRIAL } from './turns.ts';
+import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
 
-/** While every version is refused: between two questions whether another process has seen one accepted since. */
-const ASK_INTERVAL_MS = 1_000;
-/** After such an answer, in milliseconds. */
+/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
 const MISLED_MS = 60_000;
-
-const IN_USE: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
-/** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
-const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
-/** A candidate: the other attempt is for the version in use. */
-const TRIAL: Turn = { ...AFTER_TRIAL, attempts: 1 };
-/** A version that counts as refused, when an attempt with one is due. */
-const RETRY: Turn = { ...AFTER_TRIAL, whileRefused: true };
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -34,17 +28,6 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
  * refused attempts in this minute as it may.
  */
 export type VersionTest = ProbeResult['kind'] | 'unknown' | 'in-use' | 'spent';
-
-/** A candidate was tried. */
-export interface RotationNews {
-  readonly credential: string;
-  /** The version in use so far. */
-  readonly from: string;
-  /** The candidate. */
-  readonly to: string;
-  /** `refused`: by its Digest, or since it got a failure where the version in use does not. */
-  readonly result: 'promoted' | 'refused';
-}
 
 export interface SelectorOptions {
   /** Bounds the attempts with a credential of which every version is refused. */
@@ -63,10 +46,12 @@ export class CredentialSelector implements VersionOwner {
   readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
   readonly #rotation: Rotation<CredentialVersion>;
+  readonly #trialOfNext: NextTrial;
   /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
-  #nextAsk = 0;
+  /** When notes of other processes count again. */
+  #nextNote = 0;
   /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
@@ -75,6 +60,7 @@ export class CredentialSelector implements VersionOwner {
     this.#options = options;
     this.#circuit = options.circuit;
     this.#rotation = new Rotation(options.open(set.current, this));
+    this.#trialOfNext = new NextTrial(this.#rotation, options.clock);
     this.offer(set);
   }
 
@@ -90,7 +76,8 @@ export class CredentialSelector implements VersionOwner {
 
   stateOf(version: CredentialVersion): VersionState {
     const state = this.#rotation.stateOf(version) ?? 'fallback';
-    return version.health.refused || state === 'rejected' ? 'refused' : state;
+    // Of a version that another one has replaced, or that waits for its day, a refusal is nothing to act on.
+    return state === 'rejected' || (state === 'in-use' && version.health.refused) ? 'refused' : state;
   }
 
   isRejected(version: CredentialVersion): boolean {
@@ -98,12 +85,12 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
-  offer({ current, next }: CredentialSet): void {
+  offer({ current, next, former = [] }: CredentialSet): void {
     const known = this.versions;
-    const wanted = (next === undefined ? [current] : [current, next]).map(
-      (credential) => known.find(({ version }) => version === credential.version) ?? this.#open(credential),
-    );
-    const left = this.#rotation.offer(wanted);
+    const versionOf = (credential: Credential): CredentialVersion =>
+      known.find(({ version }) => version === credential.version) ?? this.#open(credential);
+    const left = this.#rotation.offer(versionOf(current), next && versionOf(next), former.map(versionOf));
+    for (const { health } of this.#rotation.candidates) if (health.refused) health.reset();
     for (const version of this.versions) if (!known.includes(version)) void version.restore(this.current);
     for (const version of left) this.#close(version);
   }
@@ -153,14 +140,16 @@ export class CredentialSelector implements VersionOwner {
     return 'refused';
   }
 
-  /** Puts a version in use that is known to be accepted. False: there is no such version. */
-  promote(name: string): boolean {
+  has(name: string): boolean {
+    return this.#named(name) !== undefined;
+  }
+
+  /** Puts a version in use that is known to be accepted, if it is there. */
+  promote(name: string): void {
     const version = this.#named(name);
-    if (version === undefined) return false;
-    if (version === this.current) return true;
+    if (version === undefined || version === this.current) return;
     if (version.health.refused) version.health.reset();
     this.#promote(version);
-    return true;
   }
 
   isInUse(version: CredentialVersion): boolean {
@@ -200,8 +189,13 @@ export class CredentialSelector implements VersionOwner {
 
   confirm(version: CredentialVersion, target: string, refused?: number): void {
     const flight = version.flights.lead();
-    const land = (): void => flight.land('check');
-    this.#findOut(version, target, refused).then(land, land);
+    void this.#findOut(version, target, refused)
+      .catch((error: unknown) => {
+        reportError(error);
+        // Nothing is known now, so that no request waits for more.
+        version.health.reset();
+      })
+      .finally(() => flight.land('check'));
   }
 
   /**
@@ -299,7 +293,6 @@ export class CredentialSelector implements VersionOwner {
   #standIn(): CredentialVersion {
     const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
-    void this.#askOthers();
     this.#circuit.admit();
     const { versions } = this;
     const version = versions[this.#trials % versions.length] ?? this.current;
@@ -307,20 +300,32 @@ export class CredentialSelector implements VersionOwner {
     return version;
   }
 
+  /** True if other processes may know more of this credential than this one: `catchUp`. */
+  get mayLearn(): boolean {
+    return this.#rotation.waiting !== undefined || this.isRefused;
+  }
+
   /**
-   * When every version is refused: makes one unknown, that in use first, if another process has seen the credential
-   * accepted since. What looked like a refusal was something else, or the upstream accepts it by now. If it is refused
-   * again, the others are tried, and notes say nothing for a while.
+   * Takes over what other processes have seen. When every version is refused, one of them is unknown, that in use
+   * first, if the credential was accepted since. A next version that waits is tried once more if it was, or is due.
    */
-  async #askOthers(): Promise<void> {
+  async catchUp(): Promise<void> {
     const now = this.#options.clock.now();
-    if (now < this.#nextAsk) return;
-    this.#nextAsk = now + ASK_INTERVAL_MS;
-    for (const version of this.versions) {
-      if (!(await version.resetIfAcceptedSince())) continue;
-      this.#nextAsk = now + MISLED_MS;
-      return;
+    const { waiting } = this.#rotation;
+    if (now >= this.#nextNote) {
+      for (const version of this.isRefused ? this.versions : []) {
+        if (!(await version.resetIfAcceptedSince())) continue;
+        this.#nextNote = now + MISLED_MS;
+        return;
+      }
+      if (waiting !== undefined && (await waiting.isAcceptedSince())) {
+        // Gateways number versions by themselves, so the note may be of another one.
+        this.#nextNote = now + WAITING_MS;
+        this.#trialOfNext.retry(waiting);
+        return;
+      }
     }
+    if (waiting !== undefined && this.#trialOfNext.isDue) await this.#trialOfNext.claim(waiting);
   }
 
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
@@ -329,7 +334,11 @@ export class CredentialSelector implements VersionOwner {
     const { health, flights } = this.current;
     if (request.body.kind === 'streamed' || !health.accepted || flights.busy) return undefined;
     if (clock.now() < this.#nextTrial) return undefined;
-    return this.#rotation.candidates.find((each) => !each.health.refused);
+    const candidate = this.#rotation.candidates.find((each) => !each.health.refused);
+    if (candidate === undefined || !this.#rotation.isNext(candidate)) return candidate;
+    if (this.#trialOfNext.isClaimed(candidate)) return candidate;
+    void this.#trialOfNext.claim(candidate).catch(reportError);
+    return undefined;
   }
 
   async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<void> {
@@ -379,7 +388,10 @@ export class CredentialSelector implements VersionOwner {
 
   /** The version in use stays, and no further request tries this one. */
   #reject(version: CredentialVersion): void {
-    if (this.#rotation.reject(version)) this.#tell(this.current, version, 'refused');
+    const result = this.#rotation.reject(version);
+    if (result === undefined) return;
+    if (result === 'waiting') this.#trialOfNext.wait(version);
+    this.#tell(this.current, version, result === 'waiting' ? 'waiting' : 'refused');
   }
 
   #tell(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {

@@ -1,11 +1,13 @@
+import { reportError } from '../base/report-error.ts';
 import { NonceCounters } from '../challenges/nonce-factory.ts';
 import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
-import { CredentialSelector, type RotationNews } from './credential-selector.ts';
+import { CredentialSelector } from './credential-selector.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
+import type { RotationNews } from './rotation.ts';
 
 export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;
@@ -60,6 +62,11 @@ interface SelectorEntry {
   users: number;
 }
 
+/** Between two looks at what other processes have seen of credentials, in milliseconds. */
+const CATCH_UP_MS = 1_000;
+/** Credentials in one look: each costs calls to the store. */
+const MAX_CATCH_UPS = 50;
+
 interface CircuitEntry {
   readonly circuit: CredentialCircuit;
   users: number;
@@ -75,6 +82,7 @@ export class CredentialSelectors {
   readonly #selectors = new Map<string, SelectorEntry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
   readonly #circuits = new Map<string, CircuitEntry>();
+  #catchingUp: NodeJS.Timeout | undefined;
 
   constructor(deps: SelectorsDeps) {
     this.#deps = deps;
@@ -96,6 +104,7 @@ export class CredentialSelectors {
     const known = this.#selectors.get(key);
     const entry = known ?? { selector: this.#open(set, transport, circuit.circuit), users: 0 };
     this.#selectors.set(key, entry);
+    this.#catchingUp ??= setInterval(() => void this.#catchUp().catch(reportError), CATCH_UP_MS).unref();
     entry.users += 1;
     const { selector } = entry;
     selector.attach(transport);
@@ -104,8 +113,25 @@ export class CredentialSelectors {
       if (circuit.users === 0) this.#circuits.delete(circuitKey);
       entry.users -= 1;
       if (entry.users === 0) this.#selectors.delete(key);
+      if (this.#selectors.size === 0) this.#stopCatchingUp();
       await selector.detach(transport);
     });
+  }
+
+  async #catchUp(): Promise<void> {
+    const learning = [...this.#selectors].filter(([, { selector }]) => selector.mayLearn);
+    const some = learning.slice(0, MAX_CATCH_UPS);
+    for (const [key, entry] of some) {
+      // To the end, so that each has its turn.
+      this.#selectors.delete(key);
+      this.#selectors.set(key, entry);
+    }
+    await Promise.all(some.map(([, { selector }]) => selector.catchUp()));
+  }
+
+  #stopCatchingUp(): void {
+    clearInterval(this.#catchingUp);
+    this.#catchingUp = undefined;
   }
 
   #useCircuit(key: string, perMinute: number): CircuitEntry {

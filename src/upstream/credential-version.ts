@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { expectGatewayError } from '../base/expected-errors.ts';
+
 import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NonceCounters } from '../challenges/nonce-factory.ts';
@@ -26,6 +28,7 @@ import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 import { upstreamTooSlow } from './errors.ts';
+import type { VersionOwner } from './version-owner.ts';
 
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
@@ -87,23 +90,6 @@ export interface CredentialNews {
   readonly refused: boolean;
 }
 
-/** Decides which version is used. */
-export interface VersionOwner {
-  isInUse(version: CredentialVersion): boolean;
-  /** True if another version can take the place of this one. */
-  hasAlternatives(version: CredentialVersion): boolean;
-  /** True if another version is in use in the place of this one, and the upstream accepts it. */
-  isReplaced(version: CredentialVersion): boolean;
-  /** Begins to find out whether the upstream takes it: `DigestListener.confirm`. */
-  confirm(version: CredentialVersion, target: string, refused?: number): void;
-  /** The upstream accepted it; with the status of the response. */
-  accepted(version: CredentialVersion, status: number): void;
-  /** The upstream refused it with a fresh nonce, although it had accepted it, here or elsewhere; still to be confirmed. */
-  unconfirmed(): void;
-  /** The upstream refused it, which it had not done before or not since it accepted it. */
-  refused(version: CredentialVersion): void;
-}
-
 /** A version on one transport. */
 interface Attachment {
   readonly transport: Transport;
@@ -120,7 +106,10 @@ export class CredentialVersion implements DigestListener {
   readonly #state = new DigestState();
   readonly #credential: Credential;
   readonly #key: string;
-  /** Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. */
+  /**
+   * Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. In a
+   * rotation, there are others of the version, under `#key`.
+   */
   readonly #noteKey: string;
   readonly #deployment: string;
   readonly #deps: VersionDeps;
@@ -276,9 +265,10 @@ export class CredentialVersion implements DigestListener {
   }
 
   onAccepted(status: number): void {
-    if (this.#refusalReported) this.#tell(false);
-    this.#noteAccepted();
+    const isNews = this.#refusalReported;
+    if (isNews) this.#tell(false);
     this.#owner.accepted(this, status);
+    this.#noteAccepted(isNews);
   }
 
   /** A version that is only a candidate has another one that serves: one refusal is enough. */
@@ -288,13 +278,26 @@ export class CredentialVersion implements DigestListener {
 
   /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
-    const asked = this.#deps.clock.now();
-    const ago = await this.#deps.pools.acceptedAgo(this.#noteKey);
-    // The answer may come late, so it counts from the question on.
-    const isNews = typeof ago === 'number' && asked - ago > this.#refusedAt;
-    if (!isNews || !this.health.refused) return false;
+    if (!(await this.#isNotedSince(this.#noteKey)) || !this.health.refused) return false;
     this.health.reset();
     return true;
+  }
+
+  /** True if another process has seen the upstream accept this version since it was refused here. */
+  isAcceptedSince(): Promise<boolean> {
+    return this.#isNotedSince(this.#key);
+  }
+
+  /** True if this process is the one to try it for so long. Without the store, none is. Never rejects. */
+  leadTrial(ms: number): Promise<boolean> {
+    return this.#deps.pools.lead(`${this.#key} next`, ms);
+  }
+
+  async #isNotedSince(key: string): Promise<boolean> {
+    const asked = this.#deps.clock.now();
+    const ago = await this.#deps.pools.acceptedAgo(key);
+    // The answer may come late, so it counts from the question on.
+    return typeof ago === 'number' && asked - ago > this.#refusedAt;
   }
 
   onUnconfirmed(): void {
@@ -306,11 +309,14 @@ export class CredentialVersion implements DigestListener {
     this.#owner.refused(this);
   }
 
-  #noteAccepted(): void {
-    const now = this.#deps.clock.now();
-    if (now - this.#notedAt < NOTE_EVERY_MS) return;
+  /** `isNews`: others may think that it is refused. */
+  #noteAccepted(isNews: boolean): void {
+    const { clock, pools } = this.#deps;
+    const now = clock.now();
+    if (!isNews && now - this.#notedAt < NOTE_EVERY_MS) return;
     this.#notedAt = now;
-    void this.#deps.pools.noteAccepted(this.#noteKey);
+    void pools.noteAccepted(this.#noteKey);
+    if (this.hasAlternatives) void pools.noteAccepted(this.#key);
   }
 
   get #latest(): Attachment | undefined {
@@ -349,7 +355,8 @@ export class CredentialVersion implements DigestListener {
       const { exchange } = transport;
       const context: ExchangeContext = { exchange, client: '', cancellation, freshConnection, trace };
       return await probeCredential(client, { ...options, request, context });
-    } catch {
+    } catch (error) {
+      expectGatewayError(error);
       // Counted as an attempt that failed.
       return { kind: 'unclear' };
     } finally {
@@ -376,8 +383,9 @@ export class CredentialVersion implements DigestListener {
     if (!this.health.accepted || this.flights.busy) return;
     const options = { replaces, reason: 'ahead', triesEachNonce: false } as const;
     this.#renewing = true;
-    const { kind } = await this.#probe(path, options, false);
-    this.#renewing = false;
+    const { kind } = await this.#probe(path, options, false).finally(() => {
+      this.#renewing = false;
+    });
     if (kind !== 'refused' || !this.health.accepted) return;
     this.#owner.unconfirmed();
     if (!this.flights.busy) this.#owner.confirm(this, path);

@@ -1,6 +1,7 @@
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
+import { expectGatewayError } from '../base/expected-errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import { discardResponse } from '../handshake/response-handler.ts';
@@ -95,7 +96,7 @@ export class HealthCheck {
     const path = this.#path;
     const evidence: Evidence = path === undefined ? 'connection' : 'request';
     try {
-      const problem = await this.#problem(path).catch((error) => asGatewayError(error).detail);
+      const problem = await this.#problem(path).catch((error) => expectGatewayError(error).detail);
       if (this.#isClosed) return;
       if (problem === undefined) this.#health.checked(evidence);
       else this.#health.checkFailed(evidence, problem);
@@ -137,6 +138,7 @@ export class HealthCheck {
     const request = { ...message, client: '', cancellation, onHead: () => undefined };
     const result = await this.#connections.check(request, handler).catch((error) => {
       if (status === 0) throw error;
+      expectGatewayError(error);
     });
     if (result?.kind === 'lost') throw result.error;
     return result?.kind === 'challenged' ? { status: 401, challenges: result.challenges } : { status };

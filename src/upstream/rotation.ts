@@ -1,25 +1,44 @@
 /**
- * State of one version in the rotation of a credential. `candidate`: waits for its trial; `fallback`: was in use, or
- * was found not to be needed; `rejected`: a trial failed, so that no further request tries it.
+ * State of one version in the rotation of a credential. `candidate`: is to be tried; `waiting`: is the next one, and
+ * the upstream does not accept it yet; `fallback`: was in use, or was found not to be needed; `rejected`: a trial
+ * failed, so that no further request tries it.
  */
-export type RotationState = 'in-use' | 'candidate' | 'fallback' | 'rejected';
+export type RotationState = 'in-use' | 'candidate' | 'waiting' | 'fallback' | 'rejected';
 
-/** `promoted`: takes the place of the version in use; `replaced`: another one did; `rejected`: its trial failed. */
-type RotationEvent = 'promoted' | 'replaced' | 'rejected';
+/**
+ * `promoted`: takes the place of the version in use; `replaced`: another one did; `rejected`: its trial failed;
+ * `postponed`: it is not to be tried now; `due`: it is to be tried again.
+ */
+type RotationEvent = 'promoted' | 'replaced' | 'rejected' | 'postponed' | 'due';
 
 /** An event that a state does not list changes nothing. */
 const TRANSITIONS: Readonly<Record<RotationState, Partial<Record<RotationEvent, RotationState>>>> = {
   'in-use': { replaced: 'fallback' },
-  candidate: { promoted: 'in-use', rejected: 'rejected' },
+  candidate: { promoted: 'in-use', rejected: 'rejected', postponed: 'waiting' },
+  waiting: { promoted: 'in-use', due: 'candidate' },
   fallback: { promoted: 'in-use' },
   rejected: { promoted: 'in-use' },
 };
 
+/** A candidate was tried. */
+export interface RotationNews {
+  readonly credential: string;
+  /** The version in use so far. */
+  readonly from: string;
+  /** The candidate. */
+  readonly to: string;
+  /**
+   * `refused`: by its Digest, or since it got a failure where the version in use does not; `waiting`: the same of the
+   * next version, which the upstream need not accept yet.
+   */
+  readonly result: 'promoted' | 'refused' | 'waiting';
+}
+
 interface Entry<V> {
   readonly version: V;
   state: RotationState;
-  /** True if the sources of the credential hold it. */
-  wanted: boolean;
+  /** What it is in the sources of the credential; undefined: they do not hold it. */
+  role: 'current' | 'next' | undefined;
 }
 
 /**
@@ -30,7 +49,7 @@ export class Rotation<V> {
   #entries: readonly Entry<V>[];
 
   constructor(inUse: V) {
-    this.#entries = [{ version: inUse, state: 'in-use', wanted: true }];
+    this.#entries = [{ version: inUse, state: 'in-use', role: 'current' }];
   }
 
   get inUse(): V {
@@ -59,21 +78,37 @@ export class Rotation<V> {
     return this.#entries.length > 1;
   }
 
+  /** The next version, if the upstream does not accept it yet. */
+  get waiting(): V | undefined {
+    return this.#entries.find(({ state }) => state === 'waiting')?.version;
+  }
+
+  isNext(version: V): boolean {
+    return this.#find(version)?.role === 'next';
+  }
+
   /** Undefined: the version is not part of the rotation any more. */
   stateOf(version: V): RotationState | undefined {
-    return this.#entries.find((entry) => entry.version === version)?.state;
+    return this.#find(version)?.state;
   }
 
   /**
-   * Sets the versions that the sources hold now, in their order. New ones become candidates; others that the sources
-   * no longer hold leave, except the one in use. Returns the versions that left.
+   * Sets the versions that the sources hold now: the current one, and the next one if there is one. New ones become
+   * candidates, and so does one that waited and is the current one now; others that the sources no longer hold leave,
+   * except the one in use and `former`, which may be needed. Returns the versions that left.
    */
-  offer(wanted: readonly V[]): V[] {
+  offer(current: V, next?: V, former: readonly V[] = []): V[] {
     const before = this.#entries;
     const [inUse] = before as readonly [Entry<V>];
-    inUse.wanted = wanted.includes(inUse.version);
-    const others = wanted.filter((version) => version !== inUse.version);
-    this.#entries = [inUse, ...others.map((version) => wantedEntry(before, version))];
+    inUse.role = inUse.version === current ? 'current' : inUse.version === next ? 'next' : undefined;
+    const others: Entry<V>[] = [];
+    if (inUse.version !== current) others.push(offered(this.#find(current), current, 'current'));
+    if (next !== undefined && inUse.version !== next) others.push(offered(this.#find(next), next, 'next'));
+    for (const version of former) {
+      if (version !== inUse.version)
+        others.push(this.#find(version) ?? { version, state: 'fallback', role: undefined });
+    }
+    this.#entries = [inUse, ...others];
     return before.flatMap((entry) => (this.#entries.includes(entry) ? [] : [entry.version]));
   }
 
@@ -87,27 +122,43 @@ export class Rotation<V> {
     if (promoted === undefined) return undefined;
     advance(promoted, 'promoted');
     advance(former, 'replaced');
-    const stays = former.wanted || keepsFormer;
+    const stays = former.role !== undefined || keepsFormer;
     const rest = others.filter((entry) => entry !== promoted);
     this.#entries = [promoted, ...(stays ? [former] : []), ...rest];
     return stays ? undefined : former.version;
   }
 
-  /** Rejects a candidate; false: it is none. */
-  reject(version: V): boolean {
-    const entry = this.#entries.find((each) => each.version === version);
-    return entry !== undefined && advance(entry, 'rejected');
+  /** Rejects a candidate; the next one waits instead. Returns what became of it; undefined: it is no candidate. */
+  reject(version: V): 'rejected' | 'waiting' | undefined {
+    if (this.isNext(version)) return this.postpone(version) ? 'waiting' : undefined;
+    return this.#advance(version, 'rejected') ? 'rejected' : undefined;
+  }
+
+  /** A candidate is not to be tried now; false: it is none. */
+  postpone(version: V): boolean {
+    return this.#advance(version, 'postponed');
+  }
+
+  /** A version that waits is to be tried again; false: it does not wait. */
+  retry(version: V): boolean {
+    return this.#advance(version, 'due');
+  }
+
+  #find(version: V): Entry<V> | undefined {
+    return this.#entries.find((entry) => entry.version === version);
+  }
+
+  #advance(version: V, event: RotationEvent): boolean {
+    const entry = this.#find(version);
+    return entry !== undefined && advance(entry, event);
   }
 }
 
-function wantedEntry<V>(known: readonly Entry<V>[], version: V): Entry<V> {
-  const entry = known.find((each) => each.version === version) ?? {
-    version,
-    state: 'candidate',
-    wanted: true,
-  };
-  entry.wanted = true;
-  return entry;
+function offered<V>(known: Entry<V> | undefined, version: V, role: 'current' | 'next'): Entry<V> {
+  if (known === undefined) return { version, state: 'candidate', role };
+  if (role === 'current') advance(known, 'due');
+  known.role = role;
+  return known;
 }
 
 function advance(entry: Entry<unknown>, event: RotationEvent): boolean {

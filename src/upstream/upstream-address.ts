@@ -161,9 +161,13 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  /** Puts a version of a credential in use that is known to be accepted. False: there is no such version. */
-  promote({ credential, version }: VersionChoice): boolean {
-    return this.#selectors.get(credential)?.selector.promote(version) ?? false;
+  has({ credential, version }: VersionChoice): boolean {
+    return this.#selectors.get(credential)?.selector.has(version) ?? false;
+  }
+
+  /** Puts a version of a credential in use that is known to be accepted, if it is there. */
+  promote({ credential, version }: VersionChoice): void {
+    this.#selectors.get(credential)?.selector.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

@@ -189,9 +189,13 @@ export class Upstream {
     return this.preferred.testVersion(choice, target);
   }
 
-  /** Puts a version in use at all addresses. False: no address has it. */
-  promote(choice: VersionChoice): boolean {
-    return this.addresses.map((address) => address.promote(choice)).some(Boolean);
+  has(choice: VersionChoice): boolean {
+    return this.addresses.some((address) => address.has(choice));
+  }
+
+  /** Puts a version in use at all addresses that have it. */
+  promote(choice: VersionChoice): void {
+    for (const address of this.addresses) address.promote(choice);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

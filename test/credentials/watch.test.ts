@@ -61,13 +61,14 @@ async function watched(
     context,
     versions,
     known: byName,
-    onChange: (found) => {
+    onChange: async (found) => {
       const set = found.byName.get('a');
       changes.push(
         [set?.current, set?.next].flatMap((one) =>
           one !== undefined && 'password' in one ? `${one.version}:${one.password.reveal()}` : [],
         ),
       );
+      return true;
     },
     onError: ({ message }) => errors.push(message),
     intervalMs: 10,

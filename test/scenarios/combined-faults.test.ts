@@ -33,8 +33,8 @@ test.each([
     const { failures, duplicates, unready, errors } = report;
     expect(failures.filter(({ explained }) => !explained)).toEqual([]);
     expect([duplicates, unready]).toEqual([0, 0]);
-    // Each `next` is there before the upstream takes it.
-    expect(errors).toEqual([expect.stringContaining('new credential version rejected by the upstream')]);
+    // Each `next` is there before the upstream takes it, and waits.
+    expect(errors).toEqual([]);
     expect(report.authorizations).toBeGreaterThanOrEqual(report.requests - failures.length);
   },
   LIMIT_MS,

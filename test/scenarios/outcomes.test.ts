@@ -195,7 +195,7 @@ describe('the outcome of a response', () => {
     pair.gateway.plane.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
     expect([await askOnce(pair), await askOnce(pair)]).toEqual([OK, OK]);
     const { metric } = pair.gateway;
-    expect(await metric('digest_gateway_credential_rotations_total', { result: 'refused' })).toBe(1);
+    expect(await metric('digest_gateway_credential_rotations_total', { result: 'waiting' })).toBe(1);
     expect(await metric('digest_gateway_outcomes_total', { outcome: 'refused' })).toBe(0);
   });
 });

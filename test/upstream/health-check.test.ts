@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
 import { AddressHealth } from '../../src/upstream/address-health.ts';
 import { CheckPace, HealthCheck } from '../../src/upstream/health-check.ts';
 
@@ -21,7 +22,7 @@ function scene({ addresses = 1, works = (): boolean => true } = {}) {
   const connections = {
     connect: async () => {
       times.push(Date.now());
-      if (!works()) throw new Error('no connection');
+      if (!works()) throw new GatewayError('upstream-unreachable', 'no connection');
     },
     check: async () => {
       throw new Error('no request was to be sent');

@@ -4,7 +4,7 @@ import { Rotation } from '../../src/upstream/rotation.ts';
 /** `old` in use, `next` a candidate. */
 function rotating(): Rotation<string> {
   const rotation = new Rotation('old');
-  rotation.offer(['old', 'next']);
+  rotation.offer('old', 'next');
   return rotation;
 }
 
@@ -24,10 +24,36 @@ test('promotes a candidate and keeps the former version as fallback', () => {
 
 test('a rejected candidate is a candidate no more, and can still be promoted', () => {
   const rotation = rotating();
-  expect([rotation.reject('next'), rotation.reject('next')]).toEqual([true, false]);
-  expect([rotation.candidates, rotation.hasCandidates]).toEqual([[], false]);
-  rotation.promote('next', true);
-  expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
+  rotation.offer('new');
+  expect([rotation.reject('new'), rotation.reject('new')]).toEqual(['rejected', undefined]);
+  expect([rotation.candidates, rotation.hasCandidates, rotation.waiting]).toEqual([[], false, undefined]);
+  rotation.promote('new', true);
+  expect(statesOf(rotation)).toEqual(['new in-use', 'old fallback']);
+});
+
+describe('the next version', () => {
+  test('waits when it is rejected, and is a candidate again when it is due', () => {
+    const rotation = rotating();
+    expect([rotation.reject('next'), rotation.reject('next')]).toEqual(['waiting', undefined]);
+    expect([statesOf(rotation), rotation.waiting]).toEqual([['old in-use', 'next waiting'], 'next']);
+    expect([rotation.retry('next'), rotation.retry('next')]).toEqual([true, false]);
+    expect([rotation.candidates, rotation.waiting]).toEqual([['next'], undefined]);
+  });
+
+  test('waits while another process tries it, and can be promoted', () => {
+    const rotation = rotating();
+    expect([rotation.postpone('next'), rotation.postpone('old')]).toEqual([true, false]);
+    rotation.promote('next', true);
+    expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
+  });
+
+  test('is a candidate again when the sources make it the current one', () => {
+    const rotation = rotating();
+    rotation.reject('next');
+    rotation.offer('next');
+    expect(statesOf(rotation)).toEqual(['old in-use', 'next candidate']);
+    expect(rotation.reject('next')).toBe('rejected');
+  });
 });
 
 test('promotes the fallback again', () => {
@@ -35,18 +61,18 @@ test('promotes the fallback again', () => {
   rotation.promote('next', true);
   rotation.promote('old', true);
   expect(statesOf(rotation)).toEqual(['old in-use', 'next fallback']);
-  expect(rotation.reject('next')).toBe(false);
+  expect(rotation.reject('next')).toBeUndefined();
 });
 
 test.each(['old', 'unknown'])('rejects only candidates, not %s', (version) => {
   const rotation = rotating();
-  expect(rotation.reject(version)).toBe(false);
+  expect(rotation.reject(version)).toBeUndefined();
   expect(statesOf(rotation)).toEqual(['old in-use', 'next candidate']);
 });
 
 test('promoting the version in use, or one that left, changes nothing', () => {
   const rotation = rotating();
-  rotation.offer(['old']);
+  rotation.offer('old');
   rotation.promote('old', false);
   rotation.promote('next', false);
   expect(statesOf(rotation)).toEqual(['old in-use']);
@@ -55,13 +81,13 @@ test('promoting the version in use, or one that left, changes nothing', () => {
 describe('when the sources no longer hold', () => {
   test('a candidate, it leaves', () => {
     const rotation = rotating();
-    expect(rotation.offer(['old'])).toEqual(['next']);
+    expect(rotation.offer('old')).toEqual(['next']);
     expect([rotation.stateOf('next'), rotation.hasOthers]).toEqual([undefined, false]);
   });
 
   test('the version in use, it stays until another one is promoted', () => {
     const rotation = rotating();
-    expect(rotation.offer(['next'])).toEqual([]);
+    expect(rotation.offer('next')).toEqual([]);
     expect(rotation.inUse).toBe('old');
     expect(rotation.promote('next', false)).toBe('old');
     expect(statesOf(rotation)).toEqual(['next in-use']);
@@ -69,15 +95,25 @@ describe('when the sources no longer hold', () => {
 
   test('the version in use, and the upstream still accepts it, it stays as fallback', () => {
     const rotation = rotating();
-    rotation.offer(['next']);
+    rotation.offer('next');
     expect(rotation.promote('next', true)).toBeUndefined();
     expect(rotation.others).toEqual(['old']);
   });
 });
 
+test('a version that the sources held before is a fallback', () => {
+  const rotation = new Rotation('new');
+  expect(rotation.offer('new', undefined, ['old'])).toEqual([]);
+  expect(statesOf(rotation)).toEqual(['new in-use', 'old fallback']);
+  expect(rotation.promote('old', false)).toBeUndefined();
+  expect(rotation.offer('new')).toEqual([]);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'new fallback']);
+});
+
 test('a version keeps its state when the sources hold it again', () => {
   const rotation = rotating();
-  rotation.reject('next');
-  rotation.offer(['next', 'old']);
-  expect(statesOf(rotation)).toEqual(['old in-use', 'next rejected']);
+  rotation.offer('new');
+  rotation.reject('new');
+  rotation.offer('new', 'old');
+  expect(statesOf(rotation)).toEqual(['old in-use', 'new rejected']);
 });

@@ -1,6 +1,7 @@
 import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
+import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
@@ -197,7 +198,8 @@ export class ChainWriter {
     try {
       await this.#appendOpening(file, NOTHING, next);
       this.#file = file;
-    } catch {
+    } catch (error) {
+      reportDefect(error);
       // Nothing can be written now; `reopen` begins the next segment when it can.
       this.#detached = file;
     }
@@ -213,7 +215,7 @@ export class ChainWriter {
     try {
       await this.#appendOpening(file, Buffer.from(headerLine(header)), first);
     } catch (error) {
-      await file.takeBack().catch(() => undefined);
+      await file.takeBack().catch(reportDefect);
       await file.close();
       throw error;
     }

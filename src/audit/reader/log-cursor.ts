@@ -1,6 +1,7 @@
 import { type FileHandle, lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
+import { ignoreSystemError } from '../../base/expected-errors.ts';
 import { NEWLINE } from '../line.ts';
 import { type Segment, segmentsIn } from '../segments/segment.ts';
 import { LONGEST_LINE, openRegular, readBlocks } from '../segments/segment-reader.ts';
@@ -107,7 +108,7 @@ async function plainSource(segment: Segment, path: string): Promise<Source> {
     },
     async replaced() {
       // A file that is gone was compressed or removed; the open handle still reads it to its end.
-      const now = await lstat(path).catch(() => undefined);
+      const now = await lstat(path).catch(ignoreSystemError);
       return now !== undefined && (now.ino !== ino || now.size < offset);
     },
     close: () => handle.close(),

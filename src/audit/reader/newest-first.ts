@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { reportDefect } from '../../base/expected-errors.ts';
 import { foldersIn, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import { compareNewestFirst, type Position } from './position.ts';
@@ -80,7 +81,7 @@ async function segmentsToRead({ directory, keys }: PageOptions, query: Query): P
       // If the segment cannot be read, reading it reports that.
       const range = each.growing
         ? undefined
-        : await timeRangeOf(join(directory, folder), each.segment, keys[0]).catch(() => undefined);
+        : await timeRangeOf(join(directory, folder), each.segment, keys[0]).catch(reportDefect);
       if (range !== undefined && !overlaps(query, range)) continue;
       dated.push({ ...each, folder, later, to: range?.to ?? LATEST });
     }

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { reportDefect } from '../../base/expected-errors.ts';
 import { headOf, linesOf } from '../line.ts';
 import { foldersIn, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
@@ -125,7 +126,7 @@ async function* segmentsFor(
     const growing = segment === segments.at(-1);
     // If the segment cannot be read, reading it below reports that.
     const range =
-      anyTime || growing ? undefined : await timeRangeOf(folder, segment, keys[0]).catch(() => undefined);
+      anyTime || growing ? undefined : await timeRangeOf(folder, segment, keys[0]).catch(reportDefect);
     yield { segment, overlapping: range === undefined || overlaps(query, range), growing };
   }
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
 import { errorCode } from '../../base/error-code.ts';
+import { reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
@@ -131,7 +132,7 @@ export class Retention {
 async function unsentBy({ folder, replica, keys, sinks }: RetentionOptions, last: number): Promise<string[]> {
   const positions = sinks.map(async (sink) => {
     // A position that cannot be used, or that another key signed, confirms nothing.
-    const found = await new PositionFile(folder, sink, replica, keys).read().catch(() => undefined);
+    const found = await new PositionFile(folder, sink, replica, keys).read().catch(reportDefect);
     const confirmed = found !== undefined && found.key === undefined ? found.position.seq : 0;
     return confirmed < last ? sink : [];
   });
@@ -303,7 +304,8 @@ async function sealedHeader(
       if (!whole || !walk.walk(bytes)) break;
       if (walk.seals > 0) return walk.header;
     }
-  } catch {
+  } catch (error) {
+    reportDefect(error);
     // A segment that cannot be read has no header to trust.
   }
   return walk.seals > 0 ? walk.header : undefined;

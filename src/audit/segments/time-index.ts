@@ -2,6 +2,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import { lstat, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
+import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
 import { indexName, type Segment, segmentsIn } from './segment.ts';
@@ -45,7 +46,7 @@ export async function timeRangeOf(
   const indexed = { segment: name, size, mtimeMs, ...range };
   const text = JSON.stringify({ ...indexed, hmac: hmacOf(indexed, folder, keys) });
   // If it cannot be written, the next search reads the segment again.
-  await replaceFile(file, `${text}\n`).catch(() => undefined);
+  await replaceFile(file, `${text}\n`).catch(reportDefect);
   return range;
 }
 
@@ -62,8 +63,8 @@ async function readIndex(file: string, folder: string, keys: AuditKeys): Promise
     const { hmac, ...indexed } = stored.parse(JSON.parse(await readStart(file)));
     const [given, right] = [Buffer.from(hmac), Buffer.from(hmacOf(indexed, folder, keys))];
     return given.length === right.length && timingSafeEqual(given, right) ? indexed : undefined;
-  } catch {
-    return undefined;
+  } catch (error) {
+    return reportDefect(error);
   }
 }
 

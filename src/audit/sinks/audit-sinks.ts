@@ -2,6 +2,7 @@ import { extname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort } from '../../base/expected-errors.ts';
 import { inTime } from '../../base/in-time.ts';
 import type { Log } from '../../base/log.ts';
 import { toPlain } from '../../base/plain-form.ts';
@@ -128,7 +129,7 @@ export class AuditSinks {
     // The status stays until the next thread tells its own; otherwise the lag would be 0 between threads.
     const entries = this.#data.sinks.map(({ name }) => [name, failedStatus(this.#latest[name])] as const);
     this.#latest = Object.fromEntries(entries);
-    await delay(RESTART_MS, undefined, { signal }).catch(() => undefined);
+    await delay(RESTART_MS, undefined, { signal }).catch(ignoreAbort);
     if (!signal.aborted) [this.#thread, this.#ended] = this.#start();
   }
 

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import { RetryLater } from '../../receivers/http.ts';
 import type { PositionFile, SinkPosition } from '../segments/sink-position.ts';
 
@@ -144,7 +145,7 @@ export class Follower<T> {
         await this.#pause(this.#pauseAfter(error));
       }
     }
-    await this.#store().catch(() => undefined);
+    await this.#store().catch(reportDefect);
     await source.close();
   }
 
@@ -210,6 +211,6 @@ export class Follower<T> {
     this.#wake = new AbortController();
     // At the end there is one last attempt at once, and then one at a time as long as it is allowed.
     const signals = this.#finishing ? [this.#ended.signal] : [this.#ended.signal, this.#wake.signal];
-    await delay(milliseconds, undefined, { signal: AbortSignal.any(signals) }).catch(() => undefined);
+    await delay(milliseconds, undefined, { signal: AbortSignal.any(signals) }).catch(ignoreAbort);
   }
 }

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile } from '../segments/sink-position.ts';
@@ -81,7 +82,7 @@ export class SinkSet {
       } catch (error) {
         this.#log.warn({ reason: messageOf(error) }, 'audit directory cannot be read for the sinks');
       }
-      await delay(RESCAN_MS, undefined, { signal }).catch(() => undefined);
+      await delay(RESCAN_MS, undefined, { signal }).catch(ignoreAbort);
     }
   }
 }
@@ -147,7 +148,9 @@ class FollowingSink {
   async status(): Promise<SinkStatus> {
     const followers = [...this.#followers.values()];
     // A folder that was removed since has nothing to send.
-    const behind = await Promise.all(followers.map((follower) => follower.behind().catch(() => 0)));
+    const behind = await Promise.all(
+      followers.map((follower) => follower.behind().catch((error: unknown) => reportDefect(error) ?? 0)),
+    );
     const since = followers.flatMap((follower) => follower.since ?? []);
     const sum = (key: 'delivered' | 'failures' | 'refused'): number =>
       followers.reduce((total, { counts }) => total + counts[key], this.#ended[key]);

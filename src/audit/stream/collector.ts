@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
 import { isAuthentic, isSealOf, parseSeal, type Seal } from '../seal.ts';
@@ -38,7 +39,7 @@ export async function collect(group: string, deps: CollectorDeps, signal: AbortS
       // Entries may have been delivered when the connection failed.
       taken = true;
       onState(messageOf(error));
-      await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
+      await delay(RETRY_MS, undefined, { signal }).catch(ignoreAbort);
       continue;
     }
     if (failing) onState(undefined);
@@ -59,7 +60,7 @@ async function store(
   if (text !== '') await write(text, progress.replicas);
   const ids = entries.map(({ id }) => id);
   // Entries that are not acknowledged come again, and are recognised.
-  await stream.acknowledge(group, ids).catch(() => undefined);
+  await stream.acknowledge(group, ids).catch(reportDefect);
   return more || taken;
 }
 

@@ -191,7 +191,7 @@ describe('a rotation behind a long round trip', () => {
       const load = startArrivals(30, () => get(pair.gateway));
       const rotations = (result: string) =>
         pair.gateway.metric('digest_gateway_credential_rotations_total', { result });
-      await until(async () => (await rotations('refused')) === 1);
+      await until(async () => (await rotations('waiting')) === 1);
       const health = watchHealth(pair.gateway);
       await until(() => load.answered >= 30);
       pair.simulator.set(NAME, {

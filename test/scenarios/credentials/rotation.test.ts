@@ -38,7 +38,7 @@ function load(pair: Pair) {
 const versionOf = async ({ gateway }: Pair, password: string) =>
   (await credentialSet(gateway, NAME, password)).current.version;
 
-const STATES = ['in-use', 'candidate', 'fallback', 'refused'];
+const STATES = ['in-use', 'candidate', 'waiting', 'fallback', 'refused'];
 
 /** The one state that a version is in. */
 const stateOf = async (pair: Pair, password: string) => {
@@ -106,8 +106,8 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     const pair = await startBusy(behaviour);
     await offer(pair, OLD, NEW);
     const running = load(pair);
-    await until(async () => (await rotations(pair, 'refused')) === 1);
-    expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'refused']);
+    await until(async () => (await rotations(pair, 'waiting')) === 1);
+    expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'waiting']);
     await answeredMore(running, 100);
     await untilExpired(pair, behaviour);
     accept(pair, NEW);
@@ -183,7 +183,7 @@ test('learns nothing about nonces from another password at the upstream', async 
 test('reports a wrong candidate to the operator, never to a client', async () => {
   const pair = await startPair({}, {});
   expect((await pair.get(authors)).status).toBe(200);
-  await offer(pair, OLD, 'wrong');
+  await offer(pair, 'wrong');
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
@@ -204,11 +204,54 @@ test('reports a wrong candidate to the operator, never to a client', async () =>
   ]);
   expect(JSON.stringify(pair.gateway.logged)).not.toContain('"wrong"');
 
-  await offer(pair, OLD, 'wrong');
+  await offer(pair, 'wrong');
   expect((await pair.get(authors)).status).toBe(200);
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
   await offer(pair, OLD);
   expect((await readiness(pair)).status).toBe('ready');
+});
+
+test('a next version waits for its day without an alarm, and is tried again after hours', async () => {
+  let now = 0;
+  const pair = await startPair({}, { clock: { now: () => now } });
+  expect((await pair.get(authors)).status).toBe(200);
+  await offer(pair, OLD, NEW);
+  const refused = () => pair.simulator.counts(NAME).refused['wrong-response'];
+  const serve = async (): Promise<void> => {
+    for (let count = 0; count < 5; count += 1) expect((await pair.get(authors)).status).toBe(200);
+  };
+  await serve();
+  expect([refused(), await rotations(pair, 'waiting')]).toEqual([1, 1]);
+  expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'waiting']);
+  expect((await readiness(pair)).status).toBe('ready');
+  expect(pair.gateway.logged.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+  expect(await rotations(pair, 'refused')).toBe(0);
+  // A reload that changes nothing of it asks nothing.
+  await offer(pair, OLD, NEW);
+  await serve();
+  expect(refused()).toBe(1);
+  accept(pair, OLD, NEW);
+  now += 6 * 60 * 60_000;
+  await until(async () => {
+    await serve();
+    return (await stateOf(pair, NEW)) === 'in-use';
+  });
+  expect(refused()).toBe(1);
+});
+
+test('a next version that waits is tried at once when it is made the current one', async () => {
+  const pair = await startPair();
+  expect((await pair.get(authors)).status).toBe(200);
+  await offer(pair, OLD, NEW);
+  for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
+  expect(await stateOf(pair, NEW)).toBe('waiting');
+  accept(pair, OLD, NEW);
+  await offer(pair, NEW);
+  expect(await stateOf(pair, NEW)).toBe('candidate');
+  await until(async () => {
+    expect((await pair.get(authors)).status).toBe(200);
+    return (await stateOf(pair, NEW)) === 'in-use';
+  });
 });
 
 test('does not promote a candidate that Digest accepts and the service refuses', async () => {
@@ -226,7 +269,7 @@ test('does not promote a candidate that Digest accepts and the service refuses',
     const answer = await pair.get(authors);
     expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('Lindqvist')]);
   }
-  expect([await rotations(pair, 'refused'), await stateOf(pair, OLD)]).toEqual([1, 'in-use']);
+  expect([await rotations(pair, 'waiting'), await stateOf(pair, OLD)]).toEqual([1, 'in-use']);
 });
 
 test('repeats a trial without evidence a second later', async () => {
@@ -235,7 +278,7 @@ test('repeats a trial without evidence a second later', async () => {
   expect((await pair.get(authors)).status).toBe(200);
   accept(pair, OLD, NEW);
   pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
-  await offer(pair, OLD, NEW);
+  await offer(pair, NEW);
   const seen = [(await pair.get(authors)).status, (await pair.get(authors)).status];
   expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 'candidate']);
   now += 1_000;
@@ -251,14 +294,14 @@ test('hides a connection that breaks during the trial from the client', async ()
   expect((await pair.get(authors)).status).toBe(200);
   // The question of the trial, and its repetition.
   pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
-  await offer(pair, OLD, 'wrong');
+  await offer(pair, 'wrong');
   expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 'candidate']);
 });
 
 test('tries no candidate with a request that cannot be sent twice', async () => {
   const pair = await startPair({ testPaths: true }, { settings: { body: { replayUpTo: '1KiB' } } });
   expect((await pair.get(authors)).status).toBe(200);
-  await offer(pair, OLD, 'wrong');
+  await offer(pair, 'wrong');
   const large = await pair.get('/echo', { method: 'POST', body: 'x'.repeat(4096) });
   expect([large.status, await rotations(pair, 'refused')]).toEqual([200, 0]);
   const small = await pair.get('/echo', { method: 'POST', body: 'x' });

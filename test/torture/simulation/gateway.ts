@@ -161,6 +161,8 @@ export class Gateway {
     const transport = this.#newTransport();
     const use = this.#selectors.use(this.#set, transport, this.#settings.attemptsWhenRefused);
     await use.selector.current.restore();
+    // As a configuration that was prepared when the shutdown began.
+    if (this.#isDraining) return use.end();
     const former = this.#use;
     this.#use = use;
     this.#transport = transport;

@@ -152,9 +152,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/credential-selector.ts',
-    find: '    this.#findOut(version, target, refused).then(land, land);',
-    replace:
-      '    this.#findOut(version, target, refused).then(land, land);\n    flight.land = () => undefined;',
+    find: "      .finally(() => flight.land('check'));",
+    replace: '      .finally(() => undefined);',
   },
   {
     name: 'unclear-probe-refuses',
@@ -186,6 +185,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/upstream/credential-selector.ts',
     find: "      if (result.kind === 'unclear') other.health.reset();\n",
     replace: '',
+    first: 3689,
   },
   {
     name: 'refused-while-unknown',

@@ -1,0 +1,100 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { pino } from 'pino';
+import { Reloads } from '../../../src/app/reloads.ts';
+import { noAudit } from '../../../src/audit/audit.ts';
+import { Metrics } from '../../../src/metrics/metrics.ts';
+import type { AppSetup } from '../../../src/setup/setup.ts';
+import { SetupSource } from '../../../src/setup/setup-source.ts';
+import { useClosing } from '../../support/closing.ts';
+import { setupFor, startGateway, writeConfig } from '../../support/gateway.ts';
+import { until } from '../../support/until.ts';
+
+const closing = useClosing();
+const ORIGIN = 'https://a.example.org';
+
+async function folderOf(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'offered-'));
+  closing.push(() => rm(folder, { recursive: true }));
+  return folder;
+}
+
+/** Reloads of a gateway whose password is in a file; `activate` takes a setup in use, or throws. */
+async function watching(activate: (setup: AppSetup) => { readonly settled: Promise<void> }) {
+  const folder = await folderOf();
+  const secret = join(folder, 'secret');
+  await writeFile(secret, 'one', { mode: 0o600 });
+  const file = await writeConfig(
+    folder,
+    { a: { origin: ORIGIN } },
+    { credentials: { a: { username: { value: 'me' }, password: { file: secret } } } },
+  );
+  const source = new SetupSource(file, { environment: {} });
+  const logged: Record<string, unknown>[] = [];
+  const reloads = new Reloads(await source.readAtStart(), {
+    source,
+    watchFile: false,
+    log: pino({}, { write: (line: string) => logged.push(JSON.parse(line)) }),
+    metrics: new Metrics({ version: 'test', node: 'v0' }),
+    audit: noAudit,
+    serviceManager: undefined,
+    activate: async (setup) => ({ changed: [], ...activate(setup) }),
+  });
+  closing.push(() => reloads.close());
+  reloads.start();
+  const refused = 'configuration refused; keeping the current one';
+  return {
+    reloads,
+    rotate: (content: string) => writeFile(secret, content),
+    refusals: () => logged.filter(({ msg }) => msg === refused).length,
+  };
+}
+
+const versionOf = ({ credentials }: AppSetup) => credentials.get('a')?.current.version;
+
+test('a rotated secret whose activation fails is activated again until it is in use', async () => {
+  const seen: (string | undefined)[] = [];
+  const { reloads, rotate, refusals } = await watching((setup) => {
+    seen.push(versionOf(setup));
+    if (seen.length < 3) throw new Error('a worker has ended');
+    return { settled: Promise.resolve() };
+  });
+  await rotate('two');
+  await until(() => reloads.check.ok && seen.length === 3, 20_000);
+  expect(seen).toEqual(['2', '2', '2']);
+  // Logged once, not at each attempt.
+  expect(refusals()).toBe(1);
+  await rotate('three');
+  await until(() => seen.length === 4, 20_000);
+  expect(seen[3]).toBe('3');
+});
+
+test('a rotated secret that was offered to some deployments only is activated again', async () => {
+  const seen: (string | undefined)[] = [];
+  const { rotate } = await watching((setup) => {
+    seen.push(versionOf(setup));
+    return { settled: seen.length === 1 ? Promise.reject(new Error('no room')) : Promise.resolve() };
+  });
+  await rotate('two');
+  await until(() => seen.length === 2, 20_000);
+  expect(seen).toEqual(['2', '2']);
+});
+
+test('a configuration that is prepared and abandoned leaves no credential behind', async () => {
+  const settings = { siteParameter: 'site', credential: undefined, sites: { one: { credential: 'a' } } };
+  const gateway = await startGateway({ a: { origin: ORIGIN, settings } });
+  closing.push(() => gateway.close());
+  const more = { ...settings, sites: { ...settings.sites, two: { credential: 'b' } } };
+  const b = { username: { value: 'b' }, password: { value: 'secret' } };
+  const next = await setupFor({ a: { origin: ORIGIN, settings: more } }, { credentials: { b } });
+  const credentials = async (): Promise<string[]> => {
+    const { condition } = await gateway.plane.report();
+    return condition.deployments.flatMap((each) => each.credentials.map(({ name }) => name));
+  };
+  const prepared = await gateway.plane.prepare(next);
+  expect(await credentials()).toEqual(['a', 'b']);
+  gateway.plane.abandon(prepared);
+  expect(await credentials()).toEqual(['a']);
+});

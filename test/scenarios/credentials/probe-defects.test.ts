@@ -1,0 +1,55 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { expect, test } from '@jest/globals';
+import { defaultSettings } from '../../../src/simulator/settings.ts';
+import { useFolders } from '../../support/audit-log.ts';
+import { useClosing } from '../../support/closing.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { repository } from '../../support/repository.ts';
+import { authors, startSimulator } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
+
+const closing = useClosing();
+const folder = useFolders();
+const NAME = 'submissions';
+
+/** Only probes open a place in the pool with an argument. */
+const SCRIPT = `
+  import { NoncePool } from '${pathToFileURL(join(repository, 'src/challenges/pool.ts'))}';
+  const { open } = NoncePool.prototype;
+  NoncePool.prototype.open = function (...args) {
+    if (args.length > 0) throw new TypeError('a defect in a probe');
+    return open.call(this);
+  };`;
+
+test('a defect in a probe is logged and counted, and ends only the request that it was for', async () => {
+  const simulator = await startSimulator(defaultSettings());
+  closing.push(() => simulator.close());
+  const file = join(await folder(), 'defect.mjs');
+  await writeFile(file, SCRIPT);
+  // A refused credential is tried each second.
+  const settings = { digest: { attemptsWhenRefused: 60 } };
+  const gateway = await startGatewayProcess(
+    { [NAME]: { origin: simulator.deployments.submissions.origin, ca: simulator.ca, settings } },
+    {},
+    { runner: ['env', `NODE_OPTIONS=--import=${file}`] },
+  );
+  closing.push(() => gateway.close());
+  const get = async (): Promise<number> => {
+    const response = await fetch(`${gateway.origin}${authors}`);
+    await response.arrayBuffer();
+    return response.status;
+  };
+  const accept = (password: string): void =>
+    simulator.set(NAME, { accounts: [{ username: 'demo-user', password, sites: ['demo'] }] });
+  expect(await get()).toBe(200);
+  accept('another');
+  await Promise.all([get(), get(), get(), get()]);
+  await until(async () => (await gateway.metric('digest_gateway_internal_errors_total')) > 0);
+  const [line] = gateway.logged.filter(({ level }) => level === 'error');
+  expect(line).toMatchObject({ msg: 'internal error; the gateway continues' });
+  expect(String(line?.['cause'])).toMatch(/^TypeError: a defect in a probe\n {4}at /);
+  accept('demo-api-key');
+  await until(async () => (await get()) === 200);
+});
