@@ -17,6 +17,8 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
+const IGNORED_AT_END = '. +';
+
 /** Paths that are already normal. */
 const PLAIN_PATH = /^(?:\/[a-z\d_-]+)+$/;
 const ASCII = /^[\0-\x7f]*$/;
@@ -54,12 +56,23 @@ export function foldPath(path: string): string {
   const kept: string[] = [];
   for (const segment of text.replaceAll('\\', '/').split('/')) {
     const [name = ''] = segment.split(';', 1);
-    // Windows ignores dots and spaces at the end of a name, and reads name::$DATA as name.
-    const plain = name.replace(/:+\$.*$/, '').replace(/[. +]+$/, '');
+    const plain = windowsName(name);
     if (name === '..') kept.pop();
     else if (plain !== '') kept.push(plain);
   }
   return `/${kept.join('/')}`;
+}
+
+/**
+ * Removes what Windows ignores at the end of a name: the stream of `name::$DATA`, dots and spaces. Regular expressions
+ * would try each colon or dot as a start, and take quadratic time.
+ */
+function windowsName(name: string): string {
+  const stream = name.indexOf(':$');
+  let end = stream === -1 ? name.length : stream;
+  if (stream !== -1) while (name[end - 1] === ':') end -= 1;
+  while (end > 0 && IGNORED_AT_END.includes(name.charAt(end - 1))) end -= 1;
+  return name.slice(0, end);
 }
 
 /** The path without dot segments (RFC 3986 §5.2.4), with and without backslashes as slashes and encodings decoded. */

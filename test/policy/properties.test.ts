@@ -172,6 +172,11 @@ describe('a target of 16 KiB is judged in no time', () => {
     '&ids=',
     '[',
     '+',
+    ':',
+    '.',
+    '. +',
+    ':$',
+    '%3A',
   ];
 
   test.each(parts)('%j', (part) => {
