@@ -17,6 +17,8 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
+const ODD_IN_NAME = /[[\].+\s\p{Cc}]/u;
+const ENDS_PATH = /[?#&]/;
 const IGNORED_AT_END = '. +';
 
 /** Paths that are already normal. */
@@ -30,6 +32,17 @@ export function foldName(name: string): string {
   if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.trim().replace(/[. ]/g, '_');
+}
+
+/** True if servers could end the name at a character of it, replace that, or take it for structure, however it is encoded. */
+export function isOddName(name: string): boolean {
+  return !isPlainName(name) && ODD_IN_NAME.test(foldCase(decodeAll(name)));
+}
+
+/** True if a server that decodes the path before it looks for the query could find one in it. */
+export function hidesQuery(path: string): boolean {
+  // An & that is not encoded is one of the path.
+  return path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path.replaceAll('&', ' '))));
 }
 
 /** True for `[a-z\d_-]*`. A loop takes half as long as a regular expression, and each name of each query is tested. */
