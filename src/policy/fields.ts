@@ -20,7 +20,6 @@ const USUAL_NAMES = [
     'max-forwards',
     'via',
     'date',
-    'from',
   ],
   ...[
     'x-request-id',
