@@ -11,16 +11,7 @@ const USUAL_NAMES = [
   ...['content-digest', 'content-md5', 'content-range', 'digest', 'repr-digest'],
   ...['want-content-digest', 'want-digest', 'want-repr-digest', 'signature', 'signature-input'],
   ...['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range', 'range'],
-  ...[
-    'cache-control',
-    'pragma',
-    'priority',
-    'prefer',
-    'idempotency-key',
-    'max-forwards',
-    'via',
-    'date',
-  ],
+  ...['cache-control', 'pragma', 'priority', 'prefer', 'idempotency-key', 'max-forwards', 'via', 'date'],
   ...[
     'x-request-id',
     'request-id',
@@ -52,7 +43,7 @@ const OVERRIDES = new FieldNames([
   ...['-method', 'x-http-method', 'x-http-method-override', 'x-method-override', 'x-tunneled-method'],
   ...['x-original-method', 'x-forwarded-method', 'x-original-url', 'x-original-uri', 'x-original-path'],
   ...['x-rewrite-url', 'x-rewrite-uri', 'x-forwarded-uri', 'x-forwarded-url', 'x-forwarded-path'],
-  ...['x-envoy-original-path', 'x-envoy-original-dst-host', 'x-accel-redirect', 'x-sendfile', 'x-host'],
+  ...['x-envoy-original-path', 'x-envoy-original-dst-host', 'x-host'],
   // CGI variables, which gunicorn takes from a field; and the second target of COPY and MOVE (RFC 4918 §10.3).
   ...['script-name', 'path-info', 'request-uri', 'request-method', 'query-string', 'destination'],
 ]);
