@@ -1,7 +1,9 @@
 import type { ErrorCode } from '../base/errors.ts';
 import { GatewayError } from '../base/errors.ts';
+import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
+import { outboundHeaders } from '../gateway/headers.ts';
 import { Routes } from '../gateway/routes.ts';
 import { parseTarget } from '../gateway/target.ts';
 import type { LimitSettings } from '../limits/settings.ts';
@@ -17,6 +19,8 @@ export interface ExplainedRequest {
   readonly target: string;
   /** Host of the Host header. */
   readonly host: string;
+  /** Other header fields; Content-Length or Transfer-Encoding stands for a body. */
+  readonly headers?: RawHeaders;
 }
 
 /** The outcome of a request with its reason. Absent parts are empty texts. */
@@ -35,6 +39,8 @@ export interface Granted {
   readonly sends: string;
   /** True if the gateway adds the site. */
   readonly siteAdded: boolean;
+  /** Names of header fields that a rule keeps from the upstream. */
+  readonly drops: readonly string[];
   /** The checked parameters, decoded. */
   readonly parameters: Readonly<Record<string, string>>;
   /** A sentence for each limit that the request counts against. */
@@ -59,17 +65,22 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 }
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
-export function explain(config: Config, { client, method, target, host }: ExplainedRequest): Explanation {
+export function explain(
+  config: Config,
+  { client, method, target, host, headers = [] }: ExplainedRequest,
+): Explanation {
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
     const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
+    const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
     const { rule, parameters, ...grant } = decide(rules, client, {
       method,
       target: parsed.path,
-      headers: [],
+      headers: fields,
+      hasBody: hasBody(headers),
     });
     return {
       allowed: true,
@@ -81,6 +92,7 @@ export function explain(config: Config, { client, method, target, host }: Explai
       credential: grant.credential,
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
+      drops: fields.filter((name, at) => at % 2 === 0 && !grant.headers.includes(name)),
       parameters: Object.fromEntries(parameters),
       limits: [
         ...limitTexts(`client ${client.id}`, config.clients.find(({ id }) => id === client.id)?.limits),
@@ -93,6 +105,11 @@ export function explain(config: Config, { client, method, target, host }: Explai
     const rule = decidingPart(code, clientPath(config, client), deployment);
     return { allowed: false, client: client.id, deployment, rule, status: kind.status, code, detail };
   }
+}
+
+function hasBody(headers: RawHeaders): boolean {
+  const length = joinedValue(headers, 'content-length') ?? '0';
+  return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;

@@ -45,8 +45,9 @@ function explained(
   const settings = deployment === '' ? undefined : config.deployments[deployment];
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
-  const { parameters, ...explanation } = { ...NOTHING, ...explain(config, { client, method, target, host }) };
-  return { ...explanation, parameters: Object.entries(parameters) };
+  const explanation = explain(config, { client, method, target, host });
+  const { parameters, drops, ...shown } = { ...NOTHING, ...explanation };
+  return { ...shown, parameters: Object.entries(parameters) };
 }
 
 const NOTHING = {
@@ -58,6 +59,7 @@ const NOTHING = {
   siteAdded: false,
   credential: '',
   sends: '',
+  drops: [],
   parameters: {},
   limits: [],
 } as const;

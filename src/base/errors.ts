@@ -28,8 +28,8 @@ const table = {
     title: 'Parameter invalid',
     proxyError: 'http_request_error',
     cause:
-      'A query parameter that is checked is missing, repeated, written so that servers can read it differently, not of the form that the operation lists, or a list with more items than the client may send. `detail` names it.',
-    remedy: 'Correct the parameter, or the operation in the configuration.',
+      'A query parameter that is checked is missing, repeated, written so that servers can read it differently, not of the form that the operation lists, or a list with more items than the client may send. Or, while a rule depends on the query, it has more than 256 parameters, or a name that servers read differently. `detail` says which.',
+    remedy: 'Correct the parameter, or the operation or `restricted.parameterNames` in the configuration.',
   },
   'client-unknown': {
     status: 401,

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { clientIn, type Explanation, explain, type Granted, type Refused } from '../app/explanation.ts';
+import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import { CommandError } from './command-error.ts';
@@ -9,6 +10,7 @@ interface Options {
   readonly config: string;
   readonly client?: string;
   readonly host: string;
+  readonly header: readonly string[];
   readonly json?: boolean;
 }
 
@@ -27,6 +29,11 @@ export function registerPolicy(program: Command): void {
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--client <id>', 'the client; may be left out if anonymous is true')
     .option('--host <name>', 'the host of the request, for deployments that are matched by host', 'localhost')
+    .option(
+      '--header <line...>',
+      'header fields, such as "Content-Type: text/csv"; "Content-Length: 1" stands for a body',
+      [],
+    )
     .option('--json', 'print JSON')
     .action(async (method: string, target: string, options: Options) => {
       if (!isMethod(method))
@@ -37,12 +44,21 @@ export function registerPolicy(program: Command): void {
         const known = config.clients.map(({ id }) => id).join(', ') || 'none';
         throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
       }
-      const explanation = explain(config, { client, method, target, host: options.host });
+      const headers = options.header.flatMap(fieldOf);
+      const explanation = explain(config, { client, method, target, host: options.host, headers });
       const text =
         options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
       process.stdout.write(`${text}\n`);
       process.exitCode = explanation.allowed ? 0 : 1;
     });
+}
+
+/** Returns name and value of a header line. */
+function fieldOf(line: string): [string, string] {
+  const colon = line.indexOf(':');
+  const [name, value] = [line.slice(0, colon), line.slice(colon + 1).trim()];
+  if (isToken(name) && isFieldValue(value)) return [name, value];
+  throw new CommandError(2, `${line} is not a header line, such as "Content-Type: text/csv"`);
 }
 
 /** Formats the explanation as text lines. */
@@ -54,8 +70,8 @@ function explanationLines(explanation: Explanation): string[] {
 type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
-  const { client, deployment, rule, operation, site, credential, sends, siteAdded, parameters, limits } =
-    granted;
+  const { client, deployment, rule, operation, site, credential } = granted;
+  const { sends, siteAdded, drops, parameters, limits } = granted;
   return [
     ['allowed', `by ${rule}`],
     ['client', client],
@@ -64,6 +80,7 @@ function grantRows(granted: Granted): Row[] {
     ['site', `${site}${siteAdded ? ' (added)' : ''}`],
     ['credential', credential],
     ['sends', sends],
+    ['drops', drops.join(', ')],
     ...limits.map((text): Row => ['limit', text]),
     ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
   ];

@@ -6,6 +6,7 @@ import { addressFamilyIssues, egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
 import { outcomesIssues, outcomesSchema } from './outcomes.ts';
+import { restrictedSchema } from './restricted.ts';
 import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,
@@ -182,7 +183,7 @@ const keys = (folder: string) =>
       injectSite: flag()
         .default(false)
         .describe(
-          'Adds the site to the end of the query of a request that names none, if its client may use one site only.',
+          'Adds the site at the start of the query of a request that names none, if its client may use one site only.',
         ),
       forwardTrace: flag()
         .default(false)
@@ -203,6 +204,11 @@ const keys = (folder: string) =>
       unlistedOperations: oneOf(['allow', 'deny'])
         .default('allow')
         .describe('`deny` refuses requests that match no listed operation.'),
+      restricted: restrictedSchema()
+        .prefault({})
+        .describe(
+          'What clients may send although a rule restricts them, beyond what no server is known to misread; see [What is judged](policy.md#spelling).',
+        ),
       digest: digest().prefault({}).describe('How challenges of the upstream are answered.'),
       tls: upstreamTlsSchema(folder)
         .prefault({})

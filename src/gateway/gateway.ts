@@ -3,7 +3,7 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { fieldValue, joinedValue } from '../base/raw-headers.ts';
+import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
@@ -153,7 +153,10 @@ export class Gateway {
       record.deployment = found.name;
       response.filter = found.responseFilter;
       exchange.idleMs = found.upstream.options.timeouts.idle;
-      const grant = decide(found.rules, client, { method, target: target.path, headers });
+      const fields = fieldsFor(found, request, trace === undefined);
+      const hasBody = request.body !== 0;
+      const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
+      this.#countDropped(fields, grant, found.name, client.id);
       record.granted(grant.site, grant.operation);
       response.permit = this.#limits.take(client.id, found.name);
       await this.#forward(found, exchange, grant, response, record);
@@ -235,7 +238,7 @@ export class Gateway {
   async #forward(
     { name, upstream }: Deployment,
     exchange: ClientExchange,
-    { target, credential, noTotalTimeout }: Grant,
+    { target, headers, credential, noTotalTimeout }: Grant,
     response: ResponseWriter,
     record: RequestRecord,
   ): Promise<void> {
@@ -247,13 +250,15 @@ export class Gateway {
       metrics.requestBytes.inc(count + framing);
     });
     const { client, trace } = record;
-    const keepTrace = trace === undefined && upstream.options.forwardTrace;
-    const headers = outboundHeaders(received.headers, received.httpVersion, keepTrace);
-    if (received.method === 'OPTIONS') countDownForwards(headers);
     response.inFlight = true;
     metrics.requestsInFlight.inc();
     const request = { client, method: received.method, target, headers, body, trace, noTotalTimeout };
     await upstream.send(request, credential, response, cancellation);
+  }
+
+  #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
+    const dropped = (fields.length - headers.length) / 2;
+    if (dropped > 0) this.#metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
   }
 
   #admit(): void {
@@ -283,6 +288,14 @@ export class Gateway {
     const userAgent = joinedValue(headers, 'user-agent');
     this.#accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
+}
+
+/** Returns the fields that the upstream gets unless a rule forbids one. */
+function fieldsFor({ upstream }: Deployment, request: RequestHead, untraced: boolean): RawHeaders {
+  const keepTrace = untraced && upstream.options.forwardTrace;
+  const fields = outboundHeaders(request.headers, request.httpVersion, keepTrace);
+  if (request.method === 'OPTIONS') countDownForwards(fields);
+  return fields;
 }
 
 /**

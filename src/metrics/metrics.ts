@@ -205,6 +205,11 @@ export class Metrics {
     [],
     'min',
   );
+  readonly requestFieldsDropped = this.#counter(
+    'request_fields_dropped_total',
+    'Header fields of requests that did not reach the upstream, since the client is restricted and they are not on the list of allowed ones',
+    ['deployment', 'client'],
+  );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
   readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);
   readonly auditFailures = this.#counter(

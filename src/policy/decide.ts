@@ -2,22 +2,24 @@ import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
 import { type Client, forbidden, includes, isRestricted, type Rule, readsQuery, rulesFor } from './client.ts';
+import { type JudgedFields, judgeFields } from './fields.ts';
 import { ruleWithin } from './limit.ts';
 import { checkForm, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget } from './path.ts';
 import { Query } from './query.ts';
 import { withoutPrefix } from './rewrite.ts';
 import type { DeploymentRules } from './rules.ts';
-import { METHOD, secondTarget } from './second-target.ts';
 import { siteOf, withSite } from './site.ts';
+import { hidesQuery } from './spelling.ts';
 
 /** The parts of a request that policy checks. */
 export interface Request {
   readonly method: string;
   /** Path and query, byte for byte. */
   readonly target: string;
-  /** As the client sent them. */
+  /** As the upstream gets them, apart from those that only `decide` removes. */
   readonly headers: RawHeaders;
+  readonly hasBody: boolean;
 }
 
 /** Permission to send a request. */
@@ -32,6 +34,8 @@ export interface Grant {
   readonly noTotalTimeout: boolean;
   /** Target of the upstream request. */
   readonly target: string;
+  /** Fields of the upstream request: those of a restricted client are from the list of allowed ones. */
+  readonly headers: RawHeaders;
   /** The site and the operation's parameters: decoded values by name. */
   readonly parameters: ReadonlyMap<string, string>;
   /** The client's rule that allows the request. */
@@ -51,23 +55,26 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const { path, query: text } = splitTarget(target);
   const query = new Query(text);
   const operation = operationOf(rules, client, own, request.method, path);
-  const fitting = withMethod(client, withOperation(client, own, operation), request.method);
-  const unhidden = withoutSecondTarget(rules, fitting, request.headers, query);
-  const [rule] = unhidden;
-  const checked = operation?.parameters ?? [];
-  if (rule === undefined || rules.sites !== undefined || checked.length > 0 || unhidden.some(readsQuery)) {
-    return judgeQuery(rules, client, { target, query, operation, fitting: unhidden });
+  const allowed = withMethod(client, withOperation(client, own, operation), request.method);
+  const fields = allowed.some((rule) => isGuarded(rules, rule)) ? judgeFields(request, rules) : undefined;
+  const fitting = fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, query);
+  const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
+  const [first] = fitting;
+  if (first !== undefined && !isChecked && !fitting.some(readsQuery)) {
+    const headers = headersFor(rules, first, request, fields);
+    return {
+      site: '',
+      credential: rules.credential,
+      operation: operation?.name ?? '',
+      noTotalTimeout: operation?.noTotalTimeout ?? false,
+      target,
+      headers,
+      parameters: NO_PARAMETERS,
+      rule: first,
+    };
   }
-  const { credential } = rules;
-  return {
-    site: '',
-    credential,
-    operation: operation?.name ?? '',
-    noTotalTimeout: operation?.noTotalTimeout ?? false,
-    target,
-    parameters: NO_PARAMETERS,
-    rule,
-  };
+  const readable = withClearQuery(rules, fitting, { path, query, isChecked });
+  return judgeQuery(rules, client, { target, query, operation, fitting: readable, request, fields });
 }
 
 interface Judged {
@@ -75,13 +82,16 @@ interface Judged {
   readonly query: Query;
   readonly operation: Operation | undefined;
   readonly fitting: readonly Rule[];
+  readonly request: Request;
+  readonly fields: JudgedFields | undefined;
 }
 
 function judgeQuery(
-  { sites, credential }: DeploymentRules,
+  rules: DeploymentRules,
   client: Client,
-  { target, query, operation, fitting }: Judged,
+  { target, query, operation, fitting, request, fields }: Judged,
 ): Grant {
+  const { sites, credential } = rules;
   const site = sites && siteOf(sites, query, fitting);
   const rule = ruleWithin(client, fitting, { site: site?.name, query });
   const parameters = new Map<string, string>();
@@ -93,9 +103,24 @@ function judgeQuery(
     operation: operation?.name ?? '',
     noTotalTimeout: operation?.noTotalTimeout ?? false,
     target: sites !== undefined && site?.injected ? withSite(target, sites.parameter, site.name) : target,
+    headers: headersFor(rules, rule, request, fields),
     parameters,
     rule,
   };
+}
+
+/** True if a request under the rule may not do everything at the upstream. */
+function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule): boolean {
+  return unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
+}
+
+function headersFor(
+  rules: DeploymentRules,
+  rule: Rule,
+  { headers }: Request,
+  fields: JudgedFields | undefined,
+): RawHeaders {
+  return fields !== undefined && isGuarded(rules, rule) ? fields.kept : headers;
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
@@ -149,26 +174,42 @@ function keep(rules: readonly Rule[], test: (rule: Rule) => boolean): readonly R
 
 /** Returns the rules that hold even if the upstream prefers a header or the body over the request line. */
 function withoutSecondTarget(
-  { unlistedOperations }: DeploymentRules,
+  deployment: DeploymentRules,
   rules: readonly Rule[],
-  headers: RawHeaders,
+  { override: inHeader, form }: JudgedFields,
   query: Query,
 ): readonly Rule[] {
-  const denied = unlistedOperations === 'deny';
-  if (!denied && !rules.some(isRestricted)) return rules;
-  const { override: inHeader, form } = secondTarget(headers);
-  const override = inHeader || query.has(METHOD);
+  const override = inHeader || query.overridesMethod();
   if (!override && !form) return rules;
   const fitting = rules.filter(
-    (rule) => !(override && (denied || isRestricted(rule))) && !(form && readsQuery(rule)),
+    (rule) => !(override && isGuarded(deployment, rule)) && !(form && readsQuery(rule)),
   );
   if (fitting.length > 0) return fitting;
   throw new GatewayError(
     'bad-request',
     override
-      ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL or _method, and a rule depends on both. Leave it out.'
-      : 'The body of the request is a form. Servers mix its fields with the parameters of the query, and a rule depends on them. Send the parameters in the query.',
+      ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL, Destination or _method, and a rule depends on both. Leave it out.'
+      : 'Servers could read the body as a form and mix its fields with the parameters of the query, and a rule depends on them. Send the parameters in the query, and the body with one Content-Type that is none of a form, such as application/json; the operator of this gateway can allow another: see restricted.bodyTypes in the configuration.',
   );
+}
+
+/** Returns the rules that hold however servers split the target into path and parameters. */
+function withClearQuery(
+  { parameterNames }: DeploymentRules,
+  rules: readonly Rule[],
+  { path, query, isChecked }: { path: string; query: Query; isChecked: boolean },
+): readonly Rule[] {
+  const error = hidesQuery(path)
+    ? hiddenQuery()
+    : query.ambiguity(
+        (name) =>
+          parameterNames.has(name) ||
+          rules.some(({ parameters }) => parameters.some((each) => each.name === name)),
+      );
+  if (error === undefined) return rules;
+  const others = isChecked ? [] : rules.filter((rule) => !readsQuery(rule));
+  if (others.length > 0) return others;
+  throw error;
 }
 
 function readParameters({ parameters }: Operation, query: Query, values: Map<string, string>): void {
@@ -188,5 +229,12 @@ function ambiguousPath(): GatewayError {
   return new GatewayError(
     'bad-request',
     'Servers can read the path in more than one way (dot segments, //, \\, ;, another case, or a needless encoding), and a rule depends on it. Write it as the API describes it.',
+  );
+}
+
+function hiddenQuery(): GatewayError {
+  return new GatewayError(
+    'bad-request',
+    'The path has an encoded ?, # or & (%3F, %23 or %26), which some servers decode before they look for the query, and a rule depends on the query. Leave it out of the path.',
   );
 }

@@ -5,28 +5,20 @@ export function splitTarget(target: string): { path: string; query: string | und
   return { path: target.slice(0, mark), query: target.slice(mark + 1) };
 }
 
+/** Characters that servers treat differently: some resolve or truncate them, others keep them. */
+const AMBIGUOUS = /[\\;]|\/\/|\/\.{1,2}(?:\/|$)/;
 /**
- * Sequences that servers treat differently: some resolve, decode, truncate or refuse them, others keep
- * them.
+ * Encodings that some servers decode, and others keep or refuse: broken ones, control characters, . / \ % ; ? #, and
+ * characters that need no encoding (RFC 3986 §2.3).
  */
-const AMBIGUOUS = new RegExp(
-  [
-    '[\\\\;]',
-    '//',
-    '/\\.{1,2}(?:/|$)',
-    '%(?![\\da-f]{2})',
-    // Control characters; then . / \ % ; ? # and characters that need no encoding (RFC 3986 §2.3).
-    '%(?:[01][\\da-f]|7f)',
-    '%(?:2[def35]|3[\\dbf]|4[1-9a-f]|5[\\dacf]|6[1-9a-f]|7[\\dae])',
-    // Overlong UTF-8.
-    '%(?:c[01]|e0%[89]|f0%8)',
-  ].join('|'),
-  'i',
-);
+const AMBIGUOUS_ENCODING =
+  /%(?![\da-f]{2})|%(?:[01][\da-f]|7f|2[def35]|3[\dbf]|4[1-9a-f]|5[\dacf]|6[1-9a-f]|7[\dae])/i;
+const OVERLONG = /%(?:c[01]|e0%[89]|f0%8)/i;
 
 /** True if servers could read the path differently. */
 export function isAmbiguous(path: string): boolean {
-  return AMBIGUOUS.test(path);
+  if (AMBIGUOUS.test(path)) return true;
+  return path.includes('%') && (AMBIGUOUS_ENCODING.test(path) || OVERLONG.test(path));
 }
 
 const PLAIN_SEGMENT = /^[\w-]+$/;

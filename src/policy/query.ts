@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { foldName } from './spelling.ts';
+import { foldName, isOddName } from './spelling.ts';
 
 /** One parameter of the query. */
 interface Pair {
@@ -12,6 +12,15 @@ interface Pair {
   /** The decoded value, once it was asked for. */
   text: string | undefined;
 }
+
+/** Some servers read the first thousand parameters only; nobody who asks for one operation needs as many as these. */
+const MAX_PARAMETERS = 256;
+
+/** Names, as `foldName` returns them, of parameters that some frameworks use as the method. */
+const METHOD_NAME = /^[$_]?(?:x[_-])?(?:http|request)?[_-]?method(?:[_-]?override)?$/;
+const METHOD_VALUES: ReadonlySet<string> = new Set([
+  ...['get', 'head', 'post', 'put', 'patch', 'delete', 'options', 'copy', 'move', 'mkcol', 'merge'],
+]);
 
 const NO_PAIRS: readonly Pair[] = [];
 
@@ -50,11 +59,36 @@ export class Query {
     return pair && textOf(name, pair);
   }
 
-  /** True if any server could find such a parameter. */
-  has(name: string): boolean {
-    const folded = foldName(name);
-    for (const pair of this.#pairs()) if (pair.folded === folded) return true;
+  /** True if a server could take a parameter for the method: `_method`, or another such name with a method. */
+  overridesMethod(): boolean {
+    for (const { folded, value } of this.#pairs()) {
+      if (folded === '_method') return true;
+      if (folded.includes('method') && METHOD_NAME.test(folded) && METHOD_VALUES.has(foldName(value)))
+        return true;
+    }
     return false;
+  }
+
+  /**
+   * Returns the error for a query of which servers read other parameters than it has; undefined if there is none.
+   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets and dots as structure, or end a name at a NUL.
+   */
+  ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
+    const pairs = this.#pairs();
+    if (pairs.length > MAX_PARAMETERS) {
+      return new GatewayError(
+        'parameter-invalid',
+        `The query has more than ${MAX_PARAMETERS} parameters, and a rule depends on it: servers ignore those behind a number of their own. Send fewer.`,
+      );
+    }
+    for (const { name } of pairs) {
+      if (!isOddName(name) || isDeclared(decoded(name) ?? name)) continue;
+      return new GatewayError(
+        'parameter-invalid',
+        'The name of a parameter has a bracket, a dot, a space, a plus or a NUL, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+      );
+    }
+    return undefined;
   }
 
   #find(name: string): Pair | undefined {

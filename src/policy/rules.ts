@@ -1,5 +1,8 @@
 import { PrefixMap } from '../base/prefix-map.ts';
+import type { FieldNames } from '../base/raw-headers.ts';
+import { noForms } from './body-type.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
+import { allowedFields } from './fields.ts';
 import { withoutPrefix } from './rewrite.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
 
@@ -14,6 +17,14 @@ export interface DeploymentSettings {
   readonly injectSite: boolean;
   readonly operations: Readonly<Record<string, OperationSettings>>;
   readonly unlistedOperations: 'allow' | 'deny';
+  readonly restricted?: RestrictedSettings;
+}
+
+/** What clients may send although a rule restricts them, beyond what no server misreads. */
+export interface RestrictedSettings {
+  readonly fields: readonly string[];
+  readonly bodyTypes: readonly string[];
+  readonly parameterNames: readonly string[];
 }
 
 /** The sites of a deployment. */
@@ -39,6 +50,12 @@ export interface DeploymentRules {
   readonly unlistedOperations: 'allow' | 'deny';
   /** True if every reading of a path stays in this deployment; undefined if no check is needed. */
   readonly isOwnPath: ((path: string) => boolean) | undefined;
+  /** Fields that restricted clients may send. */
+  readonly fields: FieldNames;
+  /** Content types of bodies that clients may send although a rule depends on the query. */
+  readonly bodyTypes: ReadonlySet<string>;
+  /** Names of parameters that the configuration knows. */
+  readonly parameterNames: ReadonlySet<string>;
 }
 
 /** Compiles the rules of one deployment; `all` are the settings of every deployment, including this one. */
@@ -47,6 +64,7 @@ export function compileRules(
   settings: DeploymentSettings,
   all: Readonly<Record<string, DeploymentSettings>>,
 ): DeploymentRules {
+  const { restricted } = settings;
   return {
     deployment: name,
     stripPrefix: settings.rewrite?.stripPrefix,
@@ -55,6 +73,13 @@ export function compileRules(
     catalogue: new Catalogue(settings.operations),
     unlistedOperations: settings.unlistedOperations,
     isOwnPath: ownPath(settings, all),
+    fields: allowedFields(restricted?.fields ?? []),
+    bodyTypes: noForms(restricted?.bodyTypes ?? []),
+    parameterNames: new Set([
+      ...(settings.siteParameter === undefined ? [] : [settings.siteParameter]),
+      ...Object.values(settings.operations).flatMap(({ parameters }) => Object.keys(parameters)),
+      ...(restricted?.parameterNames ?? []),
+    ]),
   };
 }
 

@@ -23,12 +23,13 @@ export function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site
   throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
 }
 
-/** Appends the site to the query of a target; no other byte changes. */
+/** Adds the site before the other parameters, since servers may ignore the last of many; no other byte changes. */
 export function withSite(target: string, parameter: string, site: string): string {
   const mark = target.indexOf('?');
-  const isOpen = mark === target.length - 1 || target.endsWith('&');
-  const separator = mark === -1 ? '?' : isOpen ? '' : '&';
-  return `${target}${separator}${parameter}=${encodeURIComponent(site)}`;
+  const added = `${parameter}=${encodeURIComponent(site)}`;
+  if (mark === -1) return `${target}?${added}`;
+  const rest = target.slice(mark + 1);
+  return `${target.slice(0, mark)}?${added}${rest === '' ? '' : `&${rest}`}`;
 }
 
 function onlySite({ parameter, credentials, inject }: Sites, rules: readonly Rule[]): Site {

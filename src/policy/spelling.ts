@@ -17,6 +17,10 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
+const ODD_IN_NAME = /[[\].+\s\p{Cc}]/u;
+const ENDS_PATH = /[?#&]/;
+const IGNORED_AT_END = '. +';
+
 /** Paths that are already normal. */
 const PLAIN_PATH = /^(?:\/[a-z\d_-]+)+$/;
 const ASCII = /^[\0-\x7f]*$/;
@@ -28,6 +32,17 @@ export function foldName(name: string): string {
   if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.trim().replace(/[. ]/g, '_');
+}
+
+/** True if servers could end the name at a character of it, replace that, or take it for structure, however it is encoded. */
+export function isOddName(name: string): boolean {
+  return !isPlainName(name) && ODD_IN_NAME.test(foldCase(decodeAll(name)));
+}
+
+/** True if a server that decodes the path before it looks for the query could find one in it. */
+export function hidesQuery(path: string): boolean {
+  // An & that is not encoded is one of the path.
+  return path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path.replaceAll('&', ' '))));
 }
 
 /** True for `[a-z\d_-]*`. A loop takes half as long as a regular expression, and each name of each query is tested. */
@@ -54,12 +69,23 @@ export function foldPath(path: string): string {
   const kept: string[] = [];
   for (const segment of text.replaceAll('\\', '/').split('/')) {
     const [name = ''] = segment.split(';', 1);
-    // Windows ignores dots and spaces at the end of a name, and reads name::$DATA as name.
-    const plain = name.replace(/:+\$.*$/, '').replace(/[. +]+$/, '');
+    const plain = windowsName(name);
     if (name === '..') kept.pop();
     else if (plain !== '') kept.push(plain);
   }
   return `/${kept.join('/')}`;
+}
+
+/**
+ * Removes what Windows ignores at the end of a name: the stream of `name::$DATA`, dots and spaces. Regular expressions
+ * would try each colon or dot as a start, and take quadratic time.
+ */
+function windowsName(name: string): string {
+  const stream = name.indexOf(':$');
+  let end = stream === -1 ? name.length : stream;
+  if (stream !== -1) while (name[end - 1] === ':') end -= 1;
+  while (end > 0 && IGNORED_AT_END.includes(name.charAt(end - 1))) end -= 1;
+  return name.slice(0, end);
 }
 
 /** The path without dot segments (RFC 3986 §5.2.4), with and without backslashes as slashes and encodings decoded. */

@@ -38,7 +38,7 @@ const cases: [string, ClientName, DeploymentName, string][] = [
 
 for (const [title, client, deployment, target] of cases) {
   const [rules, who] = [rulesOf(deployment), clientOf(client)];
-  const request = { method: 'GET', target, headers };
+  const request = { method: 'GET', target, headers, hasBody: false };
   const rounds = Array.from({ length: ROUNDS }, () => {
     const started = performance.now();
     for (let call = 0; call < CALLS; call += 1) decide(rules, who, request);

@@ -21,7 +21,7 @@ describe('policy explain', () => {
         'operation    authors-by-submission-id',
         'site         journal-a (added)',
         'credential   journal-a',
-        `sends        GET https://submissions.example.org${target}&site_name=journal-a`,
+        `sends        GET https://submissions.example.org${AUTHORS}?site_name=journal-a&ids=%27A-1%27&external_id=123`,
         'limit        client reporting: 50 requests per second, 50 at once after a pause',
         'limit        client reporting: 20 in flight at the same time',
         'limit        deployment submissions: 50 requests per second, 100 at once after a pause',
@@ -49,6 +49,20 @@ describe('policy explain', () => {
       ].join('\n'),
       stderr: '',
     });
+  });
+
+  test('judges header fields and a body as the gateway does', async () => {
+    const asked = ['--client', 'reporting', 'GET', `${AUTHORS}?ids=%27A-1%27&external_id=123`];
+    const fields = ['X-Tenant: b', 'SOAPAction: x', 'Connection: content-type', 'Content-Type: text/plain'];
+    const { stdout, status } = await explain(...asked, '--header', ...fields);
+    expect([status, stdout]).toEqual([0, expect.stringMatching(/^drops {8}X-Tenant$/m)]);
+    const body = await explain(...asked, '--header', ...fields, 'Content-Length: 5');
+    expect([body.status, body.stdout]).toEqual([1, expect.stringContaining('400 bad-request')]);
+    const wrong = await explain(...asked, '--header', 'X Tenant');
+    expect([wrong.status, wrong.stderr]).toEqual([
+      2,
+      expect.stringContaining('X Tenant is not a header line'),
+    ]);
   });
 
   test('speaks JSON', async () => {
@@ -79,6 +93,7 @@ describe('policy explain', () => {
         credential: 'journal-a',
         sends: 'GET https://submissions.example.org/status?site_name=journal-a',
         siteAdded: false,
+        drops: [],
         parameters: { site_name: 'journal-a' },
         limits: [
           'deployment submissions: 50 requests per second, 100 at once after a pause',

@@ -57,6 +57,7 @@ describe('a valid configuration', () => {
           passOriginFields: [],
           operations: {},
           unlistedOperations: 'allow',
+          restricted: { fields: [], bodyTypes: [], parameterNames: [] },
           outcomes: [],
           digest: {
             algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
@@ -102,6 +103,7 @@ describe('a valid configuration', () => {
       '    forwardTrace: true',
       '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
       '    unlistedOperations: deny',
+      '    restricted: { fields: [SOAPAction], bodyTypes: [Text/Plain], parameterNames: ["page[size]", a.b] }',
       '    digest: { algorithms: [MD5] }',
       '    tls:',
       '      caFile: /etc/ca.pem',
@@ -165,6 +167,11 @@ describe('a valid configuration', () => {
             p: { method: 'POST', path: '/b/', parameters: {} },
           },
           unlistedOperations: 'deny',
+          restricted: {
+            fields: ['SOAPAction'],
+            bodyTypes: ['Text/Plain'],
+            parameterNames: ['page[size]', 'a.b'],
+          },
           digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true, attemptsWhenRefused: 2 },
           tls: {
             caFile: '/etc/ca.pem',

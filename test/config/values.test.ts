@@ -33,6 +33,16 @@ const listeners: Case[] = [
     ['7:19 deployments.d.forwardTrace: must be true or false'],
   ],
   [
+    'fields, types and names that no restricted client may send',
+    withMore('restricted: { fields: [x_a, X-Original-URL, a], bodyTypes: [json], parameterNames: ["a[b"] }'),
+    [
+      '7:28 deployments.d.restricted.fields[0]: must be the name of a header field: letters, digits and "-" only, and none that names another method, path or host',
+      '7:33 deployments.d.restricted.fields[1]: must be the name of a header field: letters, digits and "-" only, and none that names another method, path or host',
+      '7:65 deployments.d.restricted.bodyTypes[0]: must be a content type without parameters, such as text/plain',
+      '7:89 deployments.d.restricted.parameterNames[0]: must be the name of a parameter, in which brackets come in pairs, such as page[size]',
+    ],
+  ],
+  [
     'a delay without unit, and no time to drain',
     `${RIGHT}\ndrain: { delay: 5, timeout: 0s }`,
     [

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
 import { DECISIONS, type Row } from './decisions.ts';
-import { AUTHORS, type ClientName, clientOf, type DeploymentName, rulesOf } from './world.ts';
+import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rulesOf } from './world.ts';
 
 const CREDENTIALS: Readonly<Record<string, string>> = {
   'journal-a': 'key-a',
@@ -18,7 +18,11 @@ function judge(
 ) {
   const space = request.indexOf(' ');
   const [method, target] = [request.slice(0, space), request.slice(space + 1)];
-  return { target, grant: decide(rulesOf(deployment), clientOf(client), { method, target, headers }) };
+  const hasBody = headers.some((name) => name.toLowerCase() === 'content-length');
+  return {
+    target,
+    grant: decide(rulesOf(deployment), clientOf(client), { method, target, headers, hasBody }),
+  };
 }
 
 function refusal(...args: Parameters<typeof judge>): GatewayError {
@@ -41,8 +45,12 @@ function outcome([client, deployment, request, , ...headers]: Row): string {
     throw error;
   }
   const { target, grant } = judged;
-  expect(grant.target.startsWith(target)).toBe(true);
-  const added = grant.target.slice(target.length);
+  const mark = target.indexOf('?');
+  const [path, query] = mark === -1 ? [target, ''] : [target.slice(0, mark), target.slice(mark + 1)];
+  expect(grant.target.startsWith(path)).toBe(true);
+  expect(grant.target.endsWith(query)).toBe(true);
+  const added =
+    grant.target === target ? '' : grant.target.slice(path.length, grant.target.length - query.length);
   return `${grant.operation || '-'} @${grant.site || '-'}${added === '' ? '' : ` ${added}`}`;
 }
 
@@ -71,6 +79,7 @@ describe('a grant', () => {
       operation: 'authors',
       noTotalTimeout: false,
       target: `${AUTHORS}?${query}`,
+      headers: [],
       parameters: new Map([
         ['site_name', 'journal-b'],
         ['ids', "'S-1','S 2'"],
@@ -87,6 +96,57 @@ describe('a grant', () => {
 
   test('without sites has the credential of the deployment', () => {
     expect(judge('anonymous', 'bare', 'GET /bare/').grant.credential).toBe('key-bare');
+  });
+});
+
+describe('the fields of a request', () => {
+  const honest = [
+    ...[
+      'Accept',
+      '*/*',
+      'ACCEPT-ENCODING',
+      'gzip',
+      'User-Agent',
+      'x',
+      'Accept',
+      'text/html',
+      'Range',
+      'bytes=0-1',
+    ],
+    ...[
+      'If-None-Match',
+      '"a"',
+      'Traceparent',
+      '00-1',
+      'X-Request-Id',
+      '1',
+      'Referer',
+      'http://x/',
+      'Empty',
+      '',
+    ],
+  ].slice(0, -2);
+  const other = ['X-Tenant', 'b', 'Some_Name', '1', 'SOAPAction', 'x'];
+
+  test('of a restricted client are those of the list, in their order', () => {
+    const fields = [...other, ...honest, ...other];
+    expect(judge('limited', 'bare', 'GET /bare/', fields).grant.headers).toEqual(honest);
+    expect(
+      judge('anonymous', 'strict', `GET ${REPORTS}/7?site_name=journal-a`, fields).grant.headers,
+    ).toEqual(honest);
+    expect(judge('anonymous', 'v1', 'GET /v1/x', fields).grant.headers).toEqual(honest);
+  });
+
+  test('of a client without restrictions are not looked at', () => {
+    const fields = [...honest, ...other, 'X-Original-URL', '/x'];
+    expect(judge('anonymous', 'bare', 'GET /bare/', fields).grant.headers).toBe(fields);
+    expect(judge('anonymous', 'open', 'GET /api/x?site_name=journal-a', fields).grant.headers).toBe(fields);
+  });
+
+  test('of the configuration are allowed, and bodies of its types', () => {
+    const body = ['Content-Length', '5', 'Content-Type', 'TEXT/plain; charset=utf-8'];
+    const { grant } = judge('named', 'named', 'POST /api/x?site_name=journal-a', [...other, ...body]);
+    expect(grant.headers).toEqual(['SOAPAction', 'x', ...body]);
   });
 });
 

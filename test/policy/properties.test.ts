@@ -7,7 +7,12 @@ import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rules
 
 function granted(client: ClientName, deployment: DeploymentName, target: string): Grant | undefined {
   try {
-    return decide(rulesOf(deployment), clientOf(client), { method: 'GET', target, headers: [] });
+    return decide(rulesOf(deployment), clientOf(client), {
+      method: 'GET',
+      target,
+      headers: [],
+      hasBody: false,
+    });
   } catch (error) {
     if (error instanceof GatewayError) return undefined;
     throw error;
@@ -140,7 +145,7 @@ describe('however a server reads what was granted', () => {
     expect(grants).toBeGreaterThan(100);
   });
 
-  test('its bytes are those that were asked for, with the site behind them at most', () => {
+  test('its bytes are those that were asked for', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary-ascii' }), query, (path, text) => {
         const target = `/bare/${path}?${text}`;
@@ -172,6 +177,11 @@ describe('a target of 16 KiB is judged in no time', () => {
     '&ids=',
     '[',
     '+',
+    ':',
+    '.',
+    '. +',
+    ':$',
+    '%3A',
   ];
 
   test.each(parts)('%j', (part) => {

@@ -37,6 +37,16 @@ const deployments = {
   strict: { ...listed, unlistedOperations: 'deny', baseUrl: ['https://strict.example.org'] },
   /** As open, and adds the site where only one is possible. */
   inject: { ...listed, injectSite: true, baseUrl: ['https://inject.example.org'] },
+  /** As open, with names of parameters that other deployments refuse. */
+  named: {
+    ...listed,
+    baseUrl: ['https://named.example.org'],
+    restricted: {
+      fields: ['SOAPAction'],
+      bodyTypes: ['Text/Plain'],
+      parameterNames: ['page[size]', 'page[number]', 'sort.by'],
+    },
+  },
   /** Neither sites nor operations. */
   bare: {
     ...bare,
@@ -96,6 +106,13 @@ const allows = {
   ],
   /** All of two sites. */
   editor: [rule('inject', { sites: new Set(['journal-a', 'journal-b']) }), rule('v1')],
+  /** GET without a limit, and everything else with one. */
+  either: [
+    rule('bare', { methods: new Set(['POST', 'GET']), parameters: idsUpTo(2) }),
+    rule('bare', { methods: new Set(['GET']) }),
+  ],
+  /** One method of the one that allows more. */
+  named: [rule('named', { methods: new Set(['POST']), sites: new Set(['journal-a']) })],
   nobody: [],
 } satisfies Record<string, readonly Rule[]>;
 

@@ -51,7 +51,7 @@ export function check(input: Buffer): void {
     const colon = line.indexOf(':');
     return colon < 1 ? [] : [line.slice(0, colon), line.slice(colon + 1)];
   });
-  const request = { method, target, headers };
+  const request = { method, target, headers, hasBody: method === 'POST' };
   const client = clientOf(name);
   const outcome = outcomeOf(deployment, client, request);
   mustEqual(
@@ -93,12 +93,13 @@ function checkGrant(deployment: DeploymentName, client: Client, request: Request
   must(allows(rule.sites, site) || site === '', 'the rule allows the site');
   must(allows(rule.operations, operation), 'the rule allows the operation');
   must(allows(rule.methods, request.method), 'the rule allows the method');
-  must(target.startsWith(request.target), 'the bytes of the target are those of the request');
-  const added = target.slice(request.target.length);
-  const injects = deployment === 'inject';
+  const [path = ''] = request.target.split('?', 1);
+  const injected = target.replace(/\?site_name=[\w%.~-]+(?:&|$)/, '?');
+  const isInjected = deployment === 'inject' && [injected, injected.slice(0, -1)].includes(request.target);
+  must(target === request.target || (target.startsWith(path) && isInjected), 'nothing but the site is added');
   must(
-    added === '' || (injects && /^[?&]?site_name=[\w%.~-]+$/.test(added)),
-    'nothing but the site is added',
+    grant.headers.every((name) => request.headers.includes(name)),
+    'the fields are those of the request',
   );
   checkPath(deployment, request.method, target, operation);
   checkQuery(target, grant);

@@ -1,0 +1,94 @@
+import { FieldNames, type RawHeaders } from '../base/raw-headers.ts';
+import { isNoForm } from './body-type.ts';
+
+/**
+ * Fields that say nothing of the target: content, negotiation, conditions, ranges, caches, traces, and what browsers
+ * add. Any other name can be one that some server, framework or proxy takes for another method, path or host.
+ */
+const USUAL_NAMES = [
+  ...['accept', 'accept-charset', 'accept-datetime', 'accept-encoding', 'accept-language', 'user-agent'],
+  ...['content-type', 'content-length', 'content-encoding', 'content-language', 'content-disposition'],
+  ...['content-digest', 'content-md5', 'content-range', 'digest', 'repr-digest'],
+  ...['want-content-digest', 'want-digest', 'want-repr-digest', 'signature', 'signature-input'],
+  ...['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range', 'range'],
+  ...['cache-control', 'pragma', 'priority', 'prefer', 'idempotency-key', 'max-forwards', 'via', 'date'],
+  ...[
+    'x-request-id',
+    'request-id',
+    'x-correlation-id',
+    'correlation-id',
+    'traceparent',
+    'tracestate',
+    'baggage',
+  ],
+  ...['b3', 'x-b3-traceid', 'x-b3-spanid', 'x-b3-parentspanid', 'x-b3-sampled', 'x-b3-flags'],
+  ...['x-amzn-trace-id', 'x-cloud-trace-context', 'uber-trace-id', 'sentry-trace'],
+  ...['origin', 'referer', 'access-control-request-method', 'access-control-request-headers'],
+  ...[
+    'x-requested-with',
+    'upgrade-insecure-requests',
+    'dnt',
+    'sec-gpc',
+    'save-data',
+    'purpose',
+    'sec-purpose',
+  ],
+  ...['sec-fetch-dest', 'sec-fetch-mode', 'sec-fetch-site', 'sec-fetch-user', 'sec-fetch-storage-access'],
+  ...['sec-ch-ua', 'sec-ch-ua-mobile', 'sec-ch-ua-platform'],
+];
+const USUAL = new FieldNames(USUAL_NAMES);
+
+/** Fields that servers, frameworks and proxies use as method, path or host instead of the request line and Host. */
+const OVERRIDES = new FieldNames([
+  ...['-method', 'x-http-method', 'x-http-method-override', 'x-method-override', 'x-tunneled-method'],
+  ...['x-original-method', 'x-forwarded-method', 'x-original-url', 'x-original-uri', 'x-original-path'],
+  ...['x-rewrite-url', 'x-rewrite-uri', 'x-forwarded-uri', 'x-forwarded-url', 'x-forwarded-path'],
+  ...['x-envoy-original-path', 'x-envoy-original-dst-host', 'x-host'],
+  // CGI variables, which gunicorn takes from a field; and the second target of COPY and MOVE (RFC 4918 §10.3).
+  ...['script-name', 'path-info', 'request-uri', 'request-method', 'query-string', 'destination'],
+]);
+
+const CONTENT_TYPE = 'content-type';
+
+/** True if the field can name another method, path or host. CGI reads `_` and `-` as the same character. */
+export function isOverride(name: string): boolean {
+  return OVERRIDES.has(name) || (name.includes('_') && OVERRIDES.has(name.replaceAll('_', '-')));
+}
+
+/** Returns the fields that restricted clients may send: the usual ones and these. */
+export function allowedFields(more: readonly string[]): FieldNames {
+  if (more.length === 0) return USUAL;
+  return new FieldNames([...USUAL_NAMES, ...more.map((name) => name.toLowerCase())]);
+}
+
+/** The fields of a request as restricted clients may send them. */
+export interface JudgedFields {
+  /** Those that are allowed. */
+  readonly kept: RawHeaders;
+  /** True if one of the others can name another method or path. */
+  readonly override: boolean;
+  /** True if servers could read the body as a form: unless it has one content type, which is none of a form. */
+  readonly form: boolean;
+}
+
+/** Judges fields, which are those that the upstream gets, without the ones that Connection lists. */
+export function judgeFields(
+  { headers, hasBody }: { readonly headers: RawHeaders; readonly hasBody: boolean },
+  { fields, bodyTypes }: { readonly fields: FieldNames; readonly bodyTypes: ReadonlySet<string> },
+): JudgedFields {
+  const kept: string[] = [];
+  let override = false;
+  let contentType: string | undefined;
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    const name = headers[index] ?? '';
+    const value = headers[index + 1] ?? '';
+    if (!fields.has(name)) {
+      override ||= isOverride(name);
+      continue;
+    }
+    kept.push(name, value);
+    if (name.length !== CONTENT_TYPE.length || name.toLowerCase() !== CONTENT_TYPE) continue;
+    contentType = contentType === undefined ? value : `${contentType},${value}`;
+  }
+  return { kept, override, form: hasBody && !isNoForm(contentType, bodyTypes) };
+}
