@@ -49,6 +49,8 @@ export interface Audit {
   readonly counts: { readonly records: number; readonly failures: number };
   /** The integrity error found in the newest segment at the start; undefined: none. */
   readonly integrityError: string | undefined;
+  /** The end of the chain; undefined: nothing was sealed since the start. */
+  readonly head: Head | undefined;
   /** The last records, for the console. */
   readonly recent: RecentRecords;
   /**
@@ -123,6 +125,7 @@ export const noAudit: Audit = {
   refusing: false,
   counts: { records: 0, failures: 0 },
   integrityError: undefined,
+  head: undefined,
   recent: { since: () => ({ records: [], position: 0 }) },
   access: release,
   refusal: release,

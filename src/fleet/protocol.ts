@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { DeploymentVersion } from '../app/serving.ts';
+import type { Head } from '../audit/seal.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
@@ -10,7 +11,7 @@ import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
-export const PROTOCOL = 4;
+export const PROTOCOL = 5;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -87,6 +88,8 @@ export interface WorkerReport {
   readonly lines: readonly AuditLine[];
   /** Position after these lines; undefined: none were asked for. */
   readonly auditPosition: number | undefined;
+  /** The end of its audit log; undefined: none is written. */
+  readonly auditHead: Head | undefined;
 }
 
 type Name = keyof WorkerFunctions;

@@ -2,6 +2,7 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { DeploymentVersion } from '../app/serving.ts';
+import type { Head } from '../audit/seal.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
@@ -64,6 +65,7 @@ export class RemoteWorker {
   #hangs = false;
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
+  #auditHead: Head | undefined;
   #state: PlaneReport | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
@@ -109,6 +111,11 @@ export class RemoteWorker {
   /** True if it gave no sign of life, and is killed for that. */
   get hangs(): boolean {
     return this.#hangs;
+  }
+
+  /** The latest end of its audit log; undefined: none was reported. */
+  get auditHead(): Head | undefined {
+    return this.#auditHead;
   }
 
   /** The latest state; undefined: none was reported. */
@@ -258,6 +265,7 @@ export class RemoteWorker {
 
   #accept(report: WorkerReport): void {
     this.#auditFrom = report.auditPosition ?? this.#auditFrom;
+    this.#auditHead = report.auditHead ?? this.#auditHead;
     this.#state = report.state ?? this.#state;
     isolate(() => this.#options.onReport(report));
   }
