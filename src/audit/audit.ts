@@ -41,6 +41,8 @@ export interface Audit {
   readonly enabled: boolean;
   /** Why nothing can be written; undefined: records are written, or the log is not enabled. */
   readonly failing: string | undefined;
+  /** Why old segments are not removed; undefined: they are. */
+  readonly retentionHeld: string | undefined;
   /** The copy of the log elsewhere; undefined: there is none. */
   readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
   /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
@@ -121,6 +123,7 @@ const releases = new ReleaseQueue();
 export const noAudit: Audit = {
   enabled: false,
   failing: undefined,
+  retentionHeld: undefined,
   sink: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },

@@ -117,6 +117,7 @@ class FileAudit implements Audit, LossRecorder {
         folder,
         replica: options.replica,
         keys,
+        age: options.segment.age,
         keep: options.segment.keep,
         sinks: options.sinks ?? [],
         keepUnsent: options.segment.keepUnsent ?? 0,
@@ -138,6 +139,10 @@ class FileAudit implements Audit, LossRecorder {
 
   get failing(): string | undefined {
     return this.#journal.failing;
+  }
+
+  get retentionHeld(): string | undefined {
+    return this.#retention.held;
   }
 
   get head(): Head | undefined {
