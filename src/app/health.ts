@@ -63,7 +63,8 @@ export async function readiness(parts: ReadinessParts): Promise<Readiness> {
     'store',
     storeUp ? undefined : 'Redis is unreachable: nonces are not shared with other replicas',
   );
-  const recorder = simpleCheck('audit', failing && `the audit log cannot be written: ${failing}`);
+  const written = failing && `the audit log cannot be written: ${failing}`;
+  const recorder = simpleCheck('audit', written ?? audit.retentionHeld);
   const upstreams = await Promise.all(deployments.map(deploymentHealth));
   const checks = [planes, store, recorder, ...streamChecks(audit), ...upstreams.map(({ check }) => check)];
   const served =

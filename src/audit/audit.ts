@@ -41,6 +41,8 @@ export interface Audit {
   readonly enabled: boolean;
   /** Why nothing can be written; undefined: records are written, or the log is not enabled. */
   readonly failing: string | undefined;
+  /** Why old segments are not removed; undefined: they are. */
+  readonly retentionHeld: string | undefined;
   /** The copy of the log elsewhere; undefined: there is none. */
   readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
   /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
@@ -49,6 +51,8 @@ export interface Audit {
   readonly counts: { readonly records: number; readonly failures: number };
   /** The integrity error found in the newest segment at the start; undefined: none. */
   readonly integrityError: string | undefined;
+  /** The end of the chain; undefined: nothing was sealed since the start. */
+  readonly head: Head | undefined;
   /** The last records, for the console. */
   readonly recent: RecentRecords;
   /**
@@ -119,10 +123,12 @@ const releases = new ReleaseQueue();
 export const noAudit: Audit = {
   enabled: false,
   failing: undefined,
+  retentionHeld: undefined,
   sink: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },
   integrityError: undefined,
+  head: undefined,
   recent: { since: () => ({ records: [], position: 0 }) },
   access: release,
   refusal: release,

@@ -67,6 +67,8 @@ export class NoncePools {
         if (entry.users.length > 0) return;
         this.#entries.delete(id);
         await entry.pool.handOver();
+        // Another pool of the key may have other settings.
+        if (![...this.#entries.values()].some((other) => other.key === key)) this.#store.release(key);
       },
     };
   }

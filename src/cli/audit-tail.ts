@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
-import { foldersIn } from '../audit/segments/segment.ts';
+import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable, targetOf } from './audit-format.ts';
 
@@ -46,14 +46,14 @@ async function runTail(options: TailArguments): Promise<void> {
   const followed = { directory, keys, replica };
   const tails = new Map<string, LogTail>();
   const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
-  await addFolders(followed, tails, Number.POSITIVE_INFINITY);
+  await addFolders(followed, tails, lines);
   let newest: TailRecord[] = [];
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await write(newest.map(show));
   while (follow) {
-    await addFolders(followed, tails, 0);
+    await addFolders(followed, tails);
     const more = await takeAll(tails);
     if (more.length === 0) await delay(POLL_MS);
     else await write(more.sort(byTime).map(show));
@@ -68,20 +68,18 @@ interface Followed {
   readonly replica: string | undefined;
 }
 
-/** Opens the logs in new folders, each at the segment that holds record `seq`. */
+/** Opens the logs in new folders, each at a segment from which on there are `lines` records, or at its beginning. */
 async function addFolders(
   { directory, keys, replica: selected }: Followed,
   tails: Map<string, LogTail>,
-  seq: number,
+  lines = Number.POSITIVE_INFINITY,
 ): Promise<void> {
   for (const replica of await foldersIn(directory, selected)) {
-    if (!tails.has(replica)) {
-      const batches = new SealedBatches(
-        { folder: join(directory, replica), replica, keys, onForged: () => reportForged(replica) },
-        seq,
-      );
-      tails.set(replica, new LogTail(batches));
-    }
+    if (tails.has(replica)) continue;
+    const folder = join(directory, replica);
+    const newest = (await segmentsIn(folder)).at(-1)?.first ?? 1;
+    const options = { folder, replica, keys, onForged: () => reportForged(replica) };
+    tails.set(replica, new LogTail(new SealedBatches(options, newest - lines)));
   }
 }
 

@@ -1,7 +1,9 @@
+import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { type Alteration, type Verified, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
+import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { count } from '../base/count.ts';
@@ -50,6 +52,25 @@ export function registerAudit(program: Command): void {
   registerSearch(audit);
   registerTail(audit);
   registerExport(audit);
+  audit
+    .command('accept-clock')
+    .description('let the gateway remove old segments, though its clock is far ahead of the audit log')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .action(acceptClock);
+}
+
+async function acceptClock({ config }: { readonly config: string }): Promise<void> {
+  const { directory, keys, segment } = await openAuditConfig(config);
+  const accepted: string[] = [];
+  for (const replica of await foldersIn(directory)) {
+    const options = { folder: join(directory, replica), replica, keys: keys[0], age: segment.age };
+    if (await new ClockCheck(options).accept()) accepted.push(replica);
+  }
+  const result =
+    accepted.length === 0
+      ? 'the clock is not in doubt'
+      : `accepted for ${accepted.join(', ')}: old segments are removed within an hour`;
+  process.stdout.write(`${result}\n`);
 }
 
 async function runVerify(options: VerifyArguments): Promise<void> {

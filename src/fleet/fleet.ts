@@ -24,6 +24,7 @@ import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import type { WantedMetrics } from './protocol.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { clientUseOf, Reports } from './reports.ts';
+import { WorkerHeads } from './worker-heads.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
@@ -67,6 +68,7 @@ export class Fleet implements Serving {
   readonly #workers = new Map<RemoteWorker, Stage>();
   readonly #reports: Reports;
   readonly #versions = new WorkerVersions();
+  readonly #heads: WorkerHeads;
   #isActivating = false;
   /** Resolves when the activation under way has ended. */
   #activating: Promise<unknown> = Promise.resolve();
@@ -85,6 +87,7 @@ export class Fleet implements Serving {
     this.#setup = setup;
     this.#deps = deps;
     this.#reports = new Reports(deps);
+    this.#heads = new WorkerHeads(deps.audit, deps.clock);
   }
 
   get live(): boolean {
@@ -260,6 +263,7 @@ export class Fleet implements Serving {
     const stage = this.#workers.get(worker);
     this.#workers.delete(worker);
     merged.ended(number);
+    this.#heads.recordEnd(worker);
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });
@@ -317,6 +321,7 @@ export class Fleet implements Serving {
       ]);
       // For workers that start later: those that serve have these versions.
       this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
+      this.#heads.record(this.#workers.keys());
       return { changed, settled: commitAll(remaining) };
     } finally {
       this.#isActivating = false;
@@ -362,6 +367,7 @@ export class Fleet implements Serving {
       await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
       await this.#update('counts', false);
+      if (this.#heads.due) this.#heads.record(this.#workers.keys());
       // Metrics of thousands of deployments take long to read.
       pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));
     }

@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { DeploymentVersion } from '../app/serving.ts';
+import type { Head } from '../audit/seal.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
@@ -90,6 +91,8 @@ export interface WorkerReport {
   readonly lines: readonly AuditLine[];
   /** Position after these lines; undefined: none were asked for. */
   readonly auditPosition: number | undefined;
+  /** The end of its audit log; undefined: none is written. */
+  readonly auditHead: Head | undefined;
 }
 
 type Name = keyof WorkerFunctions;

@@ -2,6 +2,7 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { DeploymentVersion } from '../app/serving.ts';
+import type { Head } from '../audit/seal.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
@@ -65,6 +66,7 @@ export class RemoteWorker {
   #hangs = false;
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
+  #auditHead: Head | undefined;
   #state: PlaneReport | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
@@ -110,6 +112,11 @@ export class RemoteWorker {
   /** True if it gave no sign of life, and is killed for that. */
   get hangs(): boolean {
     return this.#hangs;
+  }
+
+  /** The latest end of its audit log; undefined: none was reported. */
+  get auditHead(): Head | undefined {
+    return this.#auditHead;
   }
 
   /** The latest state; undefined: none was reported. */
@@ -272,6 +279,7 @@ export class RemoteWorker {
 
   #accept(report: WorkerReport): void {
     this.#auditFrom = report.auditPosition ?? this.#auditFrom;
+    this.#auditHead = report.auditHead ?? this.#auditHead;
     this.#state = report.state ?? this.#state;
     isolate(() => this.#options.onReport(report));
   }

@@ -105,12 +105,13 @@ export class RecentLines {
 }
 
 /** Returns the check of the workers, and of the primary's own audit log, in the readiness. */
-function workersCheck(serving: number, wanted: number, { failing, sink }: Audit): Check {
+function workersCheck(serving: number, wanted: number, { failing, retentionHeld, sink }: Audit): Check {
   const missing = `${serving} of ${wanted} workers serve; the others are being started`;
   const check = simpleCheck('workers', serving < wanted ? missing : undefined);
   const errors = [
     ...check.errors,
     ...(failing === undefined ? [] : [`the primary's audit log cannot be written: ${failing}`]),
+    ...(retentionHeld === undefined ? [] : [`the primary: ${retentionHeld}`]),
     ...(sink?.failing === undefined ? [] : [`the primary cannot reach the audit stream: ${sink.failing}`]),
   ];
   return { ...check, ok: errors.length === 0, errors };

@@ -117,11 +117,11 @@ export class Worker {
     await plane.drain(withDelay);
     const last = await this.#report(options);
     await audit.close('stop');
-    return last;
+    return { ...last, auditHead: audit.head };
   }
 
   async #report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
-    const { plane, metrics: own } = this.#opened;
+    const { plane, audit, metrics: own } = this.#opened;
     const { registry } = own;
     const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
     await plane.observe(names);
@@ -132,6 +132,7 @@ export class Worker {
       metrics: await takeSnapshot(registry, names),
       lines,
       auditPosition: position,
+      auditHead: audit.head,
     };
   }
 }

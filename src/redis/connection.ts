@@ -158,6 +158,12 @@ function anyNode(commands: Commands, seeds: readonly RedisAddress[]): Partial<Re
   return choice[Math.floor(Math.random() * choice.length)];
 }
 
+/** The slot of a key in a Cluster. */
+export function slotOf(key: string): number {
+  const { Command } = library();
+  return new Command('get', [key]).getSlot() ?? 0;
+}
+
 function pause(attempt: number): number {
   return Math.min(50 * 2 ** Math.min(attempt, 10), RETRY_MS);
 }

@@ -37,8 +37,8 @@ export interface SessionOptions {
   readonly channel: string;
   /** Channel of this process only. */
   readonly ownChannel: string;
-  /** Keys whose nodes must take writes for Redis to be up; in a Cluster one for each hash tag in use. */
-  readonly pulseKeys: () => readonly string[];
+  /** Keys whose nodes must take writes for Redis to be up; in a Cluster one for each master in use. */
+  readonly pulseKeys: (commands: Commands) => readonly string[];
   /** Called on each change, and first when the state is known; `reason` is set if Redis is down. */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
@@ -60,8 +60,8 @@ export class RedisSession {
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
   #mayHaveMissed = true;
-  /** Keys that have received a pulse. */
-  readonly #beaten = new Set<string>();
+  /** Keys that received the last pulse. */
+  #beaten: ReadonlySet<string> = new Set();
   #beating = false;
   #beatAgain = false;
   #echo = Promise.withResolvers<void>();
@@ -140,7 +140,9 @@ export class RedisSession {
   async #pulse(commands: Commands): Promise<void> {
     const { pulseKeys, redis } = this.#options;
     this.#echo = Promise.withResolvers<void>();
-    await Promise.all(pulseKeys().map((key) => this.#beatOn(commands, key)));
+    const keys = pulseKeys(commands);
+    await Promise.all(keys.map((key) => this.#beatOn(commands, key)));
+    this.#beaten = new Set(keys);
     // A half-open connection would stay subscribed forever without messages.
     const deaf = setTimeout(() => this.#subscription.renew(), redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
@@ -150,7 +152,6 @@ export class RedisSession {
   async #beatOn(commands: Commands, key: string): Promise<void> {
     const wasThere = await commands.beatPulse(key, PULSE_MS, this.#options.ownChannel, '');
     if (this.#beaten.has(key) && wasThere !== 1) this.#mayHaveMissed = true;
-    this.#beaten.add(key);
   }
 
   #set(up: boolean, reason = this.#client.problem): void {

@@ -319,12 +319,13 @@ test('records that do not match their seal are left out, counted and told', asyn
 test('the logs of all workers are sent, those that no longer run and those that begin later among them', async () => {
   const { directory, open, follow, syslog } = await scene();
   const server = await syslog();
+  const primary = await open();
   const ended = await open(`${REPLICA}@7`);
   await recordMany(ended, 5, 'ended');
   await ended.close('stop');
   const stranger = await open('r2');
   await recordMany(stranger, 5, 'stranger');
-  await recordMany(await open(), 5);
+  await recordMany(primary, 5);
   const followed = follow(syslogTo(server.port));
   await followed.untilSent();
   await recordMany(await open(`${REPLICA}@1`), 5, 'begun');

@@ -150,7 +150,9 @@ describe('finds by segment and line', () => {
     await rm(join(directory, REPLICA, last));
     expect(await found()).toEqual([]);
     expect(await found(heads)).toEqual([
-      expect.stringMatching(/^:0 the end is cut off: record 9 was there, and the log ends with \d$/),
+      expect.stringMatching(
+        /^:0 the end is cut off: record 9 was there, as --head says, and the log ends with \d$/,
+      ),
     ]);
     await rm(join(directory, REPLICA), { recursive: true });
     expect(await found(heads)).toEqual([':0 the whole log of this replica is missing']);

@@ -1,6 +1,6 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, test } from '@jest/globals';
+import { beforeEach, describe, expect, test } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
@@ -11,7 +11,14 @@ import { processOf } from '../../src/audit/replica-name.ts';
 import { formatHead, GENESIS, type Head, parseHead, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { foldersIn, headerLine } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, facts, openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
+import {
+  AUDIT_KEY,
+  facts,
+  openTestAudit,
+  recordAccess,
+  recordsIn,
+  useFolders,
+} from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { until } from '../support/until.ts';
 
@@ -30,7 +37,9 @@ async function open(directory: string, replica: string, change: Partial<AuditOpt
 
 /** Two requests of each process, `r1@2-a` and `r1@2-b`, with times that differ; the processes take turns. */
 async function writeLogs(directory: string, names: readonly string[] = FLEET): Promise<void> {
-  const audits = await Promise.all(names.map((name) => open(directory, name)));
+  const audits: Audit[] = [];
+  // The primary process opens its log first.
+  for (const name of names) audits.push(await open(directory, name));
   for (const part of ['a', 'b']) {
     for (const [index, audit] of audits.entries()) await answer(audit, `${names[index]}-${part}`);
   }
@@ -113,6 +122,112 @@ describe('audit verify', () => {
     expect((await check(directory, heads, 'r1@1')).alterations).toMatchObject([cut]);
   });
 
+  test('finds that the log of the primary process is gone, and that it was begun anew', async () => {
+    const directory = await folder();
+    await writeLogs(directory);
+    await rm(join(directory, 'r1'), { recursive: true });
+    const gone = {
+      replica: 'r1',
+      segment: '',
+      message: 'the log of its primary process is missing, and there are logs of its workers',
+    };
+    for (const replica of [undefined, 'r1', 'r1@2']) {
+      expect((await check(directory, [], replica)).alterations).toEqual([{ ...gone, line: 0 }]);
+    }
+    const { audit, logged } = await openTestAudit(directory);
+    expect(audit.integrityError).toContain('the audit log of the primary process is missing');
+    await audit.close();
+    const { alterations } = await check(directory);
+    expect(alterations).toMatchObject([
+      { replica: 'r1', message: 'tells that the log before it was missing when the primary process started' },
+    ]);
+    expect(logged).toContainEqual(expect.objectContaining({ level: 50 }));
+  });
+
+  describe('finds by the log of the primary process that the log of a worker', () => {
+    let directory: string;
+    let primary: Audit;
+    let head: Head;
+
+    /** The primary records that a worker has written three records, and has ended. */
+    beforeEach(async () => {
+      directory = await folder();
+      primary = await open(directory, 'r1');
+      primary.admin('start', {});
+      const worker = await open(directory, 'r1@1');
+      const heads: string[] = [];
+      for (let index = 0; index < 3; index += 1) {
+        await recordAccess(worker);
+        if (worker.head === undefined) throw new Error('nothing is sealed');
+        head = worker.head;
+        heads.push(formatHead(head));
+        if (index > 0)
+          primary.admin('worker-heads', { heads: heads.slice(-1), ...(index === 2 && { ended: true }) });
+      }
+      await worker.close();
+    });
+
+    /** Cuts the records from this one on off. */
+    async function cut(from: number): Promise<void> {
+      const file = join(directory, 'r1@1', FIRST);
+      const text = await readFile(file, 'utf8');
+      await writeFile(file, text.slice(0, text.indexOf(`{"seq":${from},`)));
+    }
+
+    async function found(): Promise<[string, string][]> {
+      await primary.close();
+      const { alterations } = await check(directory);
+      return alterations.map(({ replica, message }) => [replica, message]);
+    }
+
+    test('is whole', async () => {
+      expect(await found()).toEqual([]);
+    });
+
+    test('is gone', async () => {
+      await rm(join(directory, 'r1@1'), { recursive: true });
+      expect(await found()).toEqual([['r1@1', 'the whole log of this worker is missing']]);
+    });
+
+    test('was cut off, which a loss that is known explains', async () => {
+      await cut(3);
+      const loss = formatHead(head);
+      const message = `the end is cut off: record 3 was there, as the log of r1 says, and the log ends with 2`;
+      expect(await found()).toEqual([['r1@1', `${message} (--known-loss ${loss} once the cause is known)`]]);
+      const known = await verify({
+        directory,
+        keys,
+        heads: [],
+        knownLosses: [head],
+        onBytes: () => undefined,
+      });
+      expect(known).toMatchObject({ alterations: [], notes: [`r1@1: ${message}; this loss is known`] });
+    });
+
+    test('was cut off before another process went on with it', async () => {
+      await cut(2);
+      const worker = await open(directory, 'r1@1');
+      for (let index = 0; index < 4; index += 1) await recordAccess(worker);
+      const heads = worker.head === undefined ? [] : [formatHead(worker.head)];
+      primary.admin('worker-heads', { heads });
+      await worker.close();
+      expect(await found()).toEqual([
+        ['r1@1', expect.stringMatching(/^record 3 is sealed otherwise than the log of r1 says/)],
+      ]);
+    });
+
+    test('was retired up to that record', async () => {
+      const next = await open(directory, 'r1@1', { segment: { size: 1, age: 1e9, keep: 1e9 } });
+      await recordAccess(next);
+      await next.close();
+      const last = await open(directory, 'r1@1', { segment: { size: 1e9, age: 1e9, keep: 1 } });
+      await recordAccess(last);
+      await last.close();
+      expect(await readdir(join(directory, 'r1@1'))).not.toContain(`${FIRST}.zst`);
+      expect(await found()).toEqual([]);
+    });
+  });
+
   test('takes the log of one process for that of another as an alteration', async () => {
     const directory = await folder();
     await writeLogs(directory);
@@ -142,10 +257,11 @@ describe('audit verify', () => {
   test('accepts the worker of a replica with the longest name', async () => {
     const directory = await folder();
     const name = `${'r'.repeat(64)}@9999`;
-    await writeLogs(directory, [name]);
-    await writeLogs(directory, [name]);
+    const names = [processOf(name).replica, name];
+    await writeLogs(directory, names);
+    await writeLogs(directory, names);
     const result = await check(directory);
-    expect(result).toMatchObject({ alterations: [], notes: [], segments: 1, records: 8 });
+    expect(result).toMatchObject({ alterations: [], notes: [], segments: 2, records: 16 });
     expect(result.heads.map(formatHead).map(parseHead)).toEqual(result.heads);
   });
 });

@@ -176,6 +176,7 @@ describe('the store', () => {
       acceptedAgo: (...args) => store.acceptedAgo(...args),
       lead: (...args) => store.lead(...args),
       onChange: (listener) => store.onChange(listener),
+      release: (key) => store.release(key),
       close: () => store.close(),
     };
     const pool = poolOn(through);
@@ -203,6 +204,7 @@ describe('the store', () => {
       acceptedAgo: fails,
       lead: fails,
       onChange: () => {},
+      release: () => {},
       close: () => Promise.resolve(),
     };
     const pool = poolOn(broken);

@@ -42,6 +42,23 @@ test('the last user of a pool leaves its nonces to other processes, and the next
   expect(pools.use(user()).pool).not.toBe(pool);
 });
 
+test('releases a key in the store when its last pool ends', async () => {
+  const store = new MemoryChallengeStore();
+  const released: string[] = [];
+  store.release = (key: string) => void released.push(key);
+  const pools = new NoncePools(store);
+  const uses = [
+    pools.use(user()),
+    pools.use(user({ policy: 'exclusive' })),
+    pools.use(user({ key: 'other' })),
+  ];
+  const [first, second] = uses;
+  await first?.end();
+  expect(released).toEqual([]);
+  await second?.end();
+  expect(released).toEqual(['k']);
+});
+
 test('a pool takes over what the store holds once, however many users it has', async () => {
   const store = new MemoryChallengeStore();
   await store.replace('k', undefined, aged('n'), 60_000);

@@ -166,6 +166,27 @@ describe('audit tail', () => {
     ]);
   });
 
+  test('prints the newest records of all segments and workers, in order of time', async () => {
+    const { log, config } = await place({ requestId: 'before' });
+    const expected = ['before'];
+    for (const replica of ['r1', 'r1@1']) {
+      const { audit: opened } = await openTestAudit(log, {
+        replica,
+        segment: { size: 2000, age: 1e9, keep: 1e9 },
+      });
+      for (let index = 0; index < 20; index += 1) {
+        await recordAccess(opened, { requestId: `${replica}-${index}` });
+        expected.push(`${replica}-${index}`);
+      }
+      await opened.close();
+    }
+    for (const lines of [30, 50]) {
+      const { stdout } = await audit('tail', config, '--json', '-n', `${lines}`);
+      const ids = stdout.trimEnd().split('\n');
+      expect(ids.map((line) => JSON.parse(line).requestId)).toEqual(expected.slice(-lines));
+    }
+  });
+
   test('follows the log through closed and compressed segments, and new replicas', async () => {
     const { log, config } = await place({ requestId: 'before' });
     const child = spawn(process.execPath, [PROGRAM, 'audit', 'tail', '-f', '--json', '--config', config], {

@@ -51,7 +51,10 @@ describe('help', () => {
 
   test.each([
     [['nope'], 'error: there is no command nope: there are serve, check, '],
-    [['audit', 'nope'], 'error: there is no command audit nope: there are verify, search, tail, export\n'],
+    [
+      ['audit', 'nope'],
+      'error: there is no command audit nope: there are verify, search, tail, export, accept-clock\n',
+    ],
     [['check', 'nope'], 'error: there is no command check nope: run help check\n'],
   ])('%j is wrong usage', async (names, message) => {
     const { status, stdout, stderr } = await gateway(['help', ...names]);

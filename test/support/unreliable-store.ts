@@ -65,6 +65,7 @@ export function unreliableStore(
       store.onChange((key) => {
         if (!happens(loseChange)) listener(key);
       }),
+    release: (key) => store.release(key),
     close: () => store.close(),
   };
 }

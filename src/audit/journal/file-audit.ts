@@ -17,9 +17,11 @@ import {
   recordedTarget,
 } from '../record.ts';
 import { ReleaseQueue } from '../release-queue.ts';
-import { formatHead, type Head } from '../seal.ts';
+import { processOf } from '../replica-name.ts';
+import { formatHead, GENESIS, type Head } from '../seal.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention, type Retired } from '../segments/retention.ts';
+import { foldersIn } from '../segments/segment.ts';
 import { ChainWriter } from './chain-writer.ts';
 import { Journal } from './journal.ts';
 import { RefusalSample } from './refusal-sample.ts';
@@ -32,6 +34,8 @@ const HEAD_EVERY_MS = 60_000;
 const RECENT_KEPT = 500;
 /** Records after which none is kept until the console reads again: strings that live long cost CPU time. */
 const UNREAD_AT_MOST = 5_000;
+
+const BEGUN_ANEW = 'the audit log of the primary process is missing, and there are logs of its workers';
 
 /**
  * Opens the audit log of this process, and recovers it if the previous process was killed.
@@ -47,7 +51,10 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
     keys,
     sync: durability === 'fsync',
   });
-  const audit = new FileAudit(options, { ...deps, chain, recovered, folder, keys });
+  const isPrimary = processOf(replica).worker === 0;
+  const isBegunAnew =
+    isPrimary && recovered.previous === GENESIS && (await foldersIn(directory, replica)).length > 1;
+  const audit = new FileAudit(options, { ...deps, chain, recovered, isBegunAnew, folder, keys });
   await audit.recoveryRecorded;
   return audit;
 }
@@ -55,6 +62,8 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
 interface FileAuditDeps extends AuditDeps {
   readonly chain: ChainWriter;
   readonly recovered: Recovered;
+  /** True: the log of the primary process is new, and there are logs of its workers. */
+  readonly isBegunAnew: boolean;
   readonly folder: string;
   readonly keys: AuditKeys;
 }
@@ -87,7 +96,7 @@ class FileAudit implements Audit, LossRecorder {
   readonly integrityError: string | undefined;
 
   constructor(options: AuditOptions, deps: FileAuditDeps) {
-    const { chain, recovered, folder, keys, log, sink } = deps;
+    const { chain, recovered, isBegunAnew, folder, keys, log, sink } = deps;
     this.#options = options;
     this.#deps = deps;
     this.#text = new RecordText(options.replica);
@@ -108,6 +117,7 @@ class FileAudit implements Audit, LossRecorder {
         folder,
         replica: options.replica,
         keys,
+        age: options.segment.age,
         keep: options.segment.keep,
         sinks: options.sinks ?? [],
         keepUnsent: options.segment.keepUnsent ?? 0,
@@ -121,7 +131,7 @@ class FileAudit implements Audit, LossRecorder {
         },
       },
     );
-    this.integrityError = integrityErrorOf(recovered);
+    this.integrityError = isBegunAnew ? BEGUN_ANEW : integrityErrorOf(recovered);
     this.recoveryRecorded = this.#recordRecovery(recovered);
     sink?.open(this);
     this.#retention.start();
@@ -129,6 +139,14 @@ class FileAudit implements Audit, LossRecorder {
 
   get failing(): string | undefined {
     return this.#journal.failing;
+  }
+
+  get retentionHeld(): string | undefined {
+    return this.#retention.held;
+  }
+
+  get head(): Head | undefined {
+    return this.#head;
   }
 
   get sink() {
@@ -271,6 +289,10 @@ class FileAudit implements Audit, LossRecorder {
   #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {
     const { log } = this.#deps;
     const written: Promise<boolean>[] = [];
+    if (this.#deps.isBegunAnew) {
+      written.push(this.adminWritten('log-begun-anew', {}));
+      log.error(`${BEGUN_ANEW}: run audit verify`);
+    }
     if (damaged !== undefined) {
       const { segment, error } = damaged;
       const details = { segment, line: error.line, fault: error.message };

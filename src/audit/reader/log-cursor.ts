@@ -24,7 +24,7 @@ export class LogCursor {
   readonly #seq: number;
   #source: Source | undefined;
 
-  /** `seq`: number of the record; Infinity: the newest segment. */
+  /** `seq`: number of the record; before the oldest one: the oldest segment. */
   constructor(folder: string, seq: number) {
     this.#folder = folder;
     this.#seq = seq;

@@ -49,7 +49,7 @@ export class SealedBatches {
   #key: AuditKeys | 'unknown' | undefined;
   #ready: SealedBatch[] = [];
 
-  /** Starts at the beginning of the segment that holds record `seq`; Infinity: of the newest one. */
+  /** Starts at the beginning of the segment that holds record `seq`, or of the oldest one. */
   constructor(options: BatchesOptions, seq: number) {
     this.#options = options;
     this.#cursor = new LogCursor(options.folder, seq);

@@ -5,10 +5,13 @@ import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
+  isBegunAnew,
+  isStart,
   type Loss,
   parseLoss,
   parseRetirement,
   parseSetAside,
+  parseWorkerHeads,
   type RetiredEnd,
   type Retirement,
   type SetAside,
@@ -42,7 +45,20 @@ export interface Verified {
 }
 
 /** The findings about the log of one process. */
-type Part = Omit<Verified, 'replicas' | 'workers'>;
+interface Part extends Omit<Verified, 'replicas' | 'workers'> {
+  /** The ends of the logs of workers that it has under its own seals. */
+  readonly covered: readonly ExpectedHead[];
+}
+
+const GIVEN = '--head';
+
+/** The end that a log had once. */
+interface ExpectedHead extends Head {
+  /** Who says so. */
+  readonly source: string;
+  /** True: the newest segments may be missing, as in a copy, which has closed segments only. */
+  readonly mayBeAhead: boolean;
+}
 
 export interface VerifyOptions {
   readonly directory: string;
@@ -64,18 +80,17 @@ export interface VerifyOptions {
  * @throws Error if a directory cannot be read
  */
 export async function verify(options: VerifyOptions): Promise<Verified> {
-  const { directory, replica: selected, heads } = options;
+  const { directory, replica: selected } = options;
   const folders = await foldersIn(directory, selected);
+  const heads = options.heads.map((head): ExpectedHead => ({ ...head, source: GIVEN, mayBeAhead: false }));
   const parts: Part[] = [];
-  for (const folder of folders) parts.push(await new LogCheck(options, folder).run());
-  const absent = heads
-    .filter(({ replica }) => isSelected(selected, replica) && !folders.includes(replica))
-    .map(({ replica }) => ({
-      replica,
-      segment: '',
-      line: 0,
-      message: `the whole log of this ${processOf(replica).worker > 0 ? 'worker' : 'replica'} is missing`,
-    }));
+  // The log of a primary comes before those of its workers.
+  for (const folder of folders) {
+    const part = await new LogCheck(options, folder, heads).run();
+    heads.push(...part.covered);
+    parts.push(part);
+  }
+  const absent = await absentLogs(options, folders, heads);
   const sum = (of: (part: Part) => number): number => parts.reduce((total, part) => total + of(part), 0);
   const processes = folders.map(processOf);
   return {
@@ -90,18 +105,43 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
   };
 }
 
+/** The logs that should be there and are not: heads name them, or there are logs of workers without their primary's. */
+async function absentLogs(
+  { directory, replica: selected }: VerifyOptions,
+  folders: readonly string[],
+  heads: readonly ExpectedHead[],
+): Promise<Alteration[]> {
+  const named = heads.filter(({ replica, mayBeAhead }) => isSelected(selected, replica) && !mayBeAhead);
+  const primaries = folders.map((folder) => processOf(folder).replica);
+  const there = new Set(await foldersIn(directory));
+  const wanted = new Set([...named.map(({ replica }) => replica), ...primaries]);
+  const absent = [...wanted].filter((replica) => !there.has(replica));
+  return absent.map((replica) => {
+    const which = processOf(replica).worker > 0 ? 'worker' : 'replica';
+    const message = primaries.includes(replica)
+      ? 'the log of its primary process is missing, and there are logs of its workers'
+      : `the whole log of this ${which} is missing`;
+    return { replica, segment: '', line: 0, message };
+  });
+}
+
 /** Checks the log of one process. */
 class LogCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
   readonly #alterations: Alteration[] = [];
   readonly #notes: string[] = [];
-  readonly #heads: Head[];
+  readonly #heads: readonly ExpectedHead[];
+  /** Numbers of the records that the heads name. */
+  readonly #named: ReadonlySet<number>;
   readonly #seen = new Set<string>();
   /** Ends of retired segments, from records under a seal: the log may begin after any of them. */
   readonly #starts: RetiredEnd[] = [{ last: 0, hmac: GENESIS }];
   /** From records under a seal, by the name of the file. */
   readonly #aside = new Map<string, SetAside>();
+  /** The newest head of each worker that runs, and the last one of each that has ended. */
+  #running = new Map<string, Head>();
+  readonly #ended: Head[] = [];
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
@@ -109,10 +149,11 @@ class LogCheck {
   #records = 0;
   #seals = 0;
 
-  constructor(options: VerifyOptions, replica: string) {
+  constructor(options: VerifyOptions, replica: string, heads: readonly ExpectedHead[]) {
     this.#options = options;
     this.#replica = replica;
-    this.#heads = options.heads.filter((head) => head.replica === replica);
+    this.#heads = heads.filter((head) => head.replica === replica);
+    this.#named = new Set(this.#heads.map(({ seq }) => seq));
   }
 
   async run(): Promise<Part> {
@@ -129,6 +170,12 @@ class LogCheck {
       records: this.#records,
       seals: this.#seals,
       heads: this.#end === undefined ? [] : [this.#end],
+      covered: [...this.#ended, ...this.#running.values()].map((head) => ({
+        ...head,
+        source: `the log of ${this.#replica}`,
+        // The newest segment is compressed nowhere else.
+        mayBeAhead: segments.at(-1)?.compressed === true,
+      })),
     };
   }
 
@@ -143,7 +190,7 @@ class LogCheck {
       onError: ({ line, message }) => this.#alter(name, line, message),
       onSeal: ({ last, hmac }) => {
         this.#end = { replica: this.#replica, seq: last, hmac };
-        if (this.#heads.some(({ seq }) => seq === last)) this.#seen.add(`${last}:${hmac}`);
+        if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
       },
       onAdmin: (line, at) => this.#readAdmin(line, name, at),
     });
@@ -190,6 +237,10 @@ class LogCheck {
   #readAdmin(line: string, segment: string, at: number): void {
     const retirement = parseRetirement(line);
     if (retirement !== undefined) this.#readRetirement(retirement, segment, at);
+    this.#readWorkers(line);
+    if (isBegunAnew(line)) {
+      this.#alter(segment, at, 'tells that the log before it was missing when the primary process started');
+    }
     const loss = parseLoss(line);
     if (loss !== undefined) this.#readLoss(loss, segment, at);
     const aside = parseSetAside(line);
@@ -205,11 +256,24 @@ class LogCheck {
     }
   }
 
+  /** The end of a worker's chain implies all before it; but the next process continues what it finds. */
+  #readWorkers(line: string): void {
+    const found = parseWorkerHeads(line);
+    for (const head of found?.heads ?? []) {
+      this.#running.delete(head.replica);
+      if (found?.ended === true) this.#ended.push(head);
+      else this.#running.set(head.replica, head);
+    }
+    if (!isStart(line)) return;
+    this.#ended.push(...this.#running.values());
+    this.#running = new Map();
+  }
+
   #readLoss(loss: Loss, segment: string, at: number): void {
     const position = formatHead({ replica: this.#replica, seq: loss.last, hmac: loss.hmac });
     const message = lossMessage(loss);
-    const isKnown = this.#options.knownLosses?.some((each) => formatHead(each) === position) ?? false;
-    if (isKnown) this.#notes.push(`${this.#replica}/${segment}:${at}: ${message}; this loss is known`);
+    if (this.#isKnownLoss(position))
+      this.#notes.push(`${this.#replica}/${segment}:${at}: ${message}; this loss is known`);
     else this.#alter(segment, at, `${message} (--known-loss ${position} once the cause is known)`);
   }
 
@@ -255,18 +319,33 @@ class LogCheck {
       if (this.#seen.has(`${head.seq}:${head.hmac}`)) continue;
       const retired = head.seq < (this.#start?.nextSeq ?? 1);
       if (retired && startKnown) {
+        if (head.source !== GIVEN) continue;
         this.#notes.push(`${this.#replica}: record ${head.seq} of --head was removed for its age`);
-      } else this.#alter('', 0, this.#headMessage(head, retired));
+      } else if (head.source === GIVEN) this.#alter('', 0, this.#headMessage(head, retired));
+      else this.#missCovered(head, this.#headMessage(head, retired));
     }
   }
 
-  #headMessage({ seq }: Head, missing: boolean): string {
+  #missCovered(head: ExpectedHead, message: string): void {
+    const name = formatHead(head);
+    if (head.mayBeAhead && head.seq >= (this.#end?.seq ?? 0)) {
+      this.#notes.push(`${this.#replica}: ends before record ${head.seq}, which ${head.source} names`);
+    } else if (this.#isKnownLoss(name)) {
+      this.#notes.push(`${this.#replica}: ${message}; this loss is known`);
+    } else this.#alter('', 0, `${message} (--known-loss ${name} once the cause is known)`);
+  }
+
+  #isKnownLoss(head: string): boolean {
+    return this.#options.knownLosses?.some((each) => formatHead(each) === head) ?? false;
+  }
+
+  #headMessage({ seq, source }: ExpectedHead, missing: boolean): string {
     const end = this.#end?.seq ?? 0;
-    if (missing) return `record ${seq} of --head is missing, and no seal says that it was retired`;
+    if (missing) return `record ${seq} of ${source} is missing, and no seal says that it was retired`;
     if (seq === end) return `the end is cut off after record ${seq}, or was written anew`;
     return seq > end
-      ? `the end is cut off: record ${seq} was there, and the log ends with ${end}`
-      : `record ${seq} is sealed otherwise than --head says: the log was written anew`;
+      ? `the end is cut off: record ${seq} was there, as ${source} says, and the log ends with ${end}`
+      : `record ${seq} is sealed otherwise than ${source} says: the log was written anew`;
   }
 
   async #checkFiles(folder: string, segments: readonly Segment[]): Promise<void> {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type Head, parseHead } from '../seal.ts';
 
 /** The last record that retention removed, and the `hmac` of its seal: the records that are left begin after it. */
 export interface RetiredEnd {
@@ -64,6 +65,16 @@ const loss = z.object({
 /** Records that the stream had and the log has lost, as a process found it. */
 export type Loss = Omit<z.infer<typeof loss>, 'event'>;
 
+const workerHeads = z.object({
+  event: z.literal('worker-heads'),
+  /** As `formatHead` writes them. */
+  heads: z.array(z.string()),
+  /** True: these workers have ended, and the next process of each continues its log. */
+  ended: z.boolean().optional(),
+});
+
+const begunAnew = z.object({ event: z.literal('log-begun-anew') });
+const start = z.object({ event: z.literal('start') });
 const stop = z.object({ event: z.literal('stop') });
 
 /** The record as `segment-retired`; undefined: it is none. */
@@ -82,6 +93,30 @@ export function parseSetAside(line: string): SetAside | undefined {
 /** The record as `records-lost`; undefined: it is none. */
 export function parseLoss(line: string): Loss | undefined {
   return parse('records-lost', loss, line);
+}
+
+/** The ends of the logs of workers, as the log of their primary has them. */
+export interface WorkerHeads {
+  readonly heads: readonly Head[];
+  readonly ended: boolean;
+}
+
+/** The record as `worker-heads`; undefined: it is none. */
+export function parseWorkerHeads(line: string): WorkerHeads | undefined {
+  const record = parse('worker-heads', workerHeads, line);
+  return (
+    record && { heads: record.heads.flatMap((each) => parseHead(each) ?? []), ended: record.ended === true }
+  );
+}
+
+/** True if the record says that the primary began its log anew, though there were logs of workers. */
+export function isBegunAnew(line: string): boolean {
+  return parse('log-begun-anew', begunAnew, line) !== undefined;
+}
+
+/** True if the record says that the gateway started. */
+export function isStart(line: string): boolean {
+  return parse('start', start, line) !== undefined;
 }
 
 /** True if the record says that the process stopped. */

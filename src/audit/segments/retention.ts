@@ -10,6 +10,8 @@ import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
 import { parseRetirement, type RetiredEnd, type Retirement } from './admin-records.ts';
 import { ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
+import { ClockCheck } from './clock-check.ts';
+import { sealedHeader } from './sealed-headers.ts';
 import {
   compressedName,
   indexName,
@@ -32,6 +34,8 @@ export interface RetentionOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
+  /** Age at which segments are closed, in milliseconds. */
+  readonly age: number;
   /** How long closed segments are kept, in milliseconds. */
   readonly keep: number;
   /** Names of the sinks that are to get the log. */
@@ -62,23 +66,28 @@ export class Retention {
   readonly #timer: NodeJS.Timeout;
   /** Segments that were logged: changed, or kept for a sink. */
   readonly #logged = new Set<string>();
+  readonly #clock: ClockCheck;
   #work: Promise<void> = Promise.resolve();
+  #held: string | undefined;
 
   constructor(options: RetentionOptions, deps: RetentionDeps) {
     this.#options = options;
     this.#deps = deps;
+    this.#clock = new ClockCheck(options);
     this.#timer = setInterval(() => this.start(), EVERY_MS).unref();
   }
 
   /** Starts a run, after the one that is under way. */
   start(): void {
+    this.#then(() => this.#run());
+  }
+
+  #then(step: () => Promise<void>): void {
     const { log, onFailure } = this.#deps;
-    this.#work = this.#work
-      .then(() => this.#run())
-      .catch((error: Error) => {
-        onFailure();
-        log.warn({ reason: error.message }, 'closed audit segments cannot be compressed or removed now');
-      });
+    this.#work = this.#work.then(step).catch((error: Error) => {
+      onFailure();
+      log.warn({ reason: error.message }, 'closed audit segments cannot be compressed or removed now');
+    });
   }
 
   /** Resolves when no run is under way. */
@@ -86,8 +95,14 @@ export class Retention {
     return this.#work;
   }
 
+  /** Why old segments stay; undefined: they are removed, or there are none. */
+  get held(): string | undefined {
+    return this.#held;
+  }
+
   stop(): void {
     clearInterval(this.#timer);
+    this.#then(() => this.#clock.end());
   }
 
   async #run(): Promise<void> {
@@ -100,11 +115,20 @@ export class Retention {
     }
     for (;;) {
       const due = await nextToRetire(this.#options, Date.now() - keep, retired());
+      this.#hold(due && (await this.#clock.doubt()));
+      if (this.#held !== undefined) break;
       // The log must say where the chain begins before it begins there: otherwise it looks tampered with.
       if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
       await remove(folder, due.retired);
     }
     await indexClosed(folder, keys);
+  }
+
+  #hold(days: number | undefined): void {
+    const reason = `the clock is ${days} days ahead of the audit log, so old segments are not removed for a day`;
+    const held = days === undefined ? undefined : `${reason}; run audit accept-clock if it is right`;
+    if (held !== undefined && this.#held === undefined) this.#deps.log.error(held);
+    this.#held = held;
   }
 
   /** Records that a segment is about to be removed; false: it stays, for a sink or since that cannot be written. */
@@ -229,7 +253,7 @@ async function nextToRetire(
   if (oldest === undefined) return undefined;
   let next: SegmentHeader | undefined;
   for (const segment of later) {
-    const header = await sealedHeader(archive, segment);
+    const header = await sealedHeader(archive, segment.name, segment.first);
     if (segment === later[0]) next = header;
     if (header === undefined) continue;
     if (Date.parse(header.opened) >= before) return undefined;
@@ -291,24 +315,6 @@ async function remove(folder: string, { segment, first }: Retired): Promise<void
     if (isSetAside(name) && name.startsWith(segmentName(first))) await rm(join(folder, name));
   }
   await syncDirectory(folder);
-}
-
-/** The header of a segment, if a seal of the key covers it. */
-async function sealedHeader(
-  { folder, replica, keys }: Archive,
-  { name, first }: Segment,
-): Promise<SegmentHeader | undefined> {
-  const walk = new ChainWalk({ keys: [keys], replica, first });
-  try {
-    for await (const { bytes, whole } of readBlocks(join(folder, name))) {
-      if (!whole || !walk.walk(bytes)) break;
-      if (walk.seals > 0) return walk.header;
-    }
-  } catch (error) {
-    reportDefect(error);
-    // A segment that cannot be read has no header to trust.
-  }
-  return walk.seals > 0 ? walk.header : undefined;
 }
 
 async function check({ folder, replica, keys }: Archive, { name, first }: Segment) {

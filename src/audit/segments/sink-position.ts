@@ -74,18 +74,7 @@ export class PositionFile {
    */
   async write(position: SinkPosition): Promise<void> {
     const { id: key } = this.#keys;
-    const temporary = `${this.#path}.tmp`;
-    // Something else than a file may stand there.
-    await rm(temporary, { force: true, recursive: true });
-    const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
-    try {
-      await handle.writeFile(`${JSON.stringify({ ...position, key, mac: this.#mac(position, key) })}\n`);
-      // Without this, some file systems keep the name and lose the content when the machine fails.
-      await handle.datasync();
-    } finally {
-      await handle.close();
-    }
-    await rename(temporary, this.#path);
+    await writeSmall(this.#path, `${JSON.stringify({ ...position, key, mac: this.#mac(position, key) })}\n`);
   }
 
   /** Removes the position, if there is one. */
@@ -99,7 +88,27 @@ export class PositionFile {
   }
 }
 
-async function readSmall(path: string): Promise<string | undefined> {
+/**
+ * Replaces a file, durably: after a crash there is the old one or the new one.
+ * @throws Error of the file system
+ */
+export async function writeSmall(path: string, text: string): Promise<void> {
+  const temporary = `${path}.tmp`;
+  // Something else than a file may stand there.
+  await rm(temporary, { force: true, recursive: true });
+  const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+  try {
+    await handle.writeFile(text);
+    // Without this, some file systems keep the name and lose the content when the machine fails.
+    await handle.datasync();
+  } finally {
+    await handle.close();
+  }
+  await rename(temporary, path);
+}
+
+/** Reads a small file; undefined: there is none. @throws Error if it cannot be read */
+export async function readSmall(path: string): Promise<string | undefined> {
   try {
     const handle = await openRegular(path);
     try {

@@ -117,6 +117,9 @@ export class MemoryChallengeStore implements ChallengeStore {
     this.#content.listeners.add({ owner: this, listener });
   }
 
+  /** Costs nothing to be told of: the listener knows what it uses. */
+  release(_key: string): void {}
+
   close(): Promise<void> {
     const { listeners } = this.#content;
     for (const entry of listeners) if (entry.owner === this) listeners.delete(entry);

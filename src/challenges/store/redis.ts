@@ -1,7 +1,7 @@
 import { hash, randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { stopwatch } from '../../base/clock.ts';
-import type { Commands, RedisOptions } from '../../redis/connection.ts';
+import { type Commands, type RedisOptions, slotOf } from '../../redis/connection.ts';
 import { RedisSession } from '../../redis/session.ts';
 import { LONGEST_LIFE_MS } from '../lifetime.ts';
 import { ChangeFeed } from './change-feed.ts';
@@ -85,7 +85,8 @@ class RedisChallengeStore implements ChallengeStore {
   readonly #signer: ValueSigner;
   readonly #session: RedisSession;
   readonly #feed: ChangeFeed;
-  readonly #asked = new Set<string>();
+  /** The keys in use, with their slots in a Cluster. */
+  readonly #used = new Map<string, number>();
   readonly #listeners: ((key: string) => void)[] = [];
 
   constructor(options: RedisStoreOptions, events: RedisStoreEvents) {
@@ -97,7 +98,7 @@ class RedisChallengeStore implements ChallengeStore {
       process: this.#process,
       channel: this.#channel,
       signer: this.#signer,
-      isUsed: (key) => this.#asked.has(key),
+      isUsed: (key) => this.#used.has(key),
       onChange: (key) => this.#tell(key),
       onRejected: (reason) => events.onRejected('change', reason),
     });
@@ -107,11 +108,11 @@ class RedisChallengeStore implements ChallengeStore {
       scripts,
       channel: this.#channel,
       ownChannel: `${this.#prefix}:echo:${this.#process}`,
-      pulseKeys: () => this.#pulseKeys(options),
+      pulseKeys: (commands) => this.#pulseKeys(commands),
       onUp: (up, reason) => events.onUp(up, reason),
       onMessage: (message) => this.#feed.hear(message),
       onRejoin: () => {
-        for (const key of this.#asked) this.#tell(key);
+        for (const key of this.#used.keys()) this.#tell(key);
       },
     });
   }
@@ -214,7 +215,7 @@ class RedisChallengeStore implements ChallengeStore {
   }
 
   noteAccepted(key: string, ms: number): Promise<void> {
-    return this.#run('noteAccepted', key, async ({ commands, places }) => {
+    return this.#call('noteAccepted', key, async ({ commands, places }) => {
       // Late or twice, it is as true.
       const life = Math.round(ms);
       await commands.set(places.accepted, this.#sign('accepted', places, `${life}`, 0, life), 'PX', life);
@@ -222,7 +223,7 @@ class RedisChallengeStore implements ChallengeStore {
   }
 
   acceptedAgo(key: string): Promise<number | undefined> {
-    return this.#run('acceptedAgo', key, async ({ commands, places }) => {
+    return this.#call('acceptedAgo', key, async ({ commands, places }) => {
       const reply = await commands.readValue(places.accepted);
       if (reply === null) return undefined;
       const left = await commands.pttl(places.accepted);
@@ -248,6 +249,10 @@ class RedisChallengeStore implements ChallengeStore {
 
   onChange(listener: (key: string) => void): void {
     this.#listeners.push(listener);
+  }
+
+  release(key: string): void {
+    this.#used.delete(key);
   }
 
   close(): Promise<void> {
@@ -303,12 +308,16 @@ class RedisChallengeStore implements ChallengeStore {
     });
   }
 
-  async #run<T>(
+  #run<T>(operation: string, key: string, work: (step: Step, signal: AbortSignal) => Promise<T>): Promise<T> {
+    if (!this.#used.has(key)) this.#used.set(key, slotOf(this.#base(key)));
+    return this.#call(operation, key, work);
+  }
+
+  async #call<T>(
     operation: string,
     key: string,
     work: (step: Step, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
-    this.#asked.add(key);
     try {
       return await this.#session.call((commands, signal) =>
         work({ commands, places: this.#places(key) }, signal),
@@ -327,12 +336,15 @@ class RedisChallengeStore implements ChallengeStore {
     for (const listener of this.#listeners) listener(key);
   }
 
-  #pulseKeys({ servers }: RedisOptions): string[] {
-    if (servers.kind === 'cluster' && this.#asked.size > 0) {
-      return [...this.#asked].map((key) => `${this.#base(key)}:pulse:${this.#process}`);
+  /** In a Cluster one key on each master that has keys in use: a beat for each key would take all the time of a process. */
+  #pulseKeys(commands: Commands): string[] {
+    if (!('slots' in commands) || this.#used.size === 0) return [`${this.#prefix}:{pulse}:${this.#process}`];
+    const byMaster = new Map<string | undefined, string>();
+    for (const [key, slot] of this.#used) {
+      const [master] = commands.slots[slot] ?? [];
+      if (!byMaster.has(master)) byMaster.set(master, key);
     }
-    // One server of a Cluster has the pulse of every process, or of none.
-    return [`${this.#prefix}:{pulse}:${this.#process}`];
+    return Array.from(byMaster.values(), (key) => `${this.#base(key)}:pulse:${this.#process}`);
   }
 
   #places(key: string): Places {

@@ -111,5 +111,7 @@ export interface ChallengeStore {
    * learned something. Several changes may be told as one.
    */
   onChange(listener: (key: string) => void): void;
+  /** The caller no longer uses the key: its changes need not be told. Another call with the key uses it again. */
+  release(key: string): void;
   close(): Promise<void>;
 }

@@ -71,6 +71,28 @@ describe('a Cluster', () => {
     expect([...watched.failures, ...other.failures]).toEqual([]);
   });
 
+  test('gets one pulse on a node, however many keys are in use there', async () => {
+    await other.store.close();
+    const keys = Array.from({ length: 60 }, (_, number) => `k${number}`);
+    for (const key of keys) await watched.store.load(key);
+    const pulses = (tag: string) => nodeAt(0).command('KEYS', `test:v2:{${tag}}:pulse:*`);
+    /** Resolves when the process has noticed that a node lost its data, and told of all keys. */
+    const loseData = async (tag: string): Promise<void> => {
+      await until(async () => String(await pulses(tag)) !== '');
+      watched.changes.splice(0);
+      await nodeAt(0).command('FLUSHALL');
+      await until(() => watched.changes.length > 0);
+    };
+    await loseData('*');
+    expect(watched.changes).toEqual(keys);
+    expect(await pulses('*')).toHaveLength(1);
+
+    const [first = ''] = await keyOnEachNode();
+    for (const key of keys) if (key !== first) watched.store.release(key);
+    await loseData(hash('sha256', first));
+    expect(watched.changes).toEqual([first]);
+  });
+
   test('shares limits, on each node', async () => {
     const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
     const options = redisOptions({ kind: 'cluster', nodes });

@@ -1,0 +1,125 @@
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { AuditKeys } from '../keys.ts';
+import { type SealedHeaders, sealedHeaders } from './sealed-headers.ts';
+import { MOST_SEQ, segmentsIn } from './segment.ts';
+import { readSmall, writeSmall } from './sink-position.ts';
+
+const DAY_MS = 86_400_000;
+/** Beyond the age of a segment, no more than this lies between two, in milliseconds; otherwise the clock may be wrong. */
+const MOST_GAP_MS = 7 * DAY_MS;
+
+const stored = z.strictObject({
+  segment: z.int().min(1).max(MOST_SEQ),
+  ms: z.int().min(0),
+  mac: z.string(),
+});
+
+export interface ClockCheckOptions {
+  readonly folder: string;
+  readonly replica: string;
+  readonly keys: AuditKeys;
+  /** Age at which segments are closed, in milliseconds. */
+  readonly age: number;
+}
+
+/** A place in the log where the time goes on further than the gateway waits between two segments. */
+interface Gap {
+  /** Number of the first record of the last segment before it. */
+  readonly segment: number;
+  readonly days: number;
+}
+
+/**
+ * Doubts a clock that is far ahead of the log, until it has been so for a day of running processes, or an operator
+ * accepts it. How long is in a signed file: a start neither begins the day again nor shortens it, nor does the clock.
+ */
+export class ClockCheck {
+  readonly #options: ClockCheckOptions;
+  readonly #path: string;
+  readonly #headers: SealedHeaders;
+  /** Until when the time is in the file, on the monotonic clock. */
+  #countedTo: number | undefined;
+
+  constructor(options: ClockCheckOptions) {
+    this.#options = options;
+    this.#path = join(options.folder, 'clock');
+    this.#headers = sealedHeaders(options);
+  }
+
+  /**
+   * Counts the time since the last call; undefined: the clock is not in doubt. Otherwise how many days it is ahead.
+   * @throws Error if a file cannot be read or written
+   */
+  async doubt(): Promise<number | undefined> {
+    const gap = await this.#newestGap();
+    const ms = gap === undefined ? DAY_MS : await this.#accepted(gap);
+    if (gap === undefined || ms >= DAY_MS) {
+      this.#countedTo = undefined;
+      return undefined;
+    }
+    const now = performance.now();
+    const total = Math.round(ms + now - (this.#countedTo ?? now));
+    await this.#write(gap, total);
+    this.#countedTo = now;
+    return total < DAY_MS ? gap.days : undefined;
+  }
+
+  /** Counts the time of a process that ends. */
+  async end(): Promise<void> {
+    if (this.#countedTo !== undefined) await this.doubt();
+  }
+
+  /** Accepts the clock as it is; false: it is not in doubt. */
+  async accept(): Promise<boolean> {
+    const gap = await this.#newestGap();
+    if (gap === undefined || (await this.#accepted(gap)) >= DAY_MS) return false;
+    await this.#write(gap, DAY_MS);
+    return true;
+  }
+
+  /** Later times than the present one are those of a clock that has been set back. */
+  async #newestGap(): Promise<Gap | undefined> {
+    const now = Date.now();
+    let gap: Gap | undefined;
+    let before: { readonly segment: number; readonly opened: number } | undefined;
+    const note = (opened: number): void => {
+      if (before === undefined || opened - before.opened <= this.#options.age + MOST_GAP_MS) return;
+      gap = { segment: before.segment, days: Math.floor((opened - before.opened) / DAY_MS) };
+    };
+    for (const { first } of await segmentsIn(this.#options.folder)) {
+      const header = await this.#headers(first);
+      const opened = Date.parse(header?.opened ?? '');
+      if (!(opened <= now)) continue;
+      note(opened);
+      before = { segment: first, opened };
+    }
+    note(now);
+    return gap;
+  }
+
+  /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
+  async #accepted({ segment }: Gap): Promise<number> {
+    const text = await readSmall(this.#path).catch(() => undefined);
+    if (text === undefined) return 0;
+    try {
+      const found = stored.parse(JSON.parse(text));
+      const mac = this.#mac(found.segment, found.ms);
+      const isSigned =
+        mac.length === found.mac.length && timingSafeEqual(Buffer.from(mac), Buffer.from(found.mac));
+      return isSigned && found.segment === segment ? found.ms : 0;
+    } catch {
+      return 0;
+    }
+  }
+
+  #write({ segment }: Gap, ms: number): Promise<void> {
+    return writeSmall(this.#path, JSON.stringify({ segment, ms, mac: this.#mac(segment, ms) }));
+  }
+
+  #mac(segment: number, ms: number): string {
+    const text = ['clock', this.#options.replica, segment, ms].join('\n');
+    return createHmac('sha256', this.#options.keys.sinkPosition).update(text).digest('base64url');
+  }
+}

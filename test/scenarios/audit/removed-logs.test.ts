@@ -1,0 +1,54 @@
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { auditKeys } from '../../../src/audit/keys.ts';
+import { verify } from '../../../src/audit/reader/verify.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
+import { startFleet } from '../../support/fleet-scene.ts';
+import { until } from '../../support/until.ts';
+
+const folder = useFolders();
+const keys = [auditKeys(new Secret(AUDIT_KEY))];
+
+async function found(directory: string): Promise<string[]> {
+  const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  return alterations.map(({ replica, message }) => `${replica}: ${message}`);
+}
+
+test('finds by the others that the log of the primary process or of a worker was removed or cut off', async () => {
+  const place = await folder();
+  const keyFile = join(place, 'key');
+  const [directory, copy] = [join(place, 'log'), join(place, 'copy')];
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const top = { audit: { directory, keyFile, replica: 'r1' } };
+  {
+    await using scene = await startFleet({ top });
+    const [victim = 0] = await scene.workers();
+    process.kill(victim, 'SIGKILL');
+    await until(() =>
+      scene.gateway.logged.some(({ msg }) => String(msg).startsWith('another worker serves')),
+    );
+    await scene.gateway.drain();
+  }
+  expect(await found(directory)).toEqual([]);
+
+  for (const name of ['r1', 'r1@1', 'r1@2']) {
+    await cp(directory, copy, { recursive: true });
+    await rm(join(copy, name), { recursive: true });
+    const missing =
+      name === 'r1'
+        ? 'the log of its primary process is missing, and there are logs of its workers'
+        : 'the whole log of this worker is missing';
+    expect(await found(copy)).toEqual([`${name}: ${missing}`]);
+    await rm(copy, { recursive: true });
+  }
+  for (const name of ['r1@1', 'r1@2']) {
+    await cp(directory, copy, { recursive: true });
+    const file = join(copy, name, '000000000001.jsonl');
+    const text = await readFile(file, 'utf8');
+    await writeFile(file, text.slice(0, text.lastIndexOf('{"seq":')));
+    expect(await found(copy)).toEqual([expect.stringMatching(`^${name}: the end is cut off`)]);
+    await rm(copy, { recursive: true });
+  }
+});
