@@ -9,6 +9,7 @@ import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
+import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
 export interface ExplainedRequest {
@@ -25,6 +26,8 @@ export type Explanation = Granted | Refused;
 export interface Granted {
   readonly allowed: true;
   readonly client: string;
+  /** The conditions by which the gateway takes a request for one of this client; all hold. */
+  readonly identifiedBy: readonly string[];
   readonly deployment: string;
   /** Path of the rule in the configuration. */
   readonly rule: string;
@@ -44,6 +47,7 @@ export interface Granted {
 export interface Refused {
   readonly allowed: false;
   readonly client: string;
+  readonly identifiedBy: readonly string[];
   readonly deployment: string;
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
@@ -60,6 +64,7 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(config: Config, { client, method, target, host }: ExplainedRequest): Explanation {
+  const identified = clientConditions(config, client);
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
@@ -74,6 +79,7 @@ export function explain(config: Config, { client, method, target, host }: Explai
     return {
       allowed: true,
       client: client.id,
+      identifiedBy: identified,
       deployment,
       rule: client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule)),
       operation: grant.operation,
@@ -91,8 +97,24 @@ export function explain(config: Config, { client, method, target, host }: Explai
     if (!(error instanceof GatewayError)) throw error;
     const { code, detail, kind } = error;
     const rule = decidingPart(code, clientPath(config, client), deployment);
-    return { allowed: false, client: client.id, deployment, rule, status: kind.status, code, detail };
+    return {
+      allowed: false,
+      client: client.id,
+      identifiedBy: identified,
+      deployment,
+      rule,
+      status: kind.status,
+      code,
+      detail,
+    };
   }
+}
+
+/** Returns the conditions of a client, one in each line. */
+export function clientConditions({ clients }: Config, { id }: Client): string[] {
+  const identify = clients.find((client) => client.id === id)?.identify;
+  if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
+  return identifiedBy(identify, ({ length }) => (length === 1 ? 'an API key' : `one of ${length} API keys`));
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;

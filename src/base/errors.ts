@@ -37,9 +37,9 @@ const table = {
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
     cause:
-      'The request does not identify a configured client: an address, key, certificate or token is missing or wrong. `detail` lists what the request showed.',
+      'The request does not identify a configured client: an address, key, certificate or token is missing or wrong, or comes twice. What is presented and wrong is refused also from an address of a client, and with `anonymous: true`. `detail` lists what the request showed.',
     remedy:
-      'Send everything that the configuration lists for the client under `identify`. Clients are matched from the top of the list.',
+      'Send everything that the configuration lists for the client under `identify`, and no other key, token or certificate. Clients are matched from the top of the list.',
   },
   'client-forbidden': {
     status: 403,

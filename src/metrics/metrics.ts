@@ -189,7 +189,7 @@ export class Metrics {
   );
   readonly identificationRefusals = this.#counter(
     'identification_refusals_total',
-    'Requests that identify no configured client, by the kind of proof that they sent',
+    'Requests that identify no configured client, by the kind of proof that they sent: none, api-key, token, certificate, or malformed',
     ['proof'],
   );
   readonly connectionsRefused = this.#counter(
