@@ -5,7 +5,7 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { ApiKeys } from './api-keys.ts';
-import { type PresentedCertificate, presentedCertificate } from './certificates.ts';
+import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
   type ClientDescription,
   ConnectionIndex,
@@ -52,6 +52,8 @@ export interface Caller {
 /** What is known of a connection. */
 interface Connection {
   readonly certificate: PresentedCertificate;
+  /** When an accepted certificate ends, in Unix milliseconds; infinity without one. */
+  readonly ends: number;
   /** Undefined behind a trusted proxy, whose requests come from various clients. */
   readonly origin: Origin | undefined;
 }
@@ -126,8 +128,11 @@ export class Identification {
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
-    const { certificate, origin: known } = this.#connections.get(socket) ?? this.#inspect(socket);
-    const origin = known ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
+    let connection = this.#connections.get(socket);
+    if (connection === undefined || connection.ends <= Date.now()) connection = this.#inspect(socket);
+    const { certificate } = connection;
+    const origin =
+      connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
     const presented = presentedIdentity(headers, this.#deps.tokens.areAccepted);
     if (presented === undefined) return origin.ambient ?? this.#refuse(origin, NOTHING);
     return this.#identifyPresented(presented, origin);
@@ -144,7 +149,9 @@ export class Identification {
     const certificate = presentedCertificate(socket);
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
-    const connection = { certificate, origin };
+    const accepted = certificate !== undefined && 'names' in certificate;
+    const ends = accepted ? certificateEnd(socket) : Number.POSITIVE_INFINITY;
+    const connection = { certificate, ends, origin };
     this.#connections.set(socket, connection);
     return connection;
   }
