@@ -69,7 +69,7 @@ const table = {
     title: 'Cross-site request',
     proxyError: 'http_request_denied',
     cause:
-      'A page of another site made a browser send the request, and the client is known by its address or certificate alone.',
+      'A page of another origin (scheme, host and port) made a browser send the request, and the client is known by its address or certificate alone.',
     remedy: 'Give the client an API key or a token. Nothing is to be done if the page has no business here.',
   },
   'no-deployment': {
