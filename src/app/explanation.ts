@@ -11,6 +11,7 @@ import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/rewrite.ts';
 import { compileRules } from '../policy/rules.ts';
+import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
 export interface ExplainedRequest {
@@ -29,6 +30,8 @@ export type Explanation = Granted | Refused;
 export interface Granted {
   readonly allowed: true;
   readonly client: string;
+  /** The conditions by which the gateway takes a request for one of this client; all hold. */
+  readonly identifiedBy: readonly string[];
   readonly deployment: string;
   /** Path of the rule in the configuration. */
   readonly rule: string;
@@ -50,6 +53,7 @@ export interface Granted {
 export interface Refused {
   readonly allowed: false;
   readonly client: string;
+  readonly identifiedBy: readonly string[];
   readonly deployment: string;
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
@@ -69,6 +73,7 @@ export function explain(
   config: Config,
   { client, method, target, host, headers = [] }: ExplainedRequest,
 ): Explanation {
+  const identified = clientConditions(config, client);
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
@@ -85,6 +90,7 @@ export function explain(
     return {
       allowed: true,
       client: client.id,
+      identifiedBy: identified,
       deployment,
       rule: client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule)),
       operation: grant.operation,
@@ -103,13 +109,29 @@ export function explain(
     if (!(error instanceof GatewayError)) throw error;
     const { code, detail, kind } = error;
     const rule = decidingPart(code, clientPath(config, client), deployment);
-    return { allowed: false, client: client.id, deployment, rule, status: kind.status, code, detail };
+    return {
+      allowed: false,
+      client: client.id,
+      identifiedBy: identified,
+      deployment,
+      rule,
+      status: kind.status,
+      code,
+      detail,
+    };
   }
 }
 
 function hasBody(headers: RawHeaders): boolean {
   const length = joinedValue(headers, 'content-length') ?? '0';
   return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
+}
+
+/** Returns the conditions of a client, one in each line. */
+export function clientConditions({ clients }: Config, { id }: Client): string[] {
+  const identify = clients.find((client) => client.id === id)?.identify;
+  if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
+  return identifiedBy(identify, ({ length }) => (length === 1 ? 'an API key' : `one of ${length} API keys`));
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;

@@ -1,6 +1,12 @@
 import type { Config } from '../config/schema.ts';
 
-/** Returns a line for each condition of a client; all of them must hold. `keyText`: describes its keys by their hashes. */
+/** What identifies the client `anonymous`. */
+export const IDENTIFIED_BY_NOTHING = 'any other request that presents no API key, token or certificate';
+
+/**
+ * Returns a line for each condition of a client; all of them must hold. A request that presents another key, token or
+ * certificate is not the client's. `keyText`: describes its keys by their hashes.
+ */
 export function identifiedBy(
   { addresses, apiKeySha256, certificate, jwt }: Config['clients'][number]['identify'],
   keyText: (hashes: readonly string[]) => string,

@@ -10,8 +10,7 @@ import { ControlError } from '../control/control-error.ts';
 import type { ExplainRequest, Queries } from '../control/queries.ts';
 import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { clientIn, explain } from './explanation.ts';
-import { identifiedBy } from './identified-by.ts';
+import { clientConditions, clientIn, explain } from './explanation.ts';
 import type { Serving } from './serving.ts';
 
 /** Values of a parameter that are shown; a list can have thousands. */
@@ -46,7 +45,7 @@ function explained(
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
   const explanation = explain(config, { client, method, target, host });
-  const { parameters, drops, ...shown } = { ...NOTHING, ...explanation };
+  const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
   return { ...shown, parameters: Object.entries(parameters) };
 }
 
@@ -66,10 +65,9 @@ const NOTHING = {
 
 function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' | 'identifiedBy' | 'rules'> {
   const index = config.clients.findIndex(({ id }) => id === client.id);
-  const identify = config.clients[index]?.identify;
   return {
     id: client.id,
-    identifiedBy: identify === undefined ? ['any other request'] : identifiedBy(identify, keyText),
+    identifiedBy: clientConditions(config, client),
     rules: client.allow.map(
       (rule, at): RuleView => ({
         path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,
@@ -81,10 +79,6 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
       }),
     ),
   };
-}
-
-function keyText({ length }: readonly string[]): string {
-  return length === 1 ? 'an API key' : `one of ${length} API keys`;
 }
 
 function listOf(names: Names): string[] | null {

@@ -37,9 +37,9 @@ const table = {
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
     cause:
-      'The request does not identify a configured client: an address, key, certificate or token is missing or wrong. `detail` lists what the request showed.',
+      'The request does not identify a configured client: an address, key, certificate or token is missing or wrong, or comes twice. What is presented and wrong is refused also from an address of a client, and with `anonymous: true`. `detail` lists what the request showed.',
     remedy:
-      'Send everything that the configuration lists for the client under `identify`. Clients are matched from the top of the list.',
+      'Send everything that the configuration lists for the client under `identify`, and no other key, token or certificate. Clients are matched from the top of the list.',
   },
   'client-forbidden': {
     status: 403,
@@ -69,7 +69,7 @@ const table = {
     title: 'Cross-site request',
     proxyError: 'http_request_denied',
     cause:
-      'A page of another site made a browser send the request, and the client is known by its address or certificate alone.',
+      'A page of another origin (scheme, host and port) made a browser send the request, and the client is known by its address or certificate alone.',
     remedy: 'Give the client an API key or a token. Nothing is to be done if the page has no business here.',
   },
   'no-deployment': {

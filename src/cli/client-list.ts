@@ -1,4 +1,4 @@
-import { identifiedBy } from '../app/identified-by.ts';
+import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
@@ -39,8 +39,7 @@ function table(clients: readonly Client[], anonymous: boolean): string[] {
     identifiedBy(identify, keyText).join('\n'),
     allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
   ]);
-  if (anonymous)
-    rows.push([ANONYMOUS.id, 'nothing: any other request', ANONYMOUS.allow.map(ruleText).join('\n')]);
+  if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
 }
 

@@ -70,11 +70,12 @@ function explanationLines(explanation: Explanation): string[] {
 type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
-  const { client, deployment, rule, operation, site, credential } = granted;
+  const { client, identifiedBy, deployment, rule, operation, site, credential } = granted;
   const { sends, siteAdded, drops, parameters, limits } = granted;
   return [
     ['allowed', `by ${rule}`],
     ['client', client],
+    ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],
     ['operation', operation || 'none that is listed'],
     ['site', `${site}${siteAdded ? ' (added)' : ''}`],
@@ -86,12 +87,13 @@ function grantRows(granted: Granted): Row[] {
   ];
 }
 
-function refusalRows({ client, deployment, rule, status, code, detail }: Refused): Row[] {
+function refusalRows({ client, identifiedBy, deployment, rule, status, code, detail }: Refused): Row[] {
   return [
     ['refused', `${status} ${code}`],
     ['because', detail],
     ['decided by', rule],
     ['client', client],
+    ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],
   ];
 }

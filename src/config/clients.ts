@@ -93,7 +93,7 @@ export const clientSchema = () =>
         isClientId,
       ).describe('The name of the client in metrics, logs and the audit log.'),
       identify: identify().describe(
-        'How a request of this client is recognised. All that is given here must hold.',
+        'How a request of this client is recognised. All that is given here must hold. A request that presents another API key, token or certificate is not of this client.',
       ),
       allow: allowSchema().describe(
         'The rules of the client. A request is served if one of them holds as a whole; without a rule nothing is.',

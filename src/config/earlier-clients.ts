@@ -32,9 +32,13 @@ export class ClientConditions {
     return this.client.id ?? `clients[${this.index}]`;
   }
 
-  /** True if every request that matches `other` matches this client, too. */
+  /** True if every request that matches `other` matches this client, too. A client matches no proof that it does not list. */
   covers(other: ClientConditions): boolean {
-    const asksForAddress = 'addresses' in (this.client.identify ?? {});
+    const { identify = {} } = this.client;
+    const asksForAddress = 'addresses' in identify;
+    for (const kind of Object.keys(other.client.identify ?? {})) {
+      if (kind !== 'addresses' && !(kind in identify)) return false;
+    }
     if (this.facts.size === 0 && !asksForAddress) return false;
     for (const fact of this.facts) if (!other.facts.has(fact)) return false;
     return !asksForAddress || coversNetworks(this.networks, other.networks);

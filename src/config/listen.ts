@@ -36,7 +36,7 @@ const tls = (folder: string) =>
       clientCaFile: fileName(folder)
         .exactOptional()
         .describe(
-          'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate.',
+          'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
         ),
       minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
         .default('TLSv1.2')

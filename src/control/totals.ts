@@ -117,8 +117,9 @@ function addClient(totals: ClientTotals, status: string, code: string, value: nu
   if (isRefusal(status, code)) add(totals.refusals, code, value);
 }
 
+/** True for "5xx" and "other", too: an invalid status counts as one of 5xx (RFC 9110 §15). */
 function isError(status: string): boolean {
-  return Number(status) >= 500;
+  return status >= '500';
 }
 
 function isRefusal(status: string, code: string): boolean {

@@ -148,7 +148,7 @@ export class Gateway {
       const identified = this.#options.identification.identify(socket, headers);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
       record.identified(client.id, address);
-      if (ambient) checkSite(headers, target);
+      if (ambient) checkSite(request, target, socket, this.#options.identification);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
       response.filter = found.responseFilter;

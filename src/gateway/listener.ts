@@ -1,3 +1,4 @@
+import { constants } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import {
@@ -132,5 +133,10 @@ export class Listener {
 }
 
 function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {
-  return { cert, key, minVersion, ...(clientCa !== undefined && { ca: clientCa }) };
+  const context = { cert, key, minVersion };
+  // The certificate of a resumed session is not verified again, and a ticket has none of those between it and its
+  // authority, whose ends count too.
+  return clientCa === undefined
+    ? context
+    : { ...context, ca: clientCa, secureOptions: constants.SSL_OP_NO_TICKET };
 }

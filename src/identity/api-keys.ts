@@ -1,12 +1,5 @@
 import { hash, randomBytes } from 'node:crypto';
-import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-
-/** The API key of a request. */
-export interface PresentedKey {
-  /** With Basic: the client id that the request claims. */
-  readonly id: string | undefined;
-  readonly key: string;
-}
+import type { PresentedKey } from './presented.ts';
 
 /** The API keys of all clients. */
 export class ApiKeys {
@@ -31,31 +24,4 @@ export class ApiKeys {
   #blind(sha256: string): string {
     return hash('sha256', this.#salt + sha256);
   }
-}
-
-/**
- * Returns the API key of a request: X-Api-Key, else Basic with the client's id as user name. A client that
- * uses the gateway as its proxy sends Proxy-Authorization; its Authorization may be meant for the upstream.
- */
-export function presentedKey(headers: RawHeaders): PresentedKey | undefined {
-  const key = joinedValue(headers, 'x-api-key');
-  if (key !== undefined && key !== '') return { id: undefined, key };
-  const basic = credentialsOf(headers, 'basic');
-  if (basic === undefined) return undefined;
-  const decoded = Buffer.from(basic, 'base64').toString('utf8');
-  const colon = decoded.indexOf(':');
-  const password = decoded.slice(colon + 1);
-  return colon < 1 || password === '' ? undefined : { id: decoded.slice(0, colon), key: password };
-}
-
-/** Returns the Bearer token of a request (RFC 6750 §2.1). */
-export function presentedToken(headers: RawHeaders): string | undefined {
-  return credentialsOf(headers, 'bearer');
-}
-
-function credentialsOf(headers: RawHeaders, scheme: string): string | undefined {
-  const value = joinedValue(headers, 'proxy-authorization') ?? joinedValue(headers, 'authorization');
-  if (value === undefined || value.slice(0, scheme.length).toLowerCase() !== scheme) return undefined;
-  const credentials = value.slice(scheme.length);
-  return credentials.startsWith(' ') ? credentials.trim() : undefined;
 }

@@ -1,7 +1,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { createRequire } from 'node:module';
 import type { Socket } from 'node:net';
-import { TLSSocket } from 'node:tls';
+import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from 'node:tls';
 import type { GeneralName } from '@peculiar/asn1-x509';
 import { parseAddress } from '../base/network.ts';
 import { nameKey, parseName } from './distinguished-name.ts';
@@ -32,15 +32,39 @@ export interface ClientCertificate {
 export type PresentedCertificate = ClientCertificate | { readonly refused: string } | undefined;
 
 /**
- * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it,
- * and its names can be read.
+ * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it, and its
+ * names can be read.
  */
 export function presentedCertificate(socket: Socket): PresentedCertificate {
   if (!(socket instanceof TLSSocket)) return undefined;
   const certificate = socket.getPeerX509Certificate();
   if (certificate === undefined) return undefined;
   if (!socket.authorized) return { refused: String(socket.authorizationError) };
+  // TLS verifies a certificate only when its connection opens.
+  if (certificateEnd(socket) <= Date.now()) return { refused: 'CERT_HAS_EXPIRED' };
   return readCertificate(certificate);
+}
+
+/**
+ * Returns when the first certificate of the peer's chain ends, that of the authority among them, in Unix milliseconds;
+ * infinity without a certificate.
+ */
+export function certificateEnd(socket: Socket): number {
+  let ends = Number.POSITIVE_INFINITY;
+  if (!(socket instanceof TLSSocket)) return ends;
+  for (const { valid_to } of chainOf(socket)) ends = Math.min(ends, Date.parse(valid_to));
+  return ends;
+}
+
+function* chainOf(socket: TLSSocket): Generator<PeerCertificate> {
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  // Without a certificate the object is empty.
+  while (certificate?.valid_to !== undefined) {
+    yield certificate;
+    const issuer: DetailedPeerCertificate = certificate.issuerCertificate;
+    // A root is its own issuer.
+    certificate = issuer === certificate ? undefined : issuer;
+  }
 }
 
 /** Reads subject and alternative names from the DER of a certificate. Never throws. */

@@ -21,12 +21,29 @@ export interface ClientDescription extends Client {
   };
 }
 
+/** What a connection, or the proxy that opened it, says of a request's sender. */
+export interface Peer {
+  /** Undefined if a trusted proxy did not send it. */
+  readonly address: Address | undefined;
+  readonly certificate: PresentedCertificate;
+  /** True if the certificate is that of a trusted proxy. */
+  readonly isProxied: boolean;
+}
+
+/** True if the sender itself has a certificate; one that was not accepted counts wherever it comes from. */
+export function presentsCertificate({ certificate, isProxied }: Peer): boolean {
+  return certificate !== undefined && (!isProxied || 'refused' in certificate);
+}
+
 /** A client with its position in the configuration; the first of several matching clients is chosen. */
 export interface Ranked {
   readonly client: ClientDescription;
   readonly rank: number;
-  /** True if the address and certificate of a connection match this client. */
-  readonly holds: (address: Address | undefined, certificate: PresentedCertificate) => boolean;
+  /**
+   * True if the client has this address and certificate. A client without a rule for certificates has none of its own,
+   * but may come through a proxy that has one.
+   */
+  readonly holds: (peer: Peer) => boolean;
 }
 
 /** Compiles the conditions of a client on the connection. */
@@ -36,10 +53,14 @@ export function rankClient(client: ClientDescription, rank: number): Ranked {
   return {
     client,
     rank,
-    holds: (address, certificate) =>
-      (addresses === undefined ||
-        (address !== undefined && addresses.some((network) => network.contains(address)))) &&
-      (fits === undefined || (certificate !== undefined && 'names' in certificate && fits(certificate))),
+    holds: (peer) => {
+      const { address, certificate } = peer;
+      if (addresses !== undefined) {
+        if (address === undefined || !addresses.some((network) => network.contains(address))) return false;
+      }
+      if (fits === undefined) return !presentsCertificate(peer);
+      return certificate !== undefined && 'names' in certificate && fits(certificate);
+    },
   };
 }
 
@@ -47,25 +68,22 @@ export function rankClient(client: ClientDescription, rank: number): Ranked {
 export class ConnectionIndex {
   readonly #byCertificate = new Map<string, Ranked[]>();
   readonly #byNetwork = new NetworkMap<Ranked>();
-  /** The first client without conditions on the connection. */
-  #any: Ranked | undefined;
 
   /** Adds a client. Must be called in the order of ranks. */
   add(client: Ranked): void {
     const { addresses, certificate } = client.client.identify;
     if (certificate !== undefined) {
       for (const key of indexKeysOfRule(certificate)) file(this.#byCertificate, key, client);
-    } else if (addresses !== undefined) {
-      for (const network of addresses) this.#byNetwork.add(network, client);
     } else {
-      this.#any ??= client;
+      for (const network of addresses ?? []) this.#byNetwork.add(network, client);
     }
   }
 
   /** Returns the first client that matches the connection. */
-  first(address: Address | undefined, certificate: PresentedCertificate): Ranked | undefined {
-    const fits = (each: Ranked): boolean => each.holds(address, certificate);
-    let found = this.#any;
+  first(peer: Peer): Ranked | undefined {
+    const { address, certificate } = peer;
+    const fits = (each: Ranked): boolean => each.holds(peer);
+    let found: Ranked | undefined;
     if (address !== undefined) {
       for (const filed of this.#byNetwork.holding(address)) found = earlier(filed, found, fits);
     }
@@ -104,15 +122,9 @@ export class TokenIndex {
   }
 
   /** Returns the first client that matches the token and the connection. */
-  first(
-    payload: JWTPayload,
-    address: Address | undefined,
-    certificate: PresentedCertificate,
-  ): Ranked | undefined {
+  first(payload: JWTPayload, peer: Peer): Ranked | undefined {
     const fits = ({ client, holds }: Ranked): boolean =>
-      client.identify.jwt !== undefined &&
-      fitsToken(client.identify.jwt, payload) &&
-      holds(address, certificate);
+      client.identify.jwt !== undefined && fitsToken(client.identify.jwt, payload) && holds(peer);
     let found: Ranked | undefined;
     for (const name of this.#claims) {
       for (const value of claimValues(payload, name)) {

@@ -1,22 +1,28 @@
 import type { Socket } from 'node:net';
+import type { JWTPayload } from 'jose';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { ApiKeys, type PresentedKey, presentedKey, presentedToken } from './api-keys.ts';
-import { type PresentedCertificate, presentedCertificate } from './certificates.ts';
+import { ApiKeys } from './api-keys.ts';
+import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
   type ClientDescription,
   ConnectionIndex,
+  type Peer,
+  presentsCertificate,
   type Ranked,
   rankClient,
   TokenIndex,
 } from './client-index.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
-import { type Evidence, type Proof, proofOf, unknownClient } from './refusal.ts';
-import type { TokenVerdict } from './token-issuer.ts';
+import { type Presented, type PresentedKey, presentedIdentity } from './presented.ts';
+import { type Proof, proofOf, unknownClient } from './refusal.ts';
 import { fitsToken } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
+
+/** A request whose fields present no identity. */
+const NOTHING: Presented = {};
 
 export interface IdentificationSettings extends ProxySettings {
   /** In the order of the configuration; the first match is chosen. */
@@ -43,24 +49,20 @@ export interface Caller {
   readonly ambient: boolean;
 }
 
-/** A connection of a trusted proxy; its requests come from various clients. */
-interface ProxyConnection {
-  readonly proxied: true;
+/** What is known of a connection. */
+interface Connection {
   readonly certificate: PresentedCertificate;
+  /** When an accepted certificate ends, in Unix milliseconds; infinity without one. */
+  readonly ends: number;
+  /** Undefined behind a trusted proxy, whose requests come from various clients. */
+  readonly origin: Origin | undefined;
 }
 
-/** The sender of a request as far as it is known without credentials in headers. */
-interface Origin {
-  readonly proxied: false;
-  readonly address: Address | undefined;
-  readonly certificate: PresentedCertificate;
-  /** The caller if the headers identify no other client; undefined if there is none. */
-  readonly fallback: Caller | undefined;
-  /** Rank of that caller. Headers can only identify clients of a lower rank. */
-  readonly rank: number;
-  /** True if headers could identify a client of a lower rank on this connection. */
-  readonly needsHeaders: boolean;
-  /** The last caller that headers identified; kept to avoid an allocation per request. */
+/** The sender of a request, as far as it is known without the fields of the request. */
+interface Origin extends Peer {
+  /** The caller that presents nothing else; undefined if nobody does so from there. */
+  readonly ambient: Caller | undefined;
+  /** The last caller that fields identified; kept to avoid an allocation per request. */
   latest: Caller | undefined;
 }
 
@@ -68,37 +70,34 @@ interface Origin {
 interface Indexes {
   /** Clients identified by the connection alone. */
   readonly byConnection: ConnectionIndex;
-  /** All other clients. */
-  readonly byHeaders: ConnectionIndex;
   /** Clients with a token and without an API key. */
-  readonly withToken: ConnectionIndex;
-  readonly tokens: TokenIndex;
+  readonly byToken: TokenIndex;
   /** Clients with an API key, by id. */
   readonly withKey: Map<string, Ranked>;
   readonly keys: ApiKeys;
 }
 
-function fileClient(
-  client: Ranked,
-  { byConnection, byHeaders, withToken, tokens, withKey, keys }: Indexes,
-): void {
+function fileClient(client: Ranked, { byConnection, byToken, withKey, keys }: Indexes): void {
   const { id, identify } = client.client;
-  (hasKey(client) || hasToken(client) ? byHeaders : byConnection).add(client);
   if (identify.apiKeySha256 !== undefined) {
     withKey.set(id, client);
     keys.add(id, identify.apiKeySha256);
-  } else if (hasToken(client)) {
-    withToken.add(client);
-    tokens.add(client);
+  } else if (identify.jwt !== undefined) {
+    byToken.add(client);
+  } else {
+    byConnection.add(client);
   }
 }
 
-/** Identifies the client of a request. The result for a connection is cached. */
+/**
+ * Identifies the client of a request: the first one that lists exactly what the request presents (API key, token,
+ * certificate), and has its address. What is known of a connection is kept with it.
+ */
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #deps: IdentificationDeps;
   readonly #indexes: Indexes;
-  readonly #connections = new WeakMap<Socket, ProxyConnection | Origin>();
+  readonly #connections = new WeakMap<Socket, Connection>();
 
   private constructor(settings: IdentificationSettings, deps: IdentificationDeps, indexes: Indexes) {
     this.#settings = settings;
@@ -109,14 +108,12 @@ export class Identification {
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
     const indexes = {
       byConnection: new ConnectionIndex(),
-      byHeaders: new ConnectionIndex(),
-      withToken: new ConnectionIndex(),
-      tokens: new TokenIndex(),
+      byToken: new TokenIndex(),
       withKey: new Map<string, Ranked>(),
       keys: new ApiKeys(),
     };
     for (const { identify } of settings.clients) {
-      if (identify.apiKeySha256 === undefined) indexes.tokens.expect(identify.jwt);
+      if (identify.apiKeySha256 === undefined) indexes.byToken.expect(identify.jwt);
       yield;
     }
     for (const [rank, client] of settings.clients.entries()) {
@@ -131,13 +128,14 @@ export class Identification {
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
-    const connection = this.#connections.get(socket) ?? this.#inspect(socket);
-    const origin = connection.proxied
-      ? this.#originOf(forwardedClient(this.#settings, headers), connection.certificate)
-      : connection;
-    return origin.fallback !== undefined && !origin.needsHeaders
-      ? origin.fallback
-      : this.#identifyByHeaders(headers, origin);
+    let connection = this.#connections.get(socket);
+    if (connection === undefined || connection.ends <= Date.now()) connection = this.#inspect(socket);
+    const { certificate } = connection;
+    const origin =
+      connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
+    const presented = presentedIdentity(headers, this.#deps.tokens.areAccepted);
+    if (presented === undefined) return origin.ambient ?? this.#refuse(origin, NOTHING);
+    return this.#identifyPresented(presented, origin);
   }
 
   /** True if the address is a trusted proxy's, so that many clients may share it. */
@@ -146,72 +144,63 @@ export class Identification {
     return parsed !== undefined && isTrusted(this.#settings, parsed);
   }
 
-  #inspect(socket: Socket): ProxyConnection | Origin {
+  #inspect(socket: Socket): Connection {
     const address = parseAddress(socket.remoteAddress ?? '');
     const certificate = presentedCertificate(socket);
-    const proxied = address !== undefined && isTrusted(this.#settings, address);
-    const connection = proxied ? { proxied, certificate } : this.#originOf(address, certificate);
+    const isProxy = address !== undefined && isTrusted(this.#settings, address);
+    const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
+    const accepted = certificate !== undefined && 'names' in certificate;
+    const ends = accepted ? certificateEnd(socket) : Number.POSITIVE_INFINITY;
+    const connection = { certificate, ends, origin };
     this.#connections.set(socket, connection);
     return connection;
   }
 
-  #originOf(address: Address | undefined, certificate: PresentedCertificate): Origin {
-    const found = this.#indexes.byConnection.first(address, certificate);
-    const other = this.#indexes.byHeaders.first(address, certificate);
-    const rank = found?.rank ?? Number.POSITIVE_INFINITY;
-    const client = found?.client ?? (this.#settings.anonymous ? ANONYMOUS : undefined);
-    const fallback = client && { client, address: address?.toString() ?? '', ambient: true };
-    const needsHeaders = other !== undefined && other.rank < rank;
-    return { proxied: false, address, certificate, fallback, rank, needsHeaders, latest: undefined };
+  #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
+    const peer = { address, certificate, isProxied };
+    const client = this.#indexes.byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
+    const ambient = client && { client, address: address?.toString() ?? '', ambient: true };
+    return { ...peer, ambient, latest: undefined };
   }
 
-  /** Identifies by headers, which can only select clients that precede the caller without headers. */
-  #identifyByHeaders(headers: RawHeaders, origin: Origin): Caller | Promise<Caller> {
-    const { address, certificate, rank, fallback } = origin;
-    const key = presentedKey(headers);
-    const token = presentedToken(headers);
-    const evidence = { address, certificate, key, token };
-    const keyed = key === undefined ? undefined : this.#ownerOf(key, origin);
-    const byKey = keyed !== undefined && keyed.rank < rank ? keyed : undefined;
-    if (token !== undefined) {
-      const before = byKey !== undefined && !hasToken(byKey) ? byKey.rank : rank;
-      const tokenMatters = (byKey !== undefined && hasToken(byKey)) || this.#firstWithToken(origin) < before;
-      if (tokenMatters) return this.#identifyByToken(token, evidence, byKey, origin);
+  #anonymousAt(peer: Peer): Client | undefined {
+    return this.#settings.anonymous && !presentsCertificate(peer) ? ANONYMOUS : undefined;
+  }
+
+  #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
+    const { key, token } = presented;
+    const owner = key === undefined ? undefined : this.#ownerOf(key, origin);
+    if (token === undefined) {
+      if (owner !== undefined && !hasToken(owner)) return callerOf(owner, origin);
+    } else if (key === undefined || (owner !== undefined && hasToken(owner))) {
+      return this.#identifyByToken(token, presented, owner, origin);
     }
-    if (byKey !== undefined && !hasToken(byKey)) return callerOf(byKey, origin);
-    return fallback ?? this.#refuse(evidence);
+    return this.#refuse(origin, presented);
   }
 
+  /** `owner`: the client that has the API key; undefined if the request has none. */
   async #identifyByToken(
     token: string,
-    evidence: Evidence,
-    byKey: Ranked | undefined,
+    presented: Presented,
+    owner: Ranked | undefined,
     origin: Origin,
   ): Promise<Caller> {
     const verdict = await this.#deps.tokens.verify(token);
-    const fitting = [byKey].filter((each) => each !== undefined && tokenFits(each, verdict));
-    if ('payload' in verdict) {
-      fitting.push(this.#indexes.tokens.first(verdict.payload, origin.address, origin.certificate));
-    }
-    const [first] = fitting
-      .filter((each) => each !== undefined && each.rank < origin.rank)
-      .sort((a, b) => (a?.rank ?? 0) - (b?.rank ?? 0));
-    if (first !== undefined) return callerOf(first, origin);
-    if (origin.fallback !== undefined) return origin.fallback;
     if ('unavailable' in verdict) throw verdict.unavailable;
-    return this.#refuse({ ...evidence, whyRejected: 'rejected' in verdict ? verdict.rejected : undefined });
+    if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
+    const { payload } = verdict;
+    const found =
+      owner === undefined ? this.#indexes.byToken.first(payload, origin) : fitting(owner, payload);
+    return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
   }
 
-  #ownerOf(key: PresentedKey, { address, certificate }: Origin): Ranked | undefined {
+  #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
     const owner = this.#indexes.withKey.get(this.#indexes.keys.ownerOf(key) ?? '');
-    return owner?.holds(address, certificate) === true ? owner : undefined;
+    return owner?.holds(origin) === true ? owner : undefined;
   }
 
-  #firstWithToken({ address, certificate }: Origin): number {
-    return this.#indexes.withToken.first(address, certificate)?.rank ?? Number.POSITIVE_INFINITY;
-  }
-
-  #refuse(evidence: Evidence): never {
+  #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
+    const evidence = { ...peer, ...presented, whyRejected };
     this.#deps.onRefusal(proofOf(evidence));
     throw unknownClient(evidence);
   }
@@ -224,14 +213,12 @@ function callerOf({ client }: Ranked, origin: Origin): Caller {
   return origin.latest;
 }
 
-function hasKey({ client: { identify } }: Ranked): boolean {
-  return identify.apiKeySha256 !== undefined;
-}
-
 function hasToken({ client: { identify } }: Ranked): boolean {
   return identify.jwt !== undefined;
 }
 
-function tokenFits({ client: { identify } }: Ranked, verdict: TokenVerdict): boolean {
-  return identify.jwt === undefined || ('payload' in verdict && fitsToken(identify.jwt, verdict.payload));
+/** Returns the client if the verified token is its own. */
+function fitting(client: Ranked, payload: JWTPayload): Ranked | undefined {
+  const { jwt } = client.client.identify;
+  return jwt !== undefined && fitsToken(jwt, payload) ? client : undefined;
 }

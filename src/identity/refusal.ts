@@ -1,24 +1,19 @@
 import { GatewayError } from '../base/errors.ts';
-import type { Address } from '../base/network.ts';
-import type { PresentedKey } from './api-keys.ts';
-import type { PresentedCertificate } from './certificates.ts';
+import type { Peer } from './client-index.ts';
+import type { Presented } from './presented.ts';
 
 /** The data of a request that can identify its sender. */
-export interface Evidence {
-  /** Undefined if a trusted proxy did not send it. */
-  readonly address: Address | undefined;
-  readonly certificate: PresentedCertificate;
-  readonly key: PresentedKey | undefined;
-  readonly token: string | undefined;
+export interface Evidence extends Peer, Presented {
   /** The reason why the token is invalid; undefined if it is valid or was not checked. */
-  readonly whyRejected?: string | undefined;
+  readonly whyRejected: string | undefined;
 }
 
 /** The kind of proof in a refused request, beside its address. */
-export type Proof = 'none' | 'api-key' | 'token' | 'certificate';
+export type Proof = 'none' | 'malformed' | 'api-key' | 'token' | 'certificate';
 
 /** Returns the kind of proof that a request contained, for metrics. */
-export function proofOf({ key, token, certificate }: Evidence): Proof {
+export function proofOf({ key, token, malformed, certificate }: Evidence): Proof {
+  if (malformed !== undefined) return 'malformed';
   if (key !== undefined) return 'api-key';
   if (token !== undefined) return 'token';
   return certificate === undefined ? 'none' : 'certificate';
@@ -33,13 +28,14 @@ export function unknownClient(evidence: Evidence): GatewayError {
   const shown = [...shownOf(evidence)].join(', ');
   return new GatewayError(
     'client-unknown',
-    `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify.`,
+    `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.`,
   );
 }
 
-function* shownOf({ address, key, token, whyRejected, certificate }: Evidence): Generator<string> {
+function* shownOf({ address, key, token, malformed, whyRejected, certificate }: Evidence): Generator<string> {
   yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
-  if (key === undefined) yield 'no API key';
+  if (malformed !== undefined) yield malformed;
+  else if (key === undefined) yield 'no API key';
   else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
   if (token !== undefined) yield `a Bearer token${whyRejected === undefined ? '' : ` that ${whyRejected}`}`;
   if (certificate === undefined) return;

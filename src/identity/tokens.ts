@@ -21,6 +21,11 @@ export class Tokens {
     this.#deps = deps;
   }
 
+  /** False if no issuer is configured, so that no token can be right. */
+  get areAccepted(): boolean {
+    return this.#settings.length > 0;
+  }
+
   /** Fetches all keys before the first token arrives. Never rejects. */
   async prefetch(): Promise<void> {
     if (this.#settings.length === 0) return;

@@ -1,3 +1,4 @@
+import { STATUS_CODES } from '../base/node-http.ts';
 import type { HistogramSeries } from './histogram.ts';
 import type { AttemptResult, Metrics, RetryReason } from './metrics.ts';
 import type { Series } from './series.ts';
@@ -62,6 +63,18 @@ export class DeploymentMetrics {
   }
 }
 
+/** For a status that HTTP does not have (RFC 9110 §15). */
+const OUT_OF_RANGE = 'other';
+
+/**
+ * Labels by status: an upstream chooses among 900 numbers, and each label is a series for every client. Unassigned
+ * statuses share the label of their class; 499 is the gateway's own, for a client that has gone.
+ */
+const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status) => {
+  if (status < 100) return OUT_OF_RANGE;
+  return status === 499 || status in STATUS_CODES ? String(status) : `${Math.floor(status / 100)}xx`;
+});
+
 /** The series of one operation of a deployment. */
 export class OperationMetrics {
   readonly duration: HistogramSeries;
@@ -69,7 +82,7 @@ export class OperationMetrics {
   readonly #deployment: string;
   readonly #operation: string;
   /** By client, code and status. Clients come last, because they are the most: that takes the fewest maps. */
-  readonly #requests = new Map<number, Map<string, Map<string, Series>>>();
+  readonly #requests = new Map<string, Map<string, Map<string, Series>>>();
 
   constructor(metrics: Metrics, deployment: string, operation: string) {
     this.#metrics = metrics;
@@ -80,11 +93,12 @@ export class OperationMetrics {
 
   /** Returns the counter of requests with this outcome; `code` is empty for a response of the upstream. */
   requests(client: string, status: number, code: string): Series {
-    const byClient = mapIn(mapIn(this.#requests, status), code);
+    const label = STATUS_LABELS[status] ?? OUT_OF_RANGE;
+    const byClient = mapIn(mapIn(this.#requests, label), code);
     const known = byClient.get(client);
     if (known !== undefined) return known;
     const [deployment, operation] = [this.#deployment, this.#operation];
-    const labels = { deployment, operation, client, status: String(status), code };
+    const labels = { deployment, operation, client, status: label, code };
     const series = this.#metrics.requests.series(labels);
     byClient.set(client, series);
     return series;

@@ -61,7 +61,7 @@ export class Metrics {
 
   readonly requests = this.#seriesCounter(
     'requests_total',
-    'Client requests by response; code is an error of the gateway, empty for a response of the upstream',
+    'Client requests by response; status is that of the response, for one that is not assigned its class (4xx), beyond 599 other; code is an error of the gateway, empty for a response of the upstream',
     ['deployment', 'operation', 'client', 'status', 'code'],
   );
   readonly requestDuration = this.#histogram(
@@ -191,7 +191,7 @@ export class Metrics {
   );
   readonly identificationRefusals = this.#counter(
     'identification_refusals_total',
-    'Requests that identify no configured client, by the kind of proof that they sent',
+    'Requests that identify no configured client, by the kind of proof that they sent: none, api-key, token, certificate, or malformed',
     ['proof'],
   );
   readonly connectionsRefused = this.#counter(

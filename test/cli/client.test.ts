@@ -139,7 +139,9 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
     const open = join(folder, 'open.yaml');
     await writeFile(open, text);
     const { stdout } = await gateway(['client', 'list', '--config', open]);
-    expect(stdout).toContain('anonymous  nothing: any other request  every deployment\n');
+    expect(stdout).toContain(
+      'anonymous  any other request that presents no API key, token or certificate  every deployment\n',
+    );
   });
 
   test('rotate prints a key once, where its hash goes, and what to do next; the file stays as it is', async () => {

@@ -17,6 +17,8 @@ describe('policy explain', () => {
       stdout: [
         'allowed      by clients[0].allow[0]',
         'client       reporting',
+        'known by     address 10.1.0.0/16, 2001:db8:1::/48',
+        'known by     an API key',
         'deployment   submissions',
         'operation    authors-by-submission-id',
         'site         journal-a (added)',
@@ -44,6 +46,8 @@ describe('policy explain', () => {
         'because     The client reporting may use some operations of submissions only, and this is none of them. The operator of this gateway can allow it: see allow in the configuration.',
         'decided by  clients[0].allow',
         'client      reporting',
+        'known by    address 10.1.0.0/16, 2001:db8:1::/48',
+        'known by    an API key',
         'deployment  submissions',
         '',
       ].join('\n'),
@@ -73,6 +77,7 @@ describe('policy explain', () => {
       {
         allowed: false,
         client: 'batch',
+        identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'deployments.submissions.sites',
         status: 403,
@@ -86,6 +91,7 @@ describe('policy explain', () => {
       {
         allowed: true,
         client: 'batch',
+        identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'clients[2].allow[0]',
         operation: '',

@@ -191,11 +191,16 @@ const order: Case[] = [
     [`5:5 clients[1]: ${never('wide')}`],
   ],
   [
-    'more to ask for, after less',
+    'an API key, after its address alone',
     withClients([
       one('{ addresses: ["::ffff:10.0.0.0/104"] }', 'wide'),
       one(`{ addresses: [10.1.0.0/16], apiKeySha256: ${HASH} }`),
     ]),
+    [],
+  ],
+  [
+    'a network after the same one in another form',
+    withClients([one('{ addresses: ["::ffff:10.0.0.0/104"] }', 'wide'), one('{ addresses: [10.1.0.0/16] }')]),
     [`5:5 clients[1]: ${never('wide')}`],
   ],
   [

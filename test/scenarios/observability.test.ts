@@ -1,9 +1,12 @@
 import { randomUUID } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
-import { setupFor } from '../support/gateway.ts';
+import { useClosing } from '../support/closing.ts';
+import { setupFor, startGateway } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
+import { startRawUpstream } from '../support/raw-upstream.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 import { authors, startPair } from '../support/simulated-pair.ts';
 import { echoOf, useWire, type Wire } from '../support/wire.ts';
@@ -61,10 +64,11 @@ describe('the log', () => {
 });
 
 describe('the metrics', () => {
+  const closing = useClosing();
   const wire = useWire({ settings: { match: { pathPrefix: '/api/' } } });
 
   /** Every series of the gateway in /metrics, without its value; those of Node.js come and go with what it does. */
-  async function seriesOf({ gateway }: Wire): Promise<string[]> {
+  async function seriesOf({ gateway }: Pick<Wire, 'gateway'>): Promise<string[]> {
     const text = await (await fetch(`${gateway.control}/metrics`)).text();
     const lines = text.split('\n').filter((line) => line.startsWith('digest_gateway_'));
     return lines.map((line) => line.slice(0, line.lastIndexOf(' '))).sort();
@@ -92,6 +96,31 @@ describe('the metrics', () => {
     const before = await seriesOf(wire);
     for (let round = 0; round < 10; round += 1) await sendStrangeRequests();
     expect(await seriesOf(wire)).toEqual(before);
+  });
+
+  test('have one label for all unassigned statuses of a class, and one for those beyond 599', async () => {
+    let status = 0;
+    const upstream = await startRawUpstream(() => {
+      status += 1;
+      return `HTTP/1.1 ${status} X\r\nContent-Length: 0\r\nX-${randomUUID()}: a\r\n\r\n`;
+    });
+    await using gateway = await startGateway({
+      upstream: { origin: upstream.origin, settings: { tls: { allowPlaintext: true } } },
+    });
+    const client = await RawClient.open(gateway.port);
+    closing.push(upstream.close, () => client.close());
+    for (status = 199; status < 999; ) {
+      await client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n');
+      expect((await client.answer()).status).toBe(status === 401 ? 502 : status);
+    }
+    const labels = (await seriesOf({ gateway }))
+      .filter((series) => series.startsWith('digest_gateway_requests_total{'))
+      .map((series) => /status="([^"]*)"/.exec(series)?.[1]);
+    const assigned = Object.keys(STATUS_CODES).filter((code) => code >= '200' && code !== '401');
+    expect([...new Set(labels)].sort()).toEqual(
+      [...assigned, '499', '2xx', '3xx', '4xx', '5xx', 'other'].sort(),
+    );
+    expect(await gateway.metric('digest_gateway_requests_total', { status: 'other' })).toBe(400);
   });
 });
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { chmod } from 'node:fs/promises';
 import { Agent } from 'node:https';
 import { connect } from 'node:tls';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
@@ -47,16 +47,19 @@ describe('listen.tls', () => {
     { id: 'keyed', identify: { apiKeySha256: hash('sha256', `${KEY}2`) } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
 
-  const running = useRunning(async () => {
+  const running = useRunning(() => start('TLSv1.3'));
+  const lenient = useRunning(() => start('TLSv1.2'));
+
+  async function start(minVersion: string) {
     const files = await writeTlsFiles(server, authority.ca);
-    const listen = { port: 0, tls: { ...files.section, minVersion: 'TLSv1.3' } };
+    const listen = { port: 0, tls: { ...files.section, minVersion } };
     const pair = await openPair({ top: { anonymous: false, clients, listen } });
     const close = async () => {
       await pair.close();
       await files.remove();
     };
     return { ...pair, close };
-  });
+  }
 
   const tls = (pair?: { cert: string; key: string }) => ({ ca: servers.ca, ...pair });
 
@@ -86,6 +89,52 @@ describe('listen.tls', () => {
       const { status, code, detail } = await call(gateway, { tls: tls(pair) });
       expect([status, code, detail]).toEqual([401, 'client-unknown', expect.stringContaining(reason)]);
     });
+
+    describe('that ends while its connection is open', () => {
+      const HOUR_MS = 3_600_000;
+      const DAY_MS = 24 * HOUR_MS;
+      const ENDED = 'a certificate that was not accepted (CERT_HAS_EXPIRED)';
+      afterEach(() => {
+        jest.restoreAllMocks();
+      });
+
+      test.each([
+        ['itself', { notAfter: Date.now() + HOUR_MS }, HOUR_MS],
+        // The authority is valid for 90 days.
+        ['with its authority', { notAfter: Date.now() + 200 * DAY_MS }, 90 * DAY_MS],
+      ])('%s, is refused from then on', async (_title, order, laterMs) => {
+        const { gateway } = running();
+        const agent = new Agent({ ...tls(await authority.client(order)), keepAlive: true, maxSockets: 1 });
+        const { now } = Date;
+        const later = jest.spyOn(Date, 'now');
+        expect((await call(gateway, { agent })).status).toBe(200);
+        later.mockImplementation(() => now() + laterMs - 60_000);
+        expect((await call(gateway, { agent })).status).toBe(200);
+        later.mockImplementation(() => now() + laterMs);
+        for (let count = 0; count < 2; count += 1) {
+          expect(await call(gateway, { agent })).toMatchObject({
+            status: 401,
+            code: 'client-unknown',
+            detail: expect.stringContaining(ENDED),
+          });
+        }
+        agent.destroy();
+      });
+    });
+
+    test.each(['TLSv1.2', 'TLSv1.3'] as const)(
+      'is verified anew on each connection: no session of %s is resumed',
+      async (maxVersion) => {
+        const options = { host: '127.0.0.1', port: lenient().gateway.port, maxVersion, ...tls(reporting) };
+        const first = connect(options);
+        const [session] = (await once(first, 'session')) as [Buffer];
+        first.destroy();
+        const second = connect({ ...options, session });
+        await once(second, 'secureConnect');
+        expect(second.isSessionReused()).toBe(false);
+        second.destroy();
+      },
+    );
 
     test('is not enough alone where the client also needs a key', async () => {
       const { gateway } = running();

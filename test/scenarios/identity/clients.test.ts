@@ -180,14 +180,15 @@ describe('a client is identified by its API key', () => {
       expect((await call(pair().gateway, { headers, from: '127.0.6.9' })).code).toBe('client-unknown');
     });
 
-    test('does not change, if it is wrong, what the address says', async () => {
+    test('is refused if it is wrong, whatever the address says', async () => {
       const headers = { 'X-Api-Key': 'wrong' };
-      expect((await call(pair().gateway, { headers, from: '127.0.8.1' })).status).toBe(200);
+      expect((await call(pair().gateway, { from: '127.0.8.1' })).status).toBe(200);
+      expect((await call(pair().gateway, { headers, from: '127.0.8.1' })).code).toBe('client-unknown');
     });
   });
 
   describe('and somebody who guesses it', () => {
-    const guesses: [string, Record<string, string>, string][] = [
+    const guesses: [string, Record<string, string | string[]>, string][] = [
       ['nothing', {}, 'none'],
       ['a key', { 'X-Api-Key': 'dgk_guess' }, 'api-key'],
       ['the key of another address', { 'X-Api-Key': FAR }, 'api-key'],
@@ -195,7 +196,8 @@ describe('a client is identified by its API key', () => {
       ['a key for an id that does not', { Authorization: basic('nobody', 'guess') }, 'api-key'],
       ['the right key for another id', { Authorization: basic('batch', KEY) }, 'api-key'],
       ['the hash of a key', { 'X-Api-Key': hash('sha256', KEY) }, 'api-key'],
-      ['a token', { Authorization: 'Bearer abc' }, 'token'],
+      ['a token where none is accepted', { Authorization: 'Bearer abc' }, 'none'],
+      ['a key twice', { 'X-Api-Key': ['dgk_guess', 'dgk_guess'] }, 'malformed'],
     ];
 
     test.each(guesses)(
@@ -227,7 +229,7 @@ describe('a client is identified by its API key', () => {
       }
       expect(new Set(answers)).toEqual(
         new Set([
-          'The request does not identify a configured client. It has the address 127.0.0.1, a client id with an API key. Send everything that the configuration lists for the client under identify.',
+          'The request does not identify a configured client. It has the address 127.0.0.1, a client id with an API key. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.',
         ]),
       );
     });

@@ -91,6 +91,17 @@ describe('requests of browsers', () => {
       ['POST /echo', 'Origin: http://evil.example:8080'],
       ['POST /echo', 'Origin: null'],
       ['GET http://gateway.internal/echo', 'Sec-Fetch-Site: cross-site'],
+      // A page on another port, or of another host of the site.
+      ['POST /echo', 'Sec-Fetch-Site: same-site', 'Origin: http://gateway.internal:9000'],
+      ['POST /echo', 'Sec-Fetch-Site: same-site', 'Origin: http://gateway.internal:8080'],
+      ['DELETE /echo', 'Sec-Fetch-Site: same-site'],
+      ['POST /echo', 'Sec-Fetch-Site: nonsense'],
+      ['GET /echo', 'Sec-Fetch-Site: same-site', 'Origin: http://app.internal'],
+      ['POST /echo', 'Sec-Fetch-Site: same-origin', 'Origin: http://gateway.internal:9000'],
+      ['POST /echo', 'Origin: http://gateway.internal'],
+      ['POST /echo', 'Origin: https://gateway.internal:8080'],
+      ['POST /echo', 'Origin: http://user@gateway.internal:8080'],
+      ['POST /echo', 'Origin: http://gateway.internal:8080', 'Origin: http://gateway.internal:8080'],
     ])('is refused %s with %s', async (line, ...headers) => {
       expect(await outcome(clients().gateway, line, HOST, 'Content-Length: 0', ...headers)).toBe(
         '403 cross-site',
@@ -101,9 +112,10 @@ describe('requests of browsers', () => {
       ['GET /echo'],
       ['GET /echo', 'Sec-Fetch-Site: none'],
       ['GET /echo', 'Sec-Fetch-Site: same-origin'],
-      ['GET /echo', 'Sec-Fetch-Site: same-site', 'Origin: http://app.internal'],
-      ['POST /echo', 'Origin: http://gateway.internal'],
-      ['POST /echo', 'Origin: https://Gateway.internal:8443'],
+      ['GET /echo', 'Sec-Fetch-Site: same-site'],
+      ['POST /echo', 'Origin: http://Gateway.internal:8080'],
+      ['POST /echo', 'Sec-Fetch-Site: same-origin', 'Origin: http://gateway.internal:8080'],
+      ['POST /echo', 'Sec-Fetch-Site: none'],
       ['POST /echo', 'Sec-Fetch-Site: cross-site', `X-Api-Key: ${KEY}`],
     ])('is served %s with %s', async (line, ...headers) => {
       expect(await outcome(clients().gateway, line, HOST, 'Content-Length: 0', ...headers)).toMatch(/^200 /);

@@ -298,6 +298,14 @@ describe('the next request on an open connection', () => {
 });
 
 describe('a client certificate', () => {
+  const clients = [
+    {
+      id: 'reporting',
+      identify: { certificate: { san: 'dns:reporting.internal' } },
+      allow: [{ deployment: 'submissions' }],
+    },
+  ];
+
   test('is invalid on open and resumed connections when its authority is removed', async () => {
     const [servers, removed, kept] = await Promise.all(
       ['CN=Servers', 'CN=Removed', 'CN=Kept'].map((name) => createTestAuthority(name)),
@@ -306,17 +314,7 @@ describe('a client certificate', () => {
     const [server, mine, other] = await Promise.all([servers.server(), removed.client(), kept.client()]);
     const files = await writeTlsFiles(server, `${removed.ca}\n${kept.ca}`);
     closing.push(() => files.remove());
-    const top = {
-      anonymous: false,
-      clients: [
-        {
-          id: 'reporting',
-          identify: { certificate: { san: 'dns:reporting.internal' } },
-          allow: [{ deployment: 'submissions' }],
-        },
-      ],
-      listen: { port: 0, tls: files.section },
-    };
+    const top = { anonymous: false, clients, listen: { port: 0, tls: files.section } };
     const { gateway, reload } = await setScene({}, {}, top);
     const open = async (pair: typeof mine, session?: Buffer): Promise<TLSSocket> => {
       const socket = connect({
@@ -359,7 +357,7 @@ describe('a client certificate', () => {
     const [server, mine] = await Promise.all([servers.server(), first.client()]);
     const files = await writeTlsFiles(server, first.ca);
     closing.push(() => files.remove());
-    const top = { listen: { port: 0, tls: files.section } };
+    const top = { clients, listen: { port: 0, tls: files.section } };
     const { gateway, reload, simulator } = await setScene(
       { faults: [{ kind: 'delay', ms: 300, when: 'authenticated' }] },
       {},

@@ -330,7 +330,5 @@ function requestIdOf(expected: Expected | undefined): string | undefined {
 
 /** False for requests that the gateway may refuse for what they say of the client, or their size. 503 is a disk that stood still. */
 function mustBeServed({ request }: Expected, host: string): boolean {
-  const names = request.headers.map(([name]) => name.toLowerCase());
-  const identifies = names.some((name) => name === 'authorization' || name === 'x-api-key');
-  return !identifies && request.headLength < LARGEST_HEAD && !isForbidden(request, host);
+  return request.headLength < LARGEST_HEAD && !isForbidden(request, host);
 }

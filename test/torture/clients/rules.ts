@@ -35,6 +35,7 @@ export function isForbidden(request: ReadRequest, host: string): boolean {
   return (
     target === undefined ||
     isMalformed(request) ||
+    presentsIdentity(request) ||
     isForbiddenMethod(request) ||
     isForbiddenTarget(request, target)
   );
@@ -48,6 +49,17 @@ function isMalformed(request: ReadRequest): boolean {
     hosts.length > 0 ||
     /[\x80-\xff]/.test(request.target)
   );
+}
+
+/** True if it presents an identity, or what cannot be read as one: the client has its address only. */
+function presentsIdentity(request: ReadRequest): boolean {
+  if (valuesOf(request, 'x-api-key').length > 0) return true;
+  return ['authorization', 'proxy-authorization'].some((name) => {
+    const [value, ...others] = valuesOf(request, name);
+    if (value === undefined) return false;
+    const [scheme = ''] = value.split(' ', 1);
+    return others.length > 0 || scheme.toLowerCase() === 'basic' || !/^[!#$%&'*+.^_`|~\w-]+$/.test(scheme);
+  });
 }
 
 function isForbiddenMethod(request: ReadRequest): boolean {
