@@ -92,6 +92,7 @@ export interface ExchangeContext {
   readonly freshConnection: boolean;
   readonly noTotalTimeout?: ExchangeRequest['noTotalTimeout'];
   readonly refusal?: ExchangeRequest['refusal'];
+  readonly departure?: ExchangeRequest['departure'];
   readonly trace: TracedWork | undefined;
 }
 
@@ -155,7 +156,7 @@ export class DigestClient {
     handler: ResponseHandler,
   ): Promise<ExchangeResult> {
     const { method, target, body } = message;
-    const { client, cancellation, freshConnection, noTotalTimeout, refusal, exchange } = context;
+    const { client, cancellation, freshConnection, noTotalTimeout, refusal, departure, exchange } = context;
     const span = this.#spanOf(message, context);
     const headers =
       span !== undefined && this.options.tracing.forwardTrace
@@ -173,6 +174,7 @@ export class DigestClient {
         freshConnection,
         noTotalTimeout,
         refusal,
+        departure,
         onHead,
       };
       const result = await exchange(request, handler);

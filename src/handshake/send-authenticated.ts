@@ -207,9 +207,18 @@ class Handshake {
     refusal = this.#call.request.refusal,
   ): Promise<ExchangeResult> {
     const { budget, cancellation, exchange, request } = this.#call;
-    const { client, noTotalTimeout, trace } = request;
+    const { client, noTotalTimeout, departure, trace } = request;
     const freshConnection = budget.needsFreshConnection;
-    const context = { exchange, client, cancellation, freshConnection, noTotalTimeout, refusal, trace };
+    const context: ExchangeContext = {
+      exchange,
+      client,
+      cancellation,
+      freshConnection,
+      noTotalTimeout,
+      refusal,
+      departure,
+      trace,
+    };
     if (request.body.kind === 'streamed' && message.body !== null) {
       return this.#stream(message, context, onHead, handler);
     }

@@ -271,9 +271,11 @@ export class Connections {
       return true;
     }
     if (this.#available <= 0) return false;
-    const idle = this.#takeIdle(next.request.freshConnection === true, now);
+    const { freshConnection, departure } = next.request;
+    const idle = this.#takeIdle(freshConnection === true, now);
     this.#waiting.take();
     this.#observeWait(next, now);
+    if (departure !== undefined) departure.leftAt ??= now;
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
     connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
