@@ -47,6 +47,7 @@ type Next = Step | Promise<Step>;
 
 const ANSWERED: Step = { outcome: 'answered' };
 const REFUSED: Step = { outcome: 'refused' };
+const NONE: readonly string[] = [];
 /** Sends the request without authentication, to be asked for it. */
 const ASK: Step = { nonce: undefined };
 
@@ -82,25 +83,26 @@ class Handshake {
   #lastAttempt: number;
   /** The challenge that this request obtains; undefined: none yet. */
   #pending: PendingChallenge | undefined;
-  /** True if the upstream asked for no authentication when it was asked for a challenge. */
-  #unprotected = false;
+  /** Methods with which a challenge is still to be asked for without the body, in this order. */
+  #askWith: readonly string[];
 
   constructor(client: DigestClient, call: Call, turn: Turn) {
-    const { budget } = call;
+    const { budget, request } = call;
     this.#client = client;
     this.#call = call;
     this.#turn = turn;
     this.#check = new CredentialCheck(client, call, turn);
     this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);
+    // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
+    // with the method itself where the upstream wants authentication for that one only.
+    this.#askWith = request.body.kind === 'streamed' ? ['HEAD', request.method] : NONE;
   }
 
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
     const { pool, health, listener } = this.#client;
-    const { request, budget } = this.#call;
-    // A body that is not kept can be sent once, so the challenge is asked for first.
-    if (request.body.kind === 'streamed' && !this.#unprotected) return ASK;
-    if (this.#turn.ownNonce || budget.answered > 0) return ASK;
+    if (this.#askWith.length > 0) return ASK;
+    if (this.#turn.ownNonce || this.#call.budget.answered > 0) return ASK;
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
     const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
     return nonce !== undefined || this.#pending !== undefined ? { nonce } : this.#enter();
@@ -114,20 +116,22 @@ class Handshake {
     return ASK;
   }
 
-  /** Sends the request without authentication; or, to keep the body, one without effects. */
+  /** Sends the request without authentication, and at first without a body that is not kept. */
   async ask(): Promise<Step> {
     const { budget, request, handler } = this.#call;
     if (this.#client.health.refused && !this.#turn.whileRefused) return REFUSED;
     budget.asked += 1;
-    const asksFirst = request.body.kind === 'streamed' && !this.#unprotected;
-    const result = asksFirst
-      ? await this.#exchange(challengeRequest(request), () => undefined, attemptsOnly(handler))
-      : await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler);
-    if (result.kind === 'lost') return this.#afterLoss(result, ASK);
+    const [method] = this.#askWith;
+    const result =
+      method === undefined
+        ? await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler)
+        : await this.#exchange(challengeRequest(request, method), () => undefined, attemptsOnly(handler));
     if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
-    if (!asksFirst) return ANSWERED;
-    this.#unprotected = true;
-    return { nonce: this.#client.pool.reserve() };
+    // Some servers close the connection at a HEAD.
+    this.#askWith = this.#askWith.slice(1);
+    if (result.kind === 'lost') return this.#afterLoss(result, ASK, method);
+    if (method === undefined) return ANSWERED;
+    return this.#askWith.length > 0 ? ASK : { nonce: this.#client.pool.reserve() };
   }
 
   /** Sends the request with this nonce, unless the credential is refused or the nonce is no longer good. */
@@ -243,9 +247,8 @@ class Handshake {
    * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
    * used again, since the upstream may have seen the count or not.
    */
-  #afterLoss(lost: Lost, next: Step | undefined): Next {
-    const { budget, request } = this.#call;
-    if (!budget.takeRepeat(request, lost)) throw lost.error;
+  #afterLoss(lost: Lost, next: Step | undefined, method = this.#call.request.method): Next {
+    if (!this.#call.budget.takeRepeat({ method }, lost)) throw lost.error;
     return next ?? this.begin();
   }
 
@@ -281,6 +284,7 @@ class Handshake {
     if (!stale && !(await this.#check.survives(attempt, isLast))) return REFUSED;
     if (isLast && listener.isReplaced) return REFUSED;
     if (challenge === undefined) throw noDigest();
+    if (budget.bodySent) this.#leave(challenge, result);
     if (isLast) this.#extend();
     if (budget.bodySent) throw cannotRepeat();
     const known = stale ? undefined : this.#verifiedNonce(attempt, came);
@@ -313,9 +317,18 @@ class Handshake {
     this.#client.listener.onAttempt('challenged');
     const challenge = this.#client.choose(result.challenges);
     if (challenge === undefined) throw noDigest();
-    if (this.#call.budget.bodySent) throw cannotRepeat();
     this.#countChallenge();
-    return challenge;
+    if (!this.#call.budget.bodySent) return challenge;
+    this.#leave(challenge, result);
+    throw cannotRepeat();
+  }
+
+  /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */
+  #leave(challenge: Challenge, { setCookies }: Challenged): void {
+    const { pool } = this.#client;
+    this.#pending ??= pool.open();
+    pool.offer(this.#pending, { challenge, cookies: cookiePairs(setCookies) });
+    pool.acceptUntried(this.#pending);
   }
 
   /** Answers a challenge; or asks for another one, where other requests use the server's state of this one. */

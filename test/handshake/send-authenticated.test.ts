@@ -608,27 +608,47 @@ describe('a body that is not kept', () => {
 
   test('the response to the request without effects does not reach the client', async () => {
     const scene = new HandshakeScene();
-    scene.replies.push(answered(), answered());
+    scene.replies.push(answered(), answered(), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
-    expect(scene.sent).toEqual(['HEAD /x', 'POST /x']);
-    expect(scene.response).toEqual([
-      ...['attempt main 7 upstream:80', 'attempt main 7 upstream:80'],
-      ...['head 200', 'end'],
-    ]);
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x']);
+    expect(scene.requests.map(({ body }) => body === null)).toEqual([true, true, false]);
+    expect(scene.response).toEqual([...Array(3).fill('attempt main 7 upstream:80'), ...['head 200', 'end']]);
   });
 
-  test('is sent with a known nonce if the upstream asks for nothing for the request without effects', async () => {
+  test.each([
+    ['is not supported', answered(405), ''],
+    ['breaks the connection', lost(), ' fresh'],
+  ])('is asked for with the same method and no body if HEAD %s', async (_what, reply, fresh) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(reply, challenge('n1'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', `POST /x${fresh}`, `POST /x n1:1${fresh}`]);
+    expect([scene.requests[1]?.headers, scene.requests[1]?.body]).toEqual([['x-a', 'b'], null]);
+  });
+
+  test('is sent with a known nonce if the upstream asks for nothing for the requests without it', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
-    scene.replies.push(answered(), answered());
+    scene.replies.push(answered(), answered(), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
-    expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:2']);
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x n1:2']);
   });
+
+  test.each(['auto', 'single-use'] as const)(
+    'that meets a 401 all the same leaves the challenge to the next request: %s',
+    async (policy) => {
+      const scene = new HandshakeScene({ policy });
+      scene.replies.push(answered(), answered(), challenge('n1'), answered());
+      expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
+      expect(await scene.send(POST)).toBe('answered');
+      expect(scene.sent.slice(2)).toEqual(['POST /x', 'POST /x n1:1']);
+    },
+  );
 
   test('cannot be sent again when the upstream asks for authentication after it', async () => {
     const scene = new HandshakeScene();
     const budget = new AttemptBudget();
-    scene.replies.push(answered(), challenge('n1'));
+    scene.replies.push(answered(), answered(), challenge('n1'));
     expect(await scene.send({ ...POST, body: streamed() }, { budget })).toBe('upstream-protocol');
     expect(budget.bodySent).toBe(true);
   });
