@@ -241,6 +241,15 @@ const table = {
     remedy:
       'Correct the secret where the configuration names it; the gateway notices the change. Ask the operator of the upstream whether the account and the address are registered.',
   },
+  'upstream-target-refused': {
+    status: 502,
+    title: 'Upstream refuses this target',
+    proxyError: 'destination_unavailable',
+    cause:
+      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. The gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path.',
+    remedy:
+      'Write the target as the API describes it, or ask the operator of the upstream whether the account may use it.',
+  },
   'upstream-proof-invalid': {
     status: 502,
     title: 'Upstream proof invalid',

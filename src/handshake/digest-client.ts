@@ -24,9 +24,9 @@ export interface DigestListener {
   /** True if another version is in use in the place of this one, and the upstream accepts it. */
   readonly isReplaced: boolean;
   /**
-   * Begins to find out, with requests of the gateway's own, whether the upstream still accepts the credential; they go
-   * to the path of this target if no better one is known. `refused`: the number of an attempt with a nonce of its own
-   * that shows it already, unless the upstream dropped the nonce.
+   * Begins to find out, with requests of the gateway's own, whether the upstream accepts the credential; they go to a
+   * neutral target, or to the path of this one if that shows nothing. `refused`: the number of an attempt with a nonce of
+   * its own that shows it already, unless the upstream dropped the nonce or refuses the target.
    */
   confirm(target: string, refused?: number): void;
   onAttempt(result: AttemptResult): void;
@@ -35,15 +35,8 @@ export interface DigestListener {
   onSuccess(target: string): void;
   /** The upstream accepted the credential; with the status of its response. */
   onAccepted(status: number): void;
-  /**
-   * True if another process, or this one before its start, has seen lately that the upstream accepts the credential, or
-   * if the store that would tell so fails.
-   */
-  mayBeAcceptedElsewhere(): Promise<boolean>;
-  /** The upstream refused an accepted credential with a fresh nonce, which is still to be confirmed. */
+  /** The upstream refused the credential with a fresh nonce, which is still to be confirmed. */
   onUnconfirmed(): void;
-  /** The upstream refused the credential, which it had not refused before or had accepted since. */
-  onRefused(): void;
 }
 
 /** State of one credential version, whichever connections and nonces its requests use. */

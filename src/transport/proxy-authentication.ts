@@ -33,7 +33,7 @@ const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
 const TRIAL_INTERVAL_MS = 30_000;
 /** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
 const PATIENCE_MS = 1_000;
-const TURN: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+const TURN: Turn = { ownNonce: false, attempts: 2 };
 
 /** Errors of the Digest client, as errors of the proxy. */
 const PROXY_ERRORS: Partial<Record<ErrorCode, () => ProxyError>> = {
@@ -146,7 +146,7 @@ export class ProxyAuthentication implements DigestListener {
     if (reply.status === 407) {
       reply.socket.destroy();
       this.#basicAccepted = false;
-      this.onRefused();
+      this.#pause();
       throw proxyRefusesCredential();
     }
     const tunnel = tunnelOf(reply);
@@ -192,21 +192,16 @@ export class ProxyAuthentication implements DigestListener {
   /** The refused attempt answered a challenge of its own, so the password was changed. */
   onUnconfirmed(): void {
     const { health } = this.#state;
-    if (health.refuse(health.lastAttempt)) this.onRefused();
+    if (health.refuse(health.lastAttempt)) this.#pause();
   }
 
-  onRefused(): void {
+  #pause(): void {
     this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
   }
 
   /** An attempt that was under way when another one was refused can show that the credential is good. */
   onAccepted(): void {
     this.#nextTrial = Number.NEGATIVE_INFINITY;
-  }
-
-  /** Nothing is shared about proxies. */
-  mayBeAcceptedElsewhere(): Promise<boolean> {
-    return Promise.resolve(false);
   }
 
   onAttempt(): void {}

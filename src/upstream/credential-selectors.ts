@@ -6,6 +6,7 @@ import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import { CredentialSelector, type RotationNews } from './credential-selector.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
+import { RefusedTargets } from './refused-targets.ts';
 
 export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;
@@ -57,6 +58,7 @@ export class SelectorUse {
 
 interface SelectorEntry {
   readonly selector: CredentialSelector;
+  readonly origin: string;
   users: number;
 }
 
@@ -75,6 +77,8 @@ export class CredentialSelectors {
   readonly #selectors = new Map<string, SelectorEntry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
   readonly #circuits = new Map<string, CircuitEntry>();
+  /** By origin: a server may give one nonce to all who ask at once, and its count goes on for each answer to it. */
+  readonly #counters = new Map<string, NonceCounters>();
 
   constructor(deps: SelectorsDeps) {
     this.#deps = deps;
@@ -94,7 +98,9 @@ export class CredentialSelectors {
       trust: trustOf(tls),
     });
     const known = this.#selectors.get(key);
-    const entry = known ?? { selector: this.#open(set, transport, circuit.circuit), users: 0 };
+    const selectorOf = (): CredentialSelector =>
+      this.#open(set, transport, circuit.circuit, attemptsWhenRefused);
+    const entry = known ?? { selector: selectorOf(), origin, users: 0 };
     this.#selectors.set(key, entry);
     entry.users += 1;
     const { selector } = entry;
@@ -104,6 +110,8 @@ export class CredentialSelectors {
       if (circuit.users === 0) this.#circuits.delete(circuitKey);
       entry.users -= 1;
       if (entry.users === 0) this.#selectors.delete(key);
+      const isLeft = Array.from(this.#selectors.values()).some((each) => each.origin === origin);
+      if (!isLeft) this.#counters.delete(origin);
       await selector.detach(transport);
     });
   }
@@ -117,12 +125,20 @@ export class CredentialSelectors {
     return entry;
   }
 
-  #open(set: CredentialSet, { options }: Transport, circuit: CredentialCircuit): CredentialSelector {
+  #open(
+    set: CredentialSet,
+    { options }: Transport,
+    circuit: CredentialCircuit,
+    attemptsWhenRefused: number,
+  ): CredentialSelector {
     const { clock, onRotation } = this.#deps;
-    const { deployment } = options;
-    const deps = { ...this.#deps, counters: new NonceCounters() };
+    const { deployment, origin } = options;
+    const counters = this.#counters.get(origin) ?? new NonceCounters();
+    this.#counters.set(origin, counters);
+    const deps = { ...this.#deps, counters };
     return new CredentialSelector(set, {
       circuit,
+      refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
       clock,
       open: (credential, owner) => new CredentialVersion(credential, options, deps, owner),
       onRotation: (rotation) => onRotation({ deployment, ...rotation }),

@@ -10,7 +10,12 @@ import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { CredentialHealth } from '../handshake/credential-health.ts';
-import { type ProbeOptions, type ProbeResult, probeCredential } from '../handshake/credential-probe.ts';
+import {
+  type ProbeOptions,
+  type ProbeResult,
+  probeCredential,
+  UNCLEAR,
+} from '../handshake/credential-probe.ts';
 import {
   DigestClient,
   type DigestListener,
@@ -46,6 +51,8 @@ export interface VersionOptions {
   /** Reuse policy; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
   readonly renewAhead: RenewAhead;
+  /** Target of the gateway's own requests while none is known that succeeded. */
+  readonly neutralTarget: string;
   readonly timeouts: ConnectionOptions['timeouts'];
   /** True: the upstream is told of the trace that a request is part of. */
   readonly forwardTrace: boolean;
@@ -98,10 +105,8 @@ export interface VersionOwner {
   confirm(version: CredentialVersion, target: string, refused?: number): void;
   /** The upstream accepted it; with the status of the response. */
   accepted(version: CredentialVersion, status: number): void;
-  /** The upstream refused it with a fresh nonce, although it had accepted it, here or elsewhere; still to be confirmed. */
+  /** The upstream refused it with a fresh nonce; still to be confirmed. */
   unconfirmed(): void;
-  /** The upstream refused it, which it had not done before or not since it accepted it. */
-  refused(version: CredentialVersion): void;
 }
 
 /** A version on one transport. */
@@ -237,13 +242,23 @@ export class CredentialVersion implements DigestListener {
   }
 
   /**
-   * Asks the upstream for a challenge and answers it once; twice, the second time on a new connection, if that
-   * tells nothing. `target`: of the request that it is for.
+   * Asks the upstream for a challenge and answers it, at a neutral target: whether it accepts a target of a client says
+   * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
+   * supports HEAD; if the neutral target wants no authentication, with the path of `target`.
    */
   async probe(target: string): Promise<ProbeResult> {
+    const latest = this.#latest;
+    if (latest === undefined) return UNCLEAR;
+    const { renewAhead, neutralTarget } = latest.transport.options;
     const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const first = await this.#probe(target, options, false);
-    return first.kind === 'unclear' ? this.#probe(target, options, true) : first;
+    const known = this.#probePath(latest.transport.options);
+    const path = known ?? neutralTarget;
+    const first = await this.#probe(path, options, false);
+    if (first.kind !== 'unclear') return first;
+    const method = typeof renewAhead === 'object' ? renewAhead.method : 'GET';
+    const second = await this.#probe(path, options, true, method);
+    const isNeedless = second.kind !== 'unclear' || !second.isUnprotected || known !== undefined;
+    return isNeedless ? second : this.#probe(target, options, true, method);
   }
 
   /** The attempt of this number showed that the upstream refuses it. */
@@ -281,11 +296,6 @@ export class CredentialVersion implements DigestListener {
     this.#owner.accepted(this, status);
   }
 
-  /** A version that is only a candidate has another one that serves: one refusal is enough. */
-  async mayBeAcceptedElsewhere(): Promise<boolean> {
-    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#noteKey)) !== 'never';
-  }
-
   /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
     const asked = this.#deps.clock.now();
@@ -299,11 +309,6 @@ export class CredentialVersion implements DigestListener {
 
   onUnconfirmed(): void {
     this.#owner.unconfirmed();
-  }
-
-  onRefused(): void {
-    this.#tell(true);
-    this.#owner.refused(this);
   }
 
   #noteAccepted(): void {
@@ -326,18 +331,18 @@ export class CredentialVersion implements DigestListener {
     return typeof renewAhead === 'object' ? renewAhead.path : this.#lastPath;
   }
 
-  /** `target`: for want of a better path. */
   async #probe(
     target: string,
     options: Omit<ProbeOptions, 'request' | 'context'>,
     freshConnection: boolean,
+    otherMethod?: string,
   ): Promise<ProbeResult> {
     const latest = this.#latest;
-    if (latest === undefined) return { kind: 'unclear' };
+    if (latest === undefined) return UNCLEAR;
     const { client, transport } = latest;
     const { renewAhead, timeouts } = transport.options;
-    const method = typeof renewAhead === 'object' ? renewAhead.method : 'HEAD';
-    const [path = ''] = (this.#probePath(transport.options) ?? target).split('?');
+    const method = otherMethod ?? (typeof renewAhead === 'object' ? renewAhead.method : 'HEAD');
+    const [path = ''] = target.split('?');
     const trace = this.#deps.tracing?.background('challenge', {
       'digest_gateway.deployment': this.#deployment,
     });
@@ -351,7 +356,7 @@ export class CredentialVersion implements DigestListener {
       return await probeCredential(client, { ...options, request, context });
     } catch {
       // Counted as an attempt that failed.
-      return { kind: 'unclear' };
+      return UNCLEAR;
     } finally {
       clearTimeout(timer);
       trace?.end();

@@ -92,7 +92,7 @@ export function held(reply: Reply): { readonly reply: Reply; release(): void; re
   };
 }
 
-export const FIRST: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+export const FIRST: Turn = { ownNonce: false, attempts: 2 };
 
 export interface SceneOptions {
   readonly policy?: NoncePolicy | 'auto';
@@ -115,8 +115,6 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
-  /** True: another process may have seen the credential accepted. */
-  mayBeAcceptedElsewhere = false;
   readonly client: DigestClient;
 
   constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
@@ -219,6 +217,8 @@ export class HandshakeScene {
       const result = await probeCredential(client, options);
       if (result.kind === 'refused') client.health.refuse(result.attempt);
       if (result.kind === 'unclear') client.health.reset();
+    } catch {
+      client.health.reset();
     } finally {
       flight.land('check');
     }
@@ -234,9 +234,8 @@ export class HandshakeScene {
       get isReplaced() {
         return scene.isReplaced;
       },
-      mayBeAcceptedElsewhere: async () => scene.mayBeAcceptedElsewhere,
-      confirm: (target) => {
-        events.push(`confirm ${target}`);
+      confirm: (target, refused) => {
+        events.push(`confirm ${target}${refused === undefined ? '' : ` ${refused}`}`);
         void this.#confirm(target);
       },
       onAttempt: (result) => events.push(`attempt ${result}`),
@@ -244,7 +243,6 @@ export class HandshakeScene {
       onSuccess: (target) => events.push(`success ${target}`),
       onAccepted: (status) => events.push(`accepted ${status}`),
       onUnconfirmed: () => events.push('unconfirmed'),
-      onRefused: () => events.push('refused'),
     };
   }
 }
