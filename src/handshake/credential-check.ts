@@ -102,6 +102,10 @@ export class CredentialCheck {
     if (listener.isReplaced) return false;
     // A second refusal of a credential that was found good in between says nothing new of it.
     if (isLast && budget.confirmed && !listener.hasAlternatives && !health.refused) return true;
+    if (isEvidence && !listener.isInUse && !health.accepted && !health.isSuperseded(attempt.number)) {
+      if (health.refuse(attempt.number)) listener.onRefused();
+      return false;
+    }
     if (isEvidence && !health.refused) listener.onUnconfirmed();
     if (!(await this.#isExplained(attempt, isEvidence))) return false;
     budget.confirmed ||= attempt.own && health.accepted;

@@ -23,6 +23,8 @@ export interface DigestListener {
   readonly hasAlternatives: boolean;
   /** True if another version is in use in the place of this one, and the upstream accepts it. */
   readonly isReplaced: boolean;
+  /** False: another version serves requests, so that one refusal of this one is enough. */
+  readonly isInUse: boolean;
   /**
    * Begins to find out, with requests of the gateway's own, whether the upstream accepts the credential; they go to a
    * neutral target, or to the path of this one if that shows nothing. `refused`: the number of an attempt with a nonce of
@@ -37,6 +39,8 @@ export interface DigestListener {
   onAccepted(status: number): void;
   /** The upstream refused the credential with a fresh nonce, which is still to be confirmed. */
   onUnconfirmed(): void;
+  /** The upstream refused a credential that is not in use. */
+  onRefused(): void;
 }
 
 /** State of one credential version, whichever connections and nonces its requests use. */

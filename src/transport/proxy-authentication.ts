@@ -70,6 +70,7 @@ export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
 export class ProxyAuthentication implements DigestListener {
   readonly hasAlternatives = false;
   readonly isReplaced = false;
+  readonly isInUse = true;
   readonly #account: ProxyAccount;
   readonly #clock: Clock;
   readonly #state = new DigestState();
@@ -207,6 +208,7 @@ export class ProxyAuthentication implements DigestListener {
   onAttempt(): void {}
   onChallenge(): void {}
   onSuccess(): void {}
+  onRefused(): void {}
 }
 
 async function openUnauthenticated(connect: Connect): Promise<Socket> {

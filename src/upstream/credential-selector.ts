@@ -1,14 +1,14 @@
 import type { Clock } from '../base/clock.ts';
-import { GatewayError } from '../base/errors.ts';
+import type { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { cannotRepeat, credentialRefused, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
-import type { Outcome, Turn } from '../handshake/send-authenticated.ts';
+import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { ClientCall, CredentialVersion, Transport, VersionOwner } from './credential-version.ts';
 import type { RefusedTargets } from './refused-targets.ts';
-import { Rotation, type RotationState } from './rotation.ts';
+import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
 import { FAILURE, TrialResponse } from './trial-response.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
@@ -33,17 +33,6 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
  * refused attempts in this minute as it may.
  */
 export type VersionTest = ProbeResult['kind'] | 'unknown' | 'in-use' | 'spent';
-
-/** A candidate was tried. */
-export interface RotationNews {
-  readonly credential: string;
-  /** The version in use so far. */
-  readonly from: string;
-  /** The candidate. */
-  readonly to: string;
-  /** `refused`: by its Digest, or since it got a failure where the version in use does not. */
-  readonly result: 'promoted' | 'refused';
-}
 
 export interface SelectorOptions {
   /** Bounds the attempts with a credential of which every version is refused. */
@@ -187,6 +176,11 @@ export class CredentialSelector implements VersionOwner {
     this.#circuit.attempted();
   }
 
+  refused(version: CredentialVersion): void {
+    this.#circuit.attempted();
+    this.#reject(version);
+  }
+
   confirm(version: CredentialVersion, target: string, refused?: number): void {
     const flight = version.flights.lead();
     const land = (): void => flight.land('check');
@@ -211,8 +205,8 @@ export class CredentialSelector implements VersionOwner {
       version.health.reset();
       return;
     }
-    const successor =
-      version === this.current ? await this.#firstAccepted(this.#rotation.others, target) : undefined;
+    const others = version === this.current ? this.#rotation.others : [];
+    const successor = await this.#firstAccepted(others, target);
     if (successor === undefined && (await this.#isInDoubt(version, target, refused !== undefined))) return;
     version.refuse(first.attempt);
     this.#trials = 0;
@@ -233,9 +227,7 @@ export class CredentialSelector implements VersionOwner {
   /** Asks the upstream with a request of the gateway's own, and counts the attempts that it refuses. */
   async #probe(version: CredentialVersion, target: string): Promise<ProbeResult> {
     const result = await version.probe(target);
-    if (result.kind === 'refused') {
-      for (let count = 0; count < result.attempts; count += 1) this.#circuit.attempted();
-    }
+    if (result.kind === 'refused') this.#circuit.attempted(result.attempts);
     return result;
   }
 
@@ -248,10 +240,7 @@ export class CredentialSelector implements VersionOwner {
       const result = await this.#probe(other, target);
       if (result.kind === 'accepted' && this.#rotation.stateOf(other) !== undefined) return other;
       // An earlier refusal says nothing of now: the upstream may have changed over to this version.
-      if (result.kind === 'unclear') other.health.reset();
-      if (result.kind !== 'refused') continue;
-      other.refuse(result.attempt);
-      this.#reject(other);
+      this.#settle(other, result);
     }
     return undefined;
   }
@@ -259,21 +248,15 @@ export class CredentialSelector implements VersionOwner {
   async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
     for (;;) {
       const version = this.current.health.refused ? await this.#standIn(call) : this.current;
-      if ((await this.#sendWith(version, call, turn)) === 'answered') return;
+      const outcome = await version.send(call, turn).catch((error) => {
+        this.#options.refusedTargets.note(call.request, error);
+        throw error;
+      });
+      if (outcome === 'answered') return;
       await this.#probeUntried(call);
       // The attempts that are added go out with another version, which the upstream has accepted.
       if (this.isReplaced(version)) call.budget.extendForRotation();
       if (call.budget.spent) throw this.#refusalOf(call);
-    }
-  }
-
-  async #sendWith(version: CredentialVersion, call: ClientCall, turn: Turn): Promise<Outcome> {
-    try {
-      return await version.send(call, turn);
-    } catch (error) {
-      const isTarget = error instanceof GatewayError && error.code === 'upstream-target-refused';
-      if (isTarget) this.#options.refusedTargets.refused(call.request);
-      throw error;
     }
   }
 
@@ -306,7 +289,7 @@ export class CredentialSelector implements VersionOwner {
    * request of its own: that of a client may be refused for its target.
    * @throws GatewayError `upstream-credential-refused` when all are
    */
-  async #standIn({ request, cancellation }: ClientCall): Promise<CredentialVersion> {
+  async #standIn(call: ClientCall): Promise<CredentialVersion> {
     const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
     void this.#askOthers();
@@ -315,21 +298,25 @@ export class CredentialSelector implements VersionOwner {
     const version = versions[this.#trials % versions.length] ?? this.current;
     this.#trials += 1;
     const { flights, health } = version;
-    if (!flights.busy) void this.#retry(version, request.target);
-    await flights.follow(cancellation);
-    if (cancellation.reason !== undefined) throw cancellation.reason;
+    if (!flights.busy) {
+      const flight = flights.lead();
+      void version
+        .probe(call.request.target)
+        .then((result) => this.#settle(version, result))
+        .finally(() => flight.land('check'));
+    }
+    await flights.follow(call.cancellation);
+    if (call.cancellation.reason !== undefined) throw call.cancellation.reason;
     if (health.refused) throw credentialRefused();
     return version;
   }
 
-  /** If nothing is known then, the next request shows it. */
-  async #retry(version: CredentialVersion, target: string): Promise<void> {
-    const flight = version.flights.lead();
-    try {
-      if ((await version.probe(target)).kind === 'unclear') version.health.reset();
-    } finally {
-      flight.land('check');
-    }
+  #settle(version: CredentialVersion, result: ProbeResult): void {
+    // If nothing is known then, the next request shows it.
+    if (result.kind === 'unclear') version.health.reset();
+    if (result.kind !== 'refused') return;
+    version.refuse(result.attempt);
+    this.#reject(version);
   }
 
   /**

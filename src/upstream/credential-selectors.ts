@@ -4,9 +4,10 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
-import { CredentialSelector, type RotationNews } from './credential-selector.ts';
+import { CredentialSelector } from './credential-selector.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
 import { RefusedTargets } from './refused-targets.ts';
+import type { RotationNews } from './rotation.ts';
 
 export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;

@@ -107,6 +107,8 @@ export interface VersionOwner {
   accepted(version: CredentialVersion, status: number): void;
   /** The upstream refused it with a fresh nonce; still to be confirmed. */
   unconfirmed(): void;
+  /** The upstream refused it, which is not in use. */
+  refused(version: CredentialVersion): void;
 }
 
 /** A version on one transport. */
@@ -307,8 +309,17 @@ export class CredentialVersion implements DigestListener {
     return true;
   }
 
+  get isInUse(): boolean {
+    return this.#owner.isInUse(this);
+  }
+
   onUnconfirmed(): void {
     this.#owner.unconfirmed();
+  }
+
+  onRefused(): void {
+    this.#tell(true);
+    this.#owner.refused(this);
   }
 
   #noteAccepted(): void {

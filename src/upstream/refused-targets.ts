@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 
 const MINUTE_MS = 60_000;
@@ -8,7 +9,6 @@ const PER_PATH = 5;
 const MAX_KEYS = 256;
 const MAX_KEY_LENGTH = 1_024;
 
-/** What a target is to the upstream: bytes, of a client. */
 interface Targeted {
   readonly client: string;
   readonly target: string;
@@ -29,8 +29,9 @@ export class RefusedTargets {
     this.#perTarget = perTarget;
   }
 
-  /** The upstream refused a request for its target. */
-  refused({ client, target }: Targeted): void {
+  /** A request ended with this error, which counts if the upstream refused its target. */
+  note({ client, target }: Targeted, error: unknown): void {
+    if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
     this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
     this.#circuit(pathKey(client, target), PER_PATH).attempted();

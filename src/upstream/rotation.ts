@@ -4,6 +4,17 @@
  */
 export type RotationState = 'in-use' | 'candidate' | 'fallback' | 'rejected';
 
+/** A candidate was tried. */
+export interface RotationNews {
+  readonly credential: string;
+  /** The version in use so far. */
+  readonly from: string;
+  /** The candidate. */
+  readonly to: string;
+  /** `refused`: by its Digest, or since it got a failure where the version in use does not. */
+  readonly result: 'promoted' | 'refused';
+}
+
 /** `promoted`: takes the place of the version in use; `replaced`: another one did; `rejected`: its trial failed. */
 type RotationEvent = 'promoted' | 'replaced' | 'rejected';
 

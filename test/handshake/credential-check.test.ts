@@ -57,6 +57,15 @@ describe('a credential whose first nonce is refused', () => {
     expect(scene.client.health.refused).toBe(true);
   });
 
+  test('is refused at once if another version is in use', async () => {
+    const scene = new HandshakeScene();
+    scene.isInUse = false;
+    scene.replies.push(challenge('n1'), challenge('n2'));
+    expect(await scene.send()).toBe('refused');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+    expect(scene.events.filter(isFound)).toEqual(['attempt refused', 'refused']);
+  });
+
   test('twice, and was found good in between: the upstream refuses the target', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), challenge('n2'));

@@ -115,6 +115,7 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
+  isInUse = true;
   readonly client: DigestClient;
 
   constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
@@ -231,6 +232,10 @@ export class HandshakeScene {
       get hasAlternatives() {
         return scene.hasAlternatives;
       },
+      get isInUse() {
+        return scene.isInUse;
+      },
+      onRefused: () => events.push('refused'),
       get isReplaced() {
         return scene.isReplaced;
       },
