@@ -54,7 +54,6 @@ export interface VersionOptions {
   /** Target of the gateway's own requests while none is known that succeeded. */
   readonly neutralTarget: string;
   readonly timeouts: ConnectionOptions['timeouts'];
-  /** True: the upstream is told of the trace that a request is part of. */
   readonly forwardTrace: boolean;
 }
 
@@ -249,18 +248,18 @@ export class CredentialVersion implements DigestListener {
    * supports HEAD; if the neutral target wants no authentication, with the path of `target`.
    */
   async probe(target: string): Promise<ProbeResult> {
-    const latest = this.#latest;
-    if (latest === undefined) return UNCLEAR;
-    const { renewAhead, neutralTarget } = latest.transport.options;
+    const transport = this.#latest?.transport;
+    if (transport === undefined) return UNCLEAR;
+    const { renewAhead, neutralTarget } = transport.options;
     const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const known = this.#probePath(latest.transport.options);
+    const known = this.#probePath(transport.options);
     const path = known ?? neutralTarget;
     const first = await this.#probe(path, options, false);
     if (first.kind !== 'unclear') return first;
     const method = typeof renewAhead === 'object' ? renewAhead.method : 'GET';
     const second = await this.#probe(path, options, true, method);
-    const isNeedless = second.kind !== 'unclear' || !second.isUnprotected || known !== undefined;
-    return isNeedless ? second : this.#probe(target, options, true, method);
+    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
+    return this.#probe(target, options, true, method);
   }
 
   /** The attempt of this number showed that the upstream refuses it. */
