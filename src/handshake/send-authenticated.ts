@@ -313,7 +313,9 @@ class Handshake {
     pool.refuse(nonce, isStale, challenge);
     listener.onAttempt(!isStale && own ? 'refused' : 'stale');
     budget.onlyStale &&= isStale;
-    const isNamedAgain = !isStale && challenge?.nonce === nonce.nonce.challenge.nonce;
+    // A forward proxy gets no probe that could ask for another nonce.
+    const mayAskAgain = this.#client.options.field === 'authorization';
+    const isNamedAgain = mayAskAgain && !isStale && challenge?.nonce === nonce.nonce.challenge.nonce;
     const isEvidence = own && !isStale && !isNamedAgain;
     const isLast = budget.answered >= this.#lastAttempt;
     return { attempt, challenge, isStale, isNamedAgain, isEvidence, isLast };
