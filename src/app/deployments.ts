@@ -146,6 +146,7 @@ export function upstreamOptions(
     deployment: name,
     origins: deployment.baseUrl,
     ...digest,
+    neutralTarget: deployment.health.path ?? probeOf(deployment, undefined).target,
     ...connectionsOf(deployment),
     timeouts,
     retry: deployment.retry,

@@ -241,6 +241,14 @@ const table = {
     remedy:
       'Correct the secret where the configuration names it; the gateway notices the change. Ask the operator of the upstream whether the account and the address are registered.',
   },
+  'upstream-target-refused': {
+    status: 502,
+    title: 'Upstream refuses this target',
+    proxyError: 'destination_unavailable',
+    cause:
+      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. The gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path.',
+    remedy: 'Write the target as the API has it, or ask the upstream whether the account may use it.',
+  },
   'upstream-proof-invalid': {
     status: 502,
     title: 'Upstream proof invalid',
@@ -360,10 +368,7 @@ export function titleOf(code: string): string {
 
 const NO_CHANGE: ErrorChange = {};
 
-/**
- * An error with a stable code. `detail` is for the client: what happened and what to do, never a secret, a
- * nonce or an upstream's address; `cause` is for the log.
- */
+/** `detail` is for the client: what happened and what to do, never a secret, nonce or address; `cause` is for the log. */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError';
   readonly code: ErrorCode;

@@ -34,7 +34,7 @@ export class IdleNonces {
     if (nonce.retired) return;
     if (this.#isTrial(nonce)) {
       this.#nonces.push(nonce);
-    } else if (next === nonce && learning.policy !== 'single-use') {
+    } else if (next === nonce && (learning.policy !== 'single-use' || nonce.accepted === 0)) {
       this.#nonces.push(nonce);
       this.#renewOnce(nonce);
     }

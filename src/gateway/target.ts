@@ -16,6 +16,9 @@ export interface Target {
  * @throws GatewayError `bad-request`
  */
 export function parseTarget(target: string, hostHeader: string | undefined): Target {
+  // RFC 3986 §2. Servers unquote the uri of the answer in different ways, so an upstream would refuse a right one.
+  if (target.includes('"') || target.includes('\\'))
+    throw invalid('holds " or \\, which a URL writes as %22 and %5C');
   if (target.includes('#')) throw invalid('holds a fragment (#), which is never sent');
   if (target.startsWith('/')) {
     return { authority: (hostHeader ?? '').toLowerCase(), absolute: false, path: target };

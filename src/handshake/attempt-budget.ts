@@ -1,6 +1,6 @@
 import type { RetryReason } from '../metrics/metrics.ts';
 import type { Lost } from './exchange.ts';
-import { IDEMPOTENT, type UpstreamRequest } from './request.ts';
+import { IDEMPOTENT } from './request.ts';
 
 /** How often requests may be sent again. */
 export interface Retries {
@@ -91,7 +91,7 @@ export class AttemptBudget {
   }
 
   /** Takes the right to send a request again at the same address, whose exchange got no response. */
-  takeRepeat(request: UpstreamRequest, lost: Lost): boolean {
+  takeRepeat(request: { readonly method: string }, lost: Lost): boolean {
     this.#lost = lost;
     if (!lost.broke || !this.#isRepeatable(request, lost)) return false;
     if (lost.reused && this.#repeats === 0) this.#retries.count('stale_connection');
@@ -102,7 +102,7 @@ export class AttemptBudget {
   }
 
   /** Takes the right to send a request, which ended with this error, to another address. */
-  takeMove(request: UpstreamRequest, error: unknown): boolean {
+  takeMove(request: { readonly method: string }, error: unknown): boolean {
     const lost = this.#lost;
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
     this.#lost = undefined;
@@ -113,7 +113,7 @@ export class AttemptBudget {
   }
 
   /** RFC 9110 §9.2.2: the upstream may have acted on a request that it got. */
-  #isRepeatable({ method }: UpstreamRequest, { sent }: Lost): boolean {
+  #isRepeatable({ method }: { readonly method: string }, { sent }: Lost): boolean {
     return !this.bodySent && (!sent || IDEMPOTENT.has(method));
   }
 }

@@ -30,23 +30,20 @@ export interface CheckedCall {
 export class CredentialCheck {
   readonly #client: DigestClient;
   readonly #call: CheckedCall;
-  readonly #whileRefused: boolean;
   /** Held while this request is the one that tests. */
   #flight: Flight | undefined;
   /** True if a test took longer than this request waits. */
   #hasWaited = false;
 
-  /** `whileRefused`: true: the version is tried although it counts as refused. */
-  constructor(client: DigestClient, call: CheckedCall, { whileRefused }: { readonly whileRefused: boolean }) {
+  constructor(client: DigestClient, call: CheckedCall) {
     this.#client = client;
     this.#call = call;
-    this.#whileRefused = whileRefused;
   }
 
   /** True if an attempt can be made at once: the credential is accepted and not in doubt, or this request tests it. */
   get isNeedless(): boolean {
     const { health, flights } = this.#client;
-    return this.leads || this.#whileRefused || (health.accepted && !flights.busy);
+    return this.leads || (health.accepted && !flights.busy);
   }
 
   /** True while this request tests the credential. */
@@ -95,64 +92,54 @@ export class CredentialCheck {
   }
 
   /**
-   * A 401 that is not called stale may mean the nonce, its count, or the credential. Returns false if it is the
-   * credential, as an attempt for that purpose has shown, or if another version is in use by now.
+   * A 401 that is not called stale may mean the nonce, its count, the target, or the credential. Returns false if it is
+   * the credential, as a request of the gateway's own has shown, or if another version is in use by now. `isEvidence`: it
+   * answered a challenge of its own, and its refusal names another nonce.
    */
-  async survives(attempt: Attempt, isLast: boolean): Promise<boolean> {
+  async survives(attempt: Attempt, isEvidence: boolean, isLast: boolean): Promise<boolean> {
     const { health, listener } = this.#client;
+    const { budget } = this.#call;
     if (listener.isReplaced) return false;
-    // A second refusal of a credential that was found good in between says nothing new.
-    const confirmed = isLast && this.#call.budget.confirmed;
-    if (confirmed && !listener.hasAlternatives && !health.refused) return true;
-    const isUnproven = attempt.own && (await this.#mayBeKnownElsewhere());
-    if (attempt.own && (health.accepted || isUnproven)) listener.onUnconfirmed();
-    if (!(await this.#isExplained(attempt, isUnproven))) return false;
+    // A second refusal of a credential that was found good in between says nothing new of it.
+    if (isLast && budget.confirmed && !listener.hasAlternatives && !health.refused) return true;
+    if (isEvidence && !listener.isInUse && !health.accepted && !health.isSuperseded(attempt.number)) {
+      if (health.refuse(attempt.number)) listener.onRefused();
+      return false;
+    }
+    if (isEvidence && !health.refused) listener.onUnconfirmed();
+    if (!(await this.#isExplained(attempt, isEvidence))) return false;
+    budget.confirmed ||= attempt.own && health.accepted;
     return !isLast || !listener.hasAlternatives || this.#awaitVerdict();
   }
 
   /**
-   * True if only other processes may know that the upstream accepts the credential. A process that has just started
-   * would keep a good one back as long as a wrong one, if the upstream dropped the nonce of its first request before the
-   * answer came.
-   */
-  async #mayBeKnownElsewhere(): Promise<boolean> {
-    const { health, listener } = this.#client;
-    return health.untried && !this.#whileRefused && (await listener.mayBeAcceptedElsewhere());
-  }
-
-  /**
    * Waits until something else than the credential explains the refusal, or nobody can find out. False: it does.
-   * `isUnproven`: this first refusal is to be confirmed.
    */
-  async #isExplained(attempt: Attempt, isUnproven: boolean): Promise<boolean> {
+  async #isExplained(attempt: Attempt, isEvidence: boolean): Promise<boolean> {
     const { health, flights, listener, options } = this.#client;
-    const { request, budget } = this.#call;
+    const { budget } = this.#call;
     // A later attempt can reach the upstream before this one. Where that would waste the attempt that another version
     // needs, only attempts count that are sent from now on.
     const sent = listener.hasAlternatives ? health.lastAttempt : attempt.number;
     while (!health.isSuperseded(sent)) {
-      const isFirst = isUnproven && health.untried;
-      if (!health.accepted && !isFirst) return this.#isUnknownGood(attempt);
+      if (health.refused) return false;
+      if (!health.accepted && !attempt.own) return true;
       if (this.#mayLead(attempt)) {
         this.#flight ??= flights.lead(options.patienceMs);
         return true;
       }
       this.end('check');
-      if (!flights.busy) listener.confirm(request.target, isFirst ? attempt.number : undefined);
+      if (!flights.busy) this.#confirm(attempt, isEvidence);
       if ((await this.#follow()) === 'proceed') return true;
       budget.confirmed = health.accepted;
     }
     return true;
   }
 
-  /** `#isExplained` for a credential that is refused, or that the upstream has not accepted yet. */
-  #isUnknownGood({ own, number }: Attempt): boolean {
+  /** Evidence takes the place of the first probe of a credential that was not accepted yet. */
+  #confirm({ number }: Attempt, isEvidence: boolean): void {
     const { health, listener } = this.#client;
-    if (health.refused && !this.#whileRefused) return false;
-    // An attempt from before a reset says nothing.
-    if (!own || health.isSuperseded(number)) return true;
-    if (health.refuse(number)) listener.onRefused();
-    return false;
+    listener.confirm(this.#call.request.target, isEvidence && !health.accepted ? number : undefined);
   }
 
   /**

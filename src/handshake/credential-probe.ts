@@ -1,6 +1,8 @@
 import { cookiePairs } from '../challenges/cookies.ts';
-import type { Nonce } from '../challenges/nonce.ts';
+import { Nonce } from '../challenges/nonce.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
+import { anotherNonce } from './another-nonce.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
 import type { DigestClient, ExchangeContext } from './digest-client.ts';
 import { onProvenHead } from './proof.ts';
@@ -15,10 +17,13 @@ const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 export type ProbeResult =
   /** The upstream accepted it, or issued a nonce that need not be tried. */
   | { readonly kind: 'accepted' }
-  /** The upstream refused an answer to a challenge that nobody else has answered; with its number. */
-  | { readonly kind: 'refused'; readonly attempt: number }
-  /** Nothing is known: the connection broke, the nonce was stale at once, or the response says nothing. */
-  | { readonly kind: 'unclear' };
+  /** The upstream refused an answer to a challenge of its own; with its number, and that of the attempts. */
+  | { readonly kind: 'refused'; readonly attempt: number; readonly attempts: number }
+  /**
+   * Nothing is known: the connection broke, the nonce was stale at once, or the response says nothing. `isUnprotected`:
+   * the upstream asked for no authentication.
+   */
+  | { readonly kind: 'unclear'; readonly isUnprotected: boolean };
 
 export interface ProbeOptions {
   readonly request: UpstreamRequest;
@@ -30,70 +35,99 @@ export interface ProbeOptions {
   readonly triesEachNonce: boolean;
 }
 
-const UNCLEAR: ProbeResult = { kind: 'unclear' };
+export const UNCLEAR: ProbeResult = { kind: 'unclear', isUnprotected: false };
+const UNPROTECTED: ProbeResult = { kind: 'unclear', isUnprotected: true };
 const ACCEPTED: ProbeResult = { kind: 'accepted' };
 
 /**
  * Obtains a challenge for this purpose alone and answers it once. A nonce that is accepted serves client requests
- * from then on.
+ * from then on. A refusal that names the very nonce that it refuses proves nothing, since some servers give one nonce to
+ * all who ask within a second: then the next nonce is answered, too.
  * @throws GatewayError when there is no response, or none with a usable challenge
  */
 export async function probeCredential(client: DigestClient, options: ProbeOptions): Promise<ProbeResult> {
-  const { pool, listener } = client;
-  const { request, context, reason, replaces } = options;
-  const pending = pool.open(replaces);
+  const pending = client.pool.open(options.replaces);
   try {
-    const asked = await client.exchange(unsigned(request), context, () => undefined, discardResponse);
-    const challenge = asked.kind === 'challenged' ? client.choose(asked.challenges) : undefined;
-    if (asked.kind !== 'challenged' || challenge === undefined) return UNCLEAR;
-    listener.onAttempt('challenged');
-    client.obtained(reason, request.trace);
-    const nonce = pool.offer(pending, { challenge, cookies: cookiePairs(asked.setCookies) });
+    const probe = new Probe(client, options, pending);
+    const nonce = await probe.ask();
+    if (!(nonce instanceof Nonce)) return nonce;
     if (nonce.shareable && !options.triesEachNonce) {
-      pool.acceptUntried(pending);
+      client.pool.acceptUntried(pending);
       return ACCEPTED;
     }
-    return await answerOnce(client, options, nonce, (attempt, nextnonce) =>
-      pool.accept(attempt, pending, nextnonce),
-    );
+    const answered = await probe.answer(nonce);
+    if (answered !== 'named-again') return answered;
+    const next = await anotherNonce(nonce, () => probe.ask());
+    const again = next instanceof Nonce ? await probe.answer(next) : next;
+    return again === 'named-again' ? probe.refused : again;
   } finally {
-    pool.close(pending);
+    client.pool.close(pending);
   }
 }
 
-type Begun = NonNullable<ReturnType<DigestClient['pool']['begin']>>;
+/** The exchanges of one probe. */
+class Probe {
+  readonly #client: DigestClient;
+  readonly #options: ProbeOptions;
+  readonly #pending: PendingChallenge;
+  #attempt = 0;
+  #attempts = 0;
 
-async function answerOnce(
-  client: DigestClient,
-  options: ProbeOptions,
-  nonce: Nonce,
-  accept: (attempt: Begun, nextnonce: string | undefined) => void,
-): Promise<ProbeResult> {
-  const { pool, health, listener } = client;
-  const { request, context } = options;
-  const attempt = pool.begin(nonce);
-  if (attempt === undefined) return UNCLEAR;
-  const number = health.attempt();
-  let accepted = false;
-  const onHead = onProvenHead(nonce, { uri: request.target, nc: attempt.nc }, (status, nextnonce) => {
-    accept(attempt, nextnonce);
-    if (SAYS_NOTHING.has(status) || METHOD_REFUSED.has(status)) return;
-    accepted = true;
-    if (health.accept(number)) listener.onAccepted(status);
-  });
-  try {
-    const message = signed(request, nonce, attempt.nc, client.options.field);
-    const result = await client.exchange(message, context, onHead, discardResponse);
-    if (result.kind === 'answered') return accepted ? ACCEPTED : UNCLEAR;
-    if (result.kind === 'lost') {
-      pool.abandon(attempt);
-      return UNCLEAR;
+  constructor(client: DigestClient, options: ProbeOptions, pending: PendingChallenge) {
+    this.#client = client;
+    this.#options = options;
+    this.#pending = pending;
+  }
+
+  get refused(): ProbeResult {
+    return { kind: 'refused', attempt: this.#attempt, attempts: this.#attempts };
+  }
+
+  /** Returns a nonce that the upstream issues now. */
+  async ask(): Promise<Nonce | ProbeResult> {
+    const client = this.#client;
+    const { request, context, reason } = this.#options;
+    const asked = await client.exchange(unsigned(request), context, () => undefined, discardResponse);
+    if (asked.kind === 'answered') return UNPROTECTED;
+    const challenge = asked.kind === 'challenged' ? client.choose(asked.challenges) : undefined;
+    if (asked.kind !== 'challenged' || challenge === undefined) return UNCLEAR;
+    client.listener.onAttempt('challenged');
+    client.obtained(reason, request.trace);
+    return client.pool.offer(this.#pending, { challenge, cookies: cookiePairs(asked.setCookies) });
+  }
+
+  /** `named-again`: the refusal names this nonce once more. */
+  async answer(nonce: Nonce): Promise<ProbeResult | 'named-again'> {
+    const { pool, health, listener } = this.#client;
+    const { request, context } = this.#options;
+    const attempt = pool.begin(nonce);
+    if (attempt === undefined) return UNCLEAR;
+    const number = health.attempt();
+    this.#attempt = number;
+    this.#attempts += 1;
+    let accepted = false;
+    const onHead = onProvenHead(nonce, { uri: request.target, nc: attempt.nc }, (status, nextnonce) => {
+      pool.accept(attempt, this.#pending, nextnonce);
+      if (SAYS_NOTHING.has(status) || METHOD_REFUSED.has(status)) return;
+      accepted = true;
+      if (health.accept(number)) listener.onAccepted(status);
+    });
+    try {
+      const message = signed(request, nonce, attempt.nc, this.#client.options.field);
+      const result = await this.#client.exchange(message, context, onHead, discardResponse);
+      if (result.kind === 'answered') return accepted ? ACCEPTED : UNCLEAR;
+      if (result.kind === 'lost') {
+        pool.abandon(attempt);
+        return UNCLEAR;
+      }
+      const challenge = this.#client.choose(result.challenges);
+      const stale = challenge?.stale === true;
+      pool.refuse(attempt, stale);
+      listener.onAttempt(stale ? 'stale' : 'refused');
+      if (stale) return UNCLEAR;
+      return challenge?.nonce === nonce.challenge.nonce ? 'named-again' : this.refused;
+    } finally {
+      attempt.end();
     }
-    const stale = client.choose(result.challenges)?.stale === true;
-    pool.refuse(attempt, stale);
-    listener.onAttempt(stale ? 'stale' : 'refused');
-    return stale ? UNCLEAR : { kind: 'refused', attempt: number };
-  } finally {
-    attempt.end();
   }
 }

@@ -23,10 +23,12 @@ export interface DigestListener {
   readonly hasAlternatives: boolean;
   /** True if another version is in use in the place of this one, and the upstream accepts it. */
   readonly isReplaced: boolean;
+  /** False: another version serves requests, so that one refusal of this one is enough. */
+  readonly isInUse: boolean;
   /**
-   * Begins to find out, with requests of the gateway's own, whether the upstream still accepts the credential; they go
-   * to the path of this target if no better one is known. `refused`: the number of an attempt with a nonce of its own
-   * that shows it already, unless the upstream dropped the nonce.
+   * Begins to find out, with requests of the gateway's own, whether the upstream accepts the credential; they go to a
+   * neutral target, or to the path of this one if that shows nothing. `refused`: the number of an attempt with a nonce of
+   * its own that shows it already, unless the upstream dropped the nonce or refuses the target.
    */
   confirm(target: string, refused?: number): void;
   onAttempt(result: AttemptResult): void;
@@ -35,14 +37,9 @@ export interface DigestListener {
   onSuccess(target: string): void;
   /** The upstream accepted the credential; with the status of its response. */
   onAccepted(status: number): void;
-  /**
-   * True if another process, or this one before its start, has seen lately that the upstream accepts the credential, or
-   * if the store that would tell so fails.
-   */
-  mayBeAcceptedElsewhere(): Promise<boolean>;
-  /** The upstream refused an accepted credential with a fresh nonce, which is still to be confirmed. */
+  /** The upstream refused the credential with a fresh nonce, which is still to be confirmed. */
   onUnconfirmed(): void;
-  /** The upstream refused the credential, which it had not refused before or had accepted since. */
+  /** The upstream refused a credential that is not in use. */
   onRefused(): void;
 }
 
@@ -92,6 +89,7 @@ export interface ExchangeContext {
   readonly freshConnection: boolean;
   readonly noTotalTimeout?: ExchangeRequest['noTotalTimeout'];
   readonly refusal?: ExchangeRequest['refusal'];
+  readonly departure?: ExchangeRequest['departure'];
   readonly trace: TracedWork | undefined;
 }
 
@@ -155,7 +153,7 @@ export class DigestClient {
     handler: ResponseHandler,
   ): Promise<ExchangeResult> {
     const { method, target, body } = message;
-    const { client, cancellation, freshConnection, noTotalTimeout, refusal, exchange } = context;
+    const { client, cancellation, freshConnection, noTotalTimeout, refusal, departure, exchange } = context;
     const span = this.#spanOf(message, context);
     const headers =
       span !== undefined && this.options.tracing.forwardTrace
@@ -173,6 +171,7 @@ export class DigestClient {
         freshConnection,
         noTotalTimeout,
         refusal,
+        departure,
         onHead,
       };
       const result = await exchange(request, handler);

@@ -8,6 +8,14 @@ export function credentialRefused(): GatewayError {
   );
 }
 
+/** `upstream-target-refused`: the upstream accepts the credential, and not with this target. */
+export function targetRefused(): GatewayError {
+  return new GatewayError(
+    'upstream-target-refused',
+    'The upstream refuses this target although it accepts the credential. Check how the target is written, and whether the account may use it.',
+  );
+}
+
 /** `upstream-no-digest`: a 401 without a Digest challenge that may be answered. */
 export function noDigest(): GatewayError {
   return new GatewayError(
@@ -28,7 +36,7 @@ export function alwaysStale(): GatewayError {
 export function refusedAgain(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
-    'The upstream answered 401 to both authenticated attempts of this request, although it does not refuse the credential. Send the request again; if it fails again, check whether the account may use this path.',
+    'The upstream answered 401 to both authenticated attempts of this request, although it does not refuse the credential. Send the request again.',
   );
 }
 

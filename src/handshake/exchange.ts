@@ -15,6 +15,11 @@ export interface Message {
 /** Returns the error that refuses a request now; undefined: it may go out. */
 export type Refusal = () => GatewayError | undefined;
 
+/** When a client request first left for the upstream, in milliseconds; undefined: it has not. */
+export interface Departure {
+  leftAt: number | undefined;
+}
+
 export interface ExchangeRequest extends Message {
   /** Id of the client that it is for; empty: the gateway itself, for a probe or a renewal. */
   readonly client: string;
@@ -25,6 +30,8 @@ export interface ExchangeRequest extends Message {
   readonly noTotalTimeout?: boolean | undefined;
   /** Asked when the request leaves the queue for a connection; left out: it goes out. */
   readonly refusal?: Refusal | undefined;
+  /** Of the client request that it is for; left out: there is none. */
+  readonly departure?: Departure | undefined;
   /**
    * Sees the status and the Authentication-Info of a response that is no 401, before the response handler does.
    * @throws GatewayError when the response must not go further

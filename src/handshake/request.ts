@@ -1,6 +1,6 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { Refusal } from './exchange.ts';
+import type { Departure, Refusal } from './exchange.ts';
 
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
 export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
@@ -20,6 +20,7 @@ export interface UpstreamRequest {
   readonly noTotalTimeout?: boolean;
   /** Asked before each exchange; left out: they go out. */
   readonly refusal?: Refusal | undefined;
+  readonly departure?: Departure | undefined;
 }
 
 /** A request body: none; kept in memory, so that it can be sent again after a 401; or streamed, once only. */

@@ -9,7 +9,7 @@ import type { AttemptBudget } from './attempt-budget.ts';
 import { type Attempt, CredentialCheck, FRESH_MS } from './credential-check.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
 import type { DigestClient, ExchangeContext } from './digest-client.ts';
-import { alwaysStale, cannotRepeat, noDigest, refusedAgain } from './errors.ts';
+import { alwaysStale, cannotRepeat, noDigest, refusedAgain, targetRefused } from './errors.ts';
 import type { Exchange, ExchangeRequest, ExchangeResult, Lost, Message, Refusal } from './exchange.ts';
 import { onProvenHead } from './proof.ts';
 import type { UpstreamRequest } from './request.ts';
@@ -31,14 +31,25 @@ export interface Turn {
   readonly ownNonce: boolean;
   /** The most authenticated attempts, within the budget of the request. */
   readonly attempts: number;
-  /** True: the version is tried although it counts as refused. */
-  readonly whileRefused: boolean;
 }
 
 /** `refused`: the version is, so the request goes on with another one. */
 export type Outcome = 'answered' | 'refused';
 
 type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
+
+/** A 401 to an authenticated attempt. */
+interface Refused {
+  readonly attempt: Attempt;
+  /** Undefined: none that may be answered. */
+  readonly challenge: Challenge | undefined;
+  readonly isStale: boolean;
+  /** True if it names the very nonce that it refuses: some servers give one nonce to all who ask within a second. */
+  readonly isNamedAgain: boolean;
+  /** True if it shows that the upstream refuses the credential, the target, or a nonce that it has just issued. */
+  readonly isEvidence: boolean;
+  readonly isLast: boolean;
+}
 
 /** The next step of a request: an attempt with this nonce, or without one to be asked for it; or the end. */
 type Step = { readonly nonce: Nonce | undefined } | { readonly outcome: Outcome };
@@ -47,6 +58,7 @@ type Next = Step | Promise<Step>;
 
 const ANSWERED: Step = { outcome: 'answered' };
 const REFUSED: Step = { outcome: 'refused' };
+const NONE: readonly string[] = [];
 /** Sends the request without authentication, to be asked for it. */
 const ASK: Step = { nonce: undefined };
 
@@ -82,25 +94,30 @@ class Handshake {
   #lastAttempt: number;
   /** The challenge that this request obtains; undefined: none yet. */
   #pending: PendingChallenge | undefined;
-  /** True if the upstream asked for no authentication when it was asked for a challenge. */
-  #unprotected = false;
+  /** A nonce that was obtained and found good since this request was refused. */
+  #verified: Nonce | undefined;
+  /** True if this request has got an attempt more for a refusal that proves nothing. */
+  #hasTakenMore = false;
+  /** Methods with which a challenge is still to be asked for without the body, in this order. */
+  #askWith: readonly string[];
 
   constructor(client: DigestClient, call: Call, turn: Turn) {
-    const { budget } = call;
+    const { budget, request } = call;
     this.#client = client;
     this.#call = call;
     this.#turn = turn;
-    this.#check = new CredentialCheck(client, call, turn);
+    this.#check = new CredentialCheck(client, call);
     this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);
+    // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
+    // with the method itself where the upstream wants authentication for that one only.
+    this.#askWith = request.body.kind === 'streamed' ? ['HEAD', request.method] : NONE;
   }
 
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
     const { pool, health, listener } = this.#client;
-    const { request, budget } = this.#call;
-    // A body that is not kept can be sent once, so the challenge is asked for first.
-    if (request.body.kind === 'streamed' && !this.#unprotected) return ASK;
-    if (this.#turn.ownNonce || budget.answered > 0) return ASK;
+    if (this.#askWith.length > 0) return ASK;
+    if (this.#turn.ownNonce || this.#call.budget.answered > 0) return ASK;
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
     const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
     return nonce !== undefined || this.#pending !== undefined ? { nonce } : this.#enter();
@@ -114,20 +131,22 @@ class Handshake {
     return ASK;
   }
 
-  /** Sends the request without authentication; or, to keep the body, one without effects. */
+  /** Sends the request without authentication, and at first without a body that is not kept. */
   async ask(): Promise<Step> {
     const { budget, request, handler } = this.#call;
-    if (this.#client.health.refused && !this.#turn.whileRefused) return REFUSED;
+    if (this.#client.health.refused) return REFUSED;
     budget.asked += 1;
-    const asksFirst = request.body.kind === 'streamed' && !this.#unprotected;
-    const result = asksFirst
-      ? await this.#exchange(challengeRequest(request), () => undefined, attemptsOnly(handler))
-      : await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler);
-    if (result.kind === 'lost') return this.#afterLoss(result, ASK);
+    const [method] = this.#askWith;
+    const result =
+      method === undefined
+        ? await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler)
+        : await this.#exchange(challengeRequest(request, method), () => undefined, attemptsOnly(handler));
     if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
-    if (!asksFirst) return ANSWERED;
-    this.#unprotected = true;
-    return { nonce: this.#client.pool.reserve() };
+    // Some servers close the connection at a HEAD.
+    this.#askWith = this.#askWith.slice(1);
+    if (result.kind === 'lost') return this.#afterLoss(result, ASK, method);
+    if (method === undefined) return ANSWERED;
+    return this.#askWith.length > 0 ? ASK : { nonce: this.#client.pool.reserve() };
   }
 
   /** Sends the request with this nonce, unless the credential is refused or the nonce is no longer good. */
@@ -192,10 +211,9 @@ class Handshake {
   }
 
   /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
-  get #attemptRefusal(): Refusal | undefined {
+  get #attemptRefusal(): Refusal {
     const { request } = this.#call;
     const ofRequest = request.refusal;
-    if (this.#turn.whileRefused) return ofRequest;
     const ofCredential = this.#client.refusal;
     return ofRequest === undefined ? ofCredential : () => ofRequest() ?? ofCredential();
   }
@@ -207,9 +225,18 @@ class Handshake {
     refusal = this.#call.request.refusal,
   ): Promise<ExchangeResult> {
     const { budget, cancellation, exchange, request } = this.#call;
-    const { client, noTotalTimeout, trace } = request;
+    const { client, noTotalTimeout, departure, trace } = request;
     const freshConnection = budget.needsFreshConnection;
-    const context = { exchange, client, cancellation, freshConnection, noTotalTimeout, refusal, trace };
+    const context: ExchangeContext = {
+      exchange,
+      client,
+      cancellation,
+      freshConnection,
+      noTotalTimeout,
+      refusal,
+      departure,
+      trace,
+    };
     if (request.body.kind === 'streamed' && message.body !== null) {
       return this.#stream(message, context, onHead, handler);
     }
@@ -234,9 +261,8 @@ class Handshake {
    * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
    * used again, since the upstream may have seen the count or not.
    */
-  #afterLoss(lost: Lost, next: Step | undefined): Next {
-    const { budget, request } = this.#call;
-    if (!budget.takeRepeat(request, lost)) throw lost.error;
+  #afterLoss(lost: Lost, next: Step | undefined, method = this.#call.request.method): Next {
+    if (!this.#call.budget.takeRepeat({ method }, lost)) throw lost.error;
     return next ?? this.begin();
   }
 
@@ -257,39 +283,63 @@ class Handshake {
     if (status < 300 && method === 'GET') listener.onSuccess(target);
   }
 
-  /** Classifies a 401 to an authenticated attempt. */
+  /** Decides what follows a 401 to an authenticated attempt. */
   async #judge(attempt: Attempt, result: Challenged): Promise<Step> {
-    const { pool, clock, listener } = this.#client;
+    const { clock, listener } = this.#client;
     const { budget } = this.#call;
     const came = clock.now();
-    const challenge = this.#client.choose(result.challenges);
-    // RFC 7616 §3.3: stale says that the digest was right.
-    const stale = challenge?.stale === true;
-    pool.refuse(attempt.nonce, stale, challenge);
-    listener.onAttempt(!stale && attempt.own ? 'refused' : 'stale');
-    budget.onlyStale &&= stale;
-    const isLast = budget.answered >= this.#lastAttempt;
-    if (!stale && !(await this.#check.survives(attempt, isLast))) return REFUSED;
+    const refusal = this.#classify(attempt, result);
+    const { challenge, isStale, isNamedAgain, isEvidence, isLast } = refusal;
+    if (!isStale && !(await this.#check.survives(attempt, isEvidence, isLast))) return REFUSED;
     if (isLast && listener.isReplaced) return REFUSED;
     if (challenge === undefined) throw noDigest();
-    if (isLast) this.#extend();
-    if (budget.bodySent) throw cannotRepeat();
-    const known = stale ? undefined : this.#verifiedNonce(attempt, came);
+    if (budget.bodySent) this.#leave(challenge, result);
+    this.#extend(refusal);
+    const known = isStale ? undefined : this.#verifiedNonce(attempt, came);
     if (known !== undefined) return { nonce: known };
     this.#countChallenge();
     // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
-    const isGood = stale || this.#check.leads || clock.now() - attempt.nonce.sentAt < FRESH_MS;
-    return isGood ? this.#answer(challenge, result, attempt) : ASK;
+    const isFresh = this.#check.leads || clock.now() - attempt.nonce.sentAt < FRESH_MS;
+    return isStale || (isFresh && !isNamedAgain) ? this.#answer(challenge, result, attempt) : ASK;
+  }
+
+  #classify(attempt: Attempt, result: Challenged): Refused {
+    const { pool, listener } = this.#client;
+    const { budget } = this.#call;
+    const { own, nonce } = attempt;
+    const challenge = this.#client.choose(result.challenges);
+    // RFC 7616 §3.3: stale says that the digest was right.
+    const isStale = challenge?.stale === true;
+    pool.refuse(nonce, isStale, challenge);
+    listener.onAttempt(!isStale && own ? 'refused' : 'stale');
+    budget.onlyStale &&= isStale;
+    // A forward proxy gets no probe that could ask for another nonce.
+    const mayAskAgain = this.#client.options.field === 'authorization';
+    const isNamedAgain = mayAskAgain && !isStale && challenge?.nonce === nonce.nonce.challenge.nonce;
+    const isEvidence = own && !isStale && !isNamedAgain;
+    const isLast = budget.answered >= this.#lastAttempt;
+    return { attempt, challenge, isStale, isNamedAgain, isEvidence, isLast };
   }
 
   /**
-   * Allows the request one attempt more, if one is owed to it.
-   * @throws the error that ends the request, if none is
+   * Allows the request one attempt more if this was its last one, and one is owed to it.
+   * @throws the error that ends the request, if none is, or if its body is gone
    */
-  #extend(): void {
+  #extend({ attempt, isStale, isNamedAgain, isEvidence, isLast }: Refused): void {
     const { budget } = this.#call;
-    if (budget.bodySent || !budget.takeOwed()) throw budget.onlyStale ? alwaysStale() : refusedAgain();
-    this.#lastAttempt += 1;
+    if (isNamedAgain && attempt.own && !this.#hasTakenMore) {
+      this.#hasTakenMore = true;
+      budget.oweAttempt();
+    }
+    if (!isLast && !budget.bodySent) return;
+    if (!budget.bodySent && budget.takeOwed()) {
+      this.#lastAttempt += 1;
+      return;
+    }
+    const isGoodNonce = isEvidence || attempt.nonce.nonce === this.#verified;
+    if (isGoodNonce && !isStale && budget.confirmed) throw targetRefused();
+    if (!isLast) throw cannotRepeat();
+    throw budget.onlyStale ? alwaysStale() : refusedAgain();
   }
 
   /** Returns a nonce that was obtained and found good since the 401 came, if any number of requests can use it here. */
@@ -297,16 +347,26 @@ class Handshake {
     const { pool } = this.#client;
     if (this.#check.leads || !nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
     const known = pool.reserve();
-    return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
+    this.#verified = known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
+    return this.#verified;
   }
 
   #challengeIn(result: Challenged): Challenge {
     this.#client.listener.onAttempt('challenged');
     const challenge = this.#client.choose(result.challenges);
     if (challenge === undefined) throw noDigest();
-    if (this.#call.budget.bodySent) throw cannotRepeat();
     this.#countChallenge();
-    return challenge;
+    if (!this.#call.budget.bodySent) return challenge;
+    this.#leave(challenge, result);
+    throw cannotRepeat();
+  }
+
+  /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */
+  #leave(challenge: Challenge, { setCookies }: Challenged): void {
+    const { pool } = this.#client;
+    this.#pending ??= pool.open();
+    pool.offer(this.#pending, { challenge, cookies: cookiePairs(setCookies) });
+    pool.acceptUntried(this.#pending);
   }
 
   /** Answers a challenge; or asks for another one, where other requests use the server's state of this one. */

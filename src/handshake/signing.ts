@@ -31,9 +31,9 @@ export function signed(
   return { method, target, headers, body: payload(body) };
 }
 
-/** Returns a request without effects that makes the upstream ask for authentication. */
-export function challengeRequest({ target, headers }: UpstreamRequest): Message {
-  return { method: 'HEAD', target, headers: withoutField(headers, 'content-length'), body: null };
+/** Returns a request without a body that makes the upstream ask for authentication. */
+export function challengeRequest({ target, headers }: UpstreamRequest, method: string): Message {
+  return { method, target, headers: withoutField(headers, 'content-length'), body: null };
 }
 
 function payload(body: RequestBody): Message['body'] {

@@ -71,7 +71,7 @@ export class Metrics {
   );
   readonly upstreamDuration = this.#histogram(
     'upstream_duration_seconds',
-    'From the first byte to the upstream to the end of its response, with every attempt',
+    'From when a request leaves the queue for the upstream to the end of its response, with every attempt',
     ['deployment'],
   );
   readonly queueWait = this.#histogram(

@@ -46,16 +46,29 @@ export class Authentication {
   readonly uses = new NonceUses();
   readonly #nonces: Nonces;
   readonly #lockouts: Lockouts;
+  readonly #now: () => number;
+  /** The nonce that all get who ask in this interval. */
+  #shared: { readonly interval: number; readonly nonce: string } | undefined;
 
   constructor(now: () => number) {
     this.#nonces = new Nonces(now);
     this.#lockouts = new Lockouts(now);
+    this.#now = now;
   }
 
   /** Creates the variable parts of a new challenge. */
   issue(behaviour: Behaviour, address: string): Ticket {
-    const nonce = this.#nonces.issue(behaviour.nonceLifetimeMs, bindingOf(behaviour, address));
+    const nonce = this.#nonce(behaviour, address);
     return { nonce, cookie: this.#nonces.cookieOf(nonce), opaque: this.#nonces.opaque };
+  }
+
+  #nonce(behaviour: Behaviour, address: string): string {
+    const { nonceLifetimeMs, sharedNonceMs } = behaviour;
+    const issue = (): string => this.#nonces.issue(nonceLifetimeMs, bindingOf(behaviour, address));
+    if (sharedNonceMs === null) return issue();
+    const interval = Math.floor(this.#now() / sharedNonceMs);
+    if (this.#shared?.interval !== interval) this.#shared = { interval, nonce: issue() };
+    return this.#shared.nonce;
   }
 
   async decide(attempt: Attempt, behaviour: Behaviour, accounts: Accounts): Promise<Decision> {
@@ -78,9 +91,11 @@ export class Authentication {
       userhash: behaviour.userhash,
       bodyHash: attempt.bodyHash,
     });
-    if (typeof proof === 'string') {
+    const { refusedTargets } = behaviour;
+    const isRefused = refusedTargets !== null && attempt.target.includes(refusedTargets);
+    if (typeof proof === 'string' || isRefused) {
       this.#lockouts.failed(address, behaviour.lockout);
-      return refused(proof);
+      return refused(typeof proof === 'string' ? proof : 'wrong-response');
     }
     this.#lockouts.succeeded(address);
     return this.#admit(proof, state, credentials.parameters.get('opaque'), attempt, behaviour);

@@ -87,7 +87,11 @@ const behaviour = z.strictObject({
   charset: z.boolean().default(false),
   /** Status if the Digest uri differs from the request target, byte for byte; some servers send 400. */
   uriMismatchStatus: z.union([z.literal(400), z.literal(401)]).default(401),
+  /** A target that contains this text is refused as by a server that reads the uri of the answer differently. */
+  refusedTargets: z.string().min(1).nullable().default(null),
   nonceLifetimeMs: milliseconds.default(300_000),
+  /** All who ask within the same interval get the same nonce. */
+  sharedNonceMs: milliseconds.nullable().default(null),
   oneTimeNonces: z.boolean().default(false),
   /** Number of accepted uses after which a nonce counts as expired. */
   maxNonceUses: z.number().int().positive().nullable().default(null),

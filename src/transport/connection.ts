@@ -13,6 +13,8 @@ const IDLE_TIME = 4_000;
 const MAX_IDLE_TIME = 600_000;
 /** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
 const IDLE_MARGIN = 2_000;
+/** Some servers close behind a 401 without saying so: the end may come so much later, in milliseconds. */
+const SILENT_END = 1_000;
 /** The longest that a connection is used, in milliseconds: later ones find the new address if DNS has changed. */
 const LONGEST_USE = 300_000;
 
@@ -75,6 +77,10 @@ export class Connection implements ExchangeConnection {
   #idleUntil = 0;
   #useUntil = 0;
   #isReferenced = true;
+  /** When its last response ended, if that was a 401. */
+  #challengedAt: number | undefined;
+  /** True if another response came after a 401. */
+  #survives401 = false;
 
   constructor(settings: ConnectionSettings, owner: ConnectionOwner) {
     this.#settings = settings;
@@ -112,6 +118,11 @@ export class Connection implements ExchangeConnection {
   /** True if it has been idle for so long that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
+  }
+
+  /** True if its last response was a 401, behind which the upstream may be closing it. */
+  mayBeClosing(now: number): boolean {
+    return !this.#survives401 && this.#challengedAt !== undefined && now - this.#challengedAt < SILENT_END;
   }
 
   /** Connects, for this exchange first. */
@@ -201,7 +212,7 @@ export class Connection implements ExchangeConnection {
     socket.on('close', () => this.#lose(connectionEnded()));
     socket.on('drain', () => this.#onDrain?.());
     socket.on('data', (bytes: Buffer) => this.#receive(bytes));
-    if (this.#exchange === undefined) this.#free();
+    if (this.#exchange === undefined) this.#free(false);
     else this.begin(this.#exchange);
   }
 
@@ -298,12 +309,14 @@ export class Connection implements ExchangeConnection {
       !this.#isSending &&
       !isLastRequest(exchange.request);
     this.#exchange = undefined;
-    if (isReusable) this.#free();
+    if (isReusable) this.#free(exchange.isChallenged);
     else this.#end();
   }
 
-  #free(): void {
+  #free(isChallenged: boolean): void {
     const now = this.#settings.clock.now();
+    this.#survives401 ||= this.#challengedAt !== undefined;
+    this.#challengedAt = isChallenged ? now : undefined;
     const idleTime = this.#idleTime();
     if (idleTime <= 0 || now >= this.#useUntil) {
       this.#end();

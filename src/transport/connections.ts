@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
+import { IDEMPOTENT } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { AdaptiveLimit } from './adaptive-limit.ts';
@@ -265,10 +266,12 @@ export class Connections {
       return true;
     }
     if (this.#available <= 0) return false;
-    const idle = this.#takeIdle(next.request.freshConnection === true, now);
+    const { departure } = next.request;
+    const idle = this.#takeIdle(next.request, now);
     this.#waiting.takeThis(next);
     this.#waiting.hold(next.client, 1);
     this.#observeWait(next, now);
+    if (departure !== undefined) departure.leftAt ??= now;
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
     connection.client = next.client;
@@ -289,10 +292,13 @@ export class Connections {
     return connection;
   }
 
-  /** Takes an idle connection, the one that was used last; `fresh`: one that was never used, and closes a used one. */
-  #takeIdle(fresh: boolean, now: number): Connection | undefined {
+  /** Takes an idle connection that fits, the one that was used last; closes one that does not. */
+  #takeIdle(request: ExchangeRequest, now: number): Connection | undefined {
+    const needsFresh = request.freshConnection === true;
+    const isRepeatable =
+      IDEMPOTENT.has(request.method) && (request.body === null || Buffer.isBuffer(request.body));
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      const isUnfit = fresh && idle.wasUsed;
+      const isUnfit = (needsFresh && idle.wasUsed) || (!isRepeatable && idle.mayBeClosing(now));
       if (!isUnfit && !idle.isStale(now)) return idle;
       idle.close();
       if (isUnfit) return undefined;

@@ -93,6 +93,11 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
     this.sample?.start();
   }
 
+  /** True if the response is a 401. */
+  get isChallenged(): boolean {
+    return this.#challenge !== undefined;
+  }
+
   onInformation(status: number, headers: RawHeaders): void {
     this.#handler.information(status, headers);
   }

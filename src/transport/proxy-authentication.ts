@@ -33,7 +33,7 @@ const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
 const TRIAL_INTERVAL_MS = 30_000;
 /** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
 const PATIENCE_MS = 1_000;
-const TURN: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+const TURN: Turn = { ownNonce: false, attempts: 2 };
 
 /** Errors of the Digest client, as errors of the proxy. */
 const PROXY_ERRORS: Partial<Record<ErrorCode, () => ProxyError>> = {
@@ -70,6 +70,7 @@ export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
 export class ProxyAuthentication implements DigestListener {
   readonly hasAlternatives = false;
   readonly isReplaced = false;
+  readonly isInUse = true;
   readonly #account: ProxyAccount;
   readonly #clock: Clock;
   readonly #state = new DigestState();
@@ -146,7 +147,7 @@ export class ProxyAuthentication implements DigestListener {
     if (reply.status === 407) {
       reply.socket.destroy();
       this.#basicAccepted = false;
-      this.onRefused();
+      this.#pause();
       throw proxyRefusesCredential();
     }
     const tunnel = tunnelOf(reply);
@@ -192,10 +193,10 @@ export class ProxyAuthentication implements DigestListener {
   /** The refused attempt answered a challenge of its own, so the password was changed. */
   onUnconfirmed(): void {
     const { health } = this.#state;
-    if (health.refuse(health.lastAttempt)) this.onRefused();
+    if (health.refuse(health.lastAttempt)) this.#pause();
   }
 
-  onRefused(): void {
+  #pause(): void {
     this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
   }
 
@@ -204,14 +205,10 @@ export class ProxyAuthentication implements DigestListener {
     this.#nextTrial = Number.NEGATIVE_INFINITY;
   }
 
-  /** Nothing is shared about proxies. */
-  mayBeAcceptedElsewhere(): Promise<boolean> {
-    return Promise.resolve(false);
-  }
-
   onAttempt(): void {}
   onChallenge(): void {}
   onSuccess(): void {}
+  onRefused(): void {}
 }
 
 async function openUnauthenticated(connect: Connect): Promise<Socket> {

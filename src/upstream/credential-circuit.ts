@@ -44,8 +44,9 @@ export class CredentialCircuit {
     return this.#attempts.length < this.#perMinute || this.#clock.now() - first >= MINUTE_MS;
   }
 
-  /** An attempt was refused that nobody had to admit, since the credential was not known to be. */
-  attempted(): void {
-    this.#attempts = [...this.#attempts, this.#clock.now()].slice(-this.#perMinute);
+  /** Attempts were refused that nobody had to admit, since the credential was not known to be. */
+  attempted(count = 1): void {
+    const attempts: number[] = Array(count).fill(this.#clock.now());
+    this.#attempts = [...this.#attempts, ...attempts].slice(-this.#perMinute);
   }
 }

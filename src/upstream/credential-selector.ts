@@ -3,15 +3,16 @@ import type { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
-import { cannotRepeat, credentialRefused, refusedAgain } from '../handshake/errors.ts';
+import { cannotRepeat, credentialRefused, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
 import { NextTrial, WAITING_MS } from './next-trial.ts';
+import type { RefusedTargets } from './refused-targets.ts';
 import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
 import { FAILURE, TrialResponse } from './trial-response.ts';
-import { AFTER_TRIAL, IN_USE, RETRY, TRIAL } from './turns.ts';
+import { AFTER_TRIAL, IN_USE, TRIAL } from './turns.ts';
 import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
@@ -32,6 +33,7 @@ export type VersionTest = ProbeResult['kind'] | 'unknown' | 'in-use' | 'spent';
 export interface SelectorOptions {
   /** Bounds the attempts with a credential of which every version is refused. */
   readonly circuit: CredentialCircuit;
+  readonly refusedTargets: RefusedTargets;
   readonly clock: Clock;
   readonly open: (credential: Credential, owner: VersionOwner) => CredentialVersion;
   readonly onRotation: (rotation: RotationNews) => void;
@@ -119,6 +121,7 @@ export class CredentialSelector implements VersionOwner {
    * @throws GatewayError when no response reached the handler, or when it broke off
    */
   send(call: ClientCall): Promise<void> {
+    if (this.#options.refusedTargets.bars(call.request)) return Promise.reject(targetRefused());
     const candidate = this.#rotation.hasCandidates ? this.#dueCandidate(call) : undefined;
     return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
   }
@@ -132,9 +135,8 @@ export class CredentialSelector implements VersionOwner {
     if (version === undefined) return 'unknown';
     if (version === this.current) return 'in-use';
     if (!this.#circuit.hasRoom) return 'spent';
-    const result = await version.probe(target);
+    const result = await this.#probe(version, target);
     if (result.kind !== 'refused') return result.kind;
-    this.#circuit.attempted();
     version.refuse(result.attempt);
     this.#reject(version);
     return 'refused';
@@ -178,13 +180,7 @@ export class CredentialSelector implements VersionOwner {
 
   refused(version: CredentialVersion): void {
     this.#circuit.attempted();
-    if (version !== this.current) {
-      this.#reject(version);
-      return;
-    }
-    // The upstream may have changed over: what it refused before may be what it wants now.
-    for (const other of this.#rotation.others) other.health.reset();
-    this.#trials = 0;
+    this.#reject(version);
   }
 
   confirm(version: CredentialVersion, target: string, refused?: number): void {
@@ -199,13 +195,15 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /**
-   * Settles with requests of the gateway's own whether the upstream takes a version that it had accepted; if it does
-   * not, whether it takes another one. Requests are held meanwhile, and what is found holds at once for all. `refused`:
+   * Settles with requests of the gateway's own whether the upstream takes a version; if it does not, whether it takes
+   * another one. Requests are held meanwhile, and what is found holds at once for all. `refused`:
    * an attempt that takes the place of the first probe.
    */
   async #findOut(version: CredentialVersion, target: string, refused: number | undefined): Promise<void> {
     const first: ProbeResult =
-      refused === undefined ? await version.probe(target) : { kind: 'refused', attempt: refused };
+      refused === undefined
+        ? await this.#probe(version, target)
+        : { kind: 'refused', attempt: refused, attempts: 1 };
     if (first.kind === 'accepted') {
       version.dropIdle();
       return;
@@ -214,21 +212,30 @@ export class CredentialSelector implements VersionOwner {
       version.health.reset();
       return;
     }
-    if (refused === undefined) this.#circuit.attempted();
-    const successor =
-      version === this.current ? await this.#firstAccepted(this.#rotation.others, target) : undefined;
-    // A nonce that the upstream drops within this round trip is refused, too.
-    const mayRepeat = refused !== undefined || this.#circuit.hasRoom;
-    if (successor === undefined && mayRepeat && (await this.#isGoodAfterAll(version, target))) return;
+    const others = version === this.current ? this.#rotation.others : [];
+    const successor = await this.#firstAccepted(others, target);
+    if (successor === undefined && (await this.#isInDoubt(version, target, refused !== undefined))) return;
     version.refuse(first.attempt);
     this.#trials = 0;
     if (successor !== undefined) this.#promote(successor);
+    else if (version !== this.current) this.#reject(version);
   }
 
-  async #isGoodAfterAll(version: CredentialVersion, target: string): Promise<boolean> {
-    const { kind } = await version.probe(target);
-    if (kind === 'refused') this.#circuit.attempted();
-    return kind === 'accepted';
+  /** Asks once more. `isUnproven`: only a client's request was refused so far, perhaps for its target. */
+  async #isInDoubt(version: CredentialVersion, target: string, isUnproven: boolean): Promise<boolean> {
+    // A nonce that the upstream drops within this round trip is refused, too.
+    if (!isUnproven && !this.#circuit.hasRoom) return false;
+    const { kind } = await this.#probe(version, target);
+    if (kind !== 'unclear' || !isUnproven || !this.#circuit.hasRoom) return kind === 'accepted';
+    version.health.reset();
+    return true;
+  }
+
+  /** Asks the upstream with a request of the gateway's own, and counts the attempts that it refuses. */
+  async #probe(version: CredentialVersion, target: string): Promise<ProbeResult> {
+    const result = await version.probe(target);
+    if (result.kind === 'refused') this.#circuit.attempted(result.attempts);
+    return result;
   }
 
   /** Probes these versions in order; returns the first that the upstream accepts. */
@@ -237,27 +244,25 @@ export class CredentialSelector implements VersionOwner {
     target: string,
   ): Promise<CredentialVersion | undefined> {
     for (const other of others) {
-      const result = await other.probe(target);
+      const result = await this.#probe(other, target);
       if (result.kind === 'accepted' && this.#rotation.stateOf(other) !== undefined) return other;
       // An earlier refusal says nothing of now: the upstream may have changed over to this version.
-      if (result.kind === 'unclear') other.health.reset();
-      if (result.kind !== 'refused') continue;
-      this.#circuit.attempted();
-      other.refuse(result.attempt);
-      this.#reject(other);
+      this.#settle(other, result);
     }
     return undefined;
   }
 
   async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
     for (;;) {
-      const version = this.current.health.refused ? this.#standIn() : this.current;
-      const used = version.health.refused ? RETRY : turn;
-      if ((await version.send(call, used)) === 'answered') return;
-      if (used !== RETRY) await this.#probeUntried(call);
+      const version = this.current.health.refused ? await this.#standIn(call) : this.current;
+      const outcome = await version.send(call, turn).catch((error) => {
+        this.#options.refusedTargets.note(call.request, error);
+        throw error;
+      });
+      if (outcome === 'answered') return;
+      await this.#probeUntried(call);
       // The attempts that are added go out with another version, which the upstream has accepted.
       if (this.isReplaced(version)) call.budget.extendForRotation();
-      else if (used === RETRY) throw credentialRefused();
       if (call.budget.spent) throw this.#refusalOf(call);
     }
   }
@@ -287,17 +292,38 @@ export class CredentialSelector implements VersionOwner {
   }
 
   /**
-   * The version to go on with when the one in use is refused.
-   * @throws GatewayError `upstream-credential-refused` when all are, and no trial is due
+   * The version to go on with when the one in use is refused. When all are and a trial is due, the gateway asks with a
+   * request of its own: that of a client may be refused for its target.
+   * @throws GatewayError `upstream-credential-refused` when all are
    */
-  #standIn(): CredentialVersion {
+  async #standIn(call: ClientCall): Promise<CredentialVersion> {
     const found = this.#rotation.others.find(({ health }) => !health.refused);
     if (found !== undefined) return found;
     this.#circuit.admit();
     const { versions } = this;
     const version = versions[this.#trials % versions.length] ?? this.current;
     this.#trials += 1;
+    const { flights, health } = version;
+    if (!flights.busy) {
+      const flight = flights.lead();
+      void version
+        .probe(call.request.target)
+        .then((result) => this.#settle(version, result))
+        .catch(reportError)
+        .finally(() => flight.land('check'));
+    }
+    await flights.follow(call.cancellation);
+    if (call.cancellation.reason !== undefined) throw call.cancellation.reason;
+    if (health.refused) throw credentialRefused();
     return version;
+  }
+
+  #settle(version: CredentialVersion, result: ProbeResult): void {
+    // If nothing is known then, the next request shows it.
+    if (result.kind === 'unclear') version.health.reset();
+    if (result.kind !== 'refused') return;
+    version.refuse(result.attempt);
+    this.#reject(version);
   }
 
   /** True if other processes may know more of this credential than this one: `catchUp`. */

@@ -7,6 +7,7 @@ import { trustOf } from '../transport/upstream-tls.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import { CredentialSelector } from './credential-selector.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
+import { RefusedTargets } from './refused-targets.ts';
 import type { RotationNews } from './rotation.ts';
 
 export interface DeploymentRotation extends RotationNews {
@@ -59,6 +60,7 @@ export class SelectorUse {
 
 interface SelectorEntry {
   readonly selector: CredentialSelector;
+  readonly origin: string;
   users: number;
 }
 
@@ -83,6 +85,8 @@ export class CredentialSelectors {
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
   readonly #circuits = new Map<string, CircuitEntry>();
   #catchingUp: NodeJS.Timeout | undefined;
+  /** By origin: a server may give one nonce to all who ask at once, and its count goes on for each answer to it. */
+  readonly #counters = new Map<string, NonceCounters>();
 
   constructor(deps: SelectorsDeps) {
     this.#deps = deps;
@@ -102,7 +106,9 @@ export class CredentialSelectors {
       trust: trustOf(tls),
     });
     const known = this.#selectors.get(key);
-    const entry = known ?? { selector: this.#open(set, transport, circuit.circuit), users: 0 };
+    const selectorOf = (): CredentialSelector =>
+      this.#open(set, transport, circuit.circuit, attemptsWhenRefused);
+    const entry = known ?? { selector: selectorOf(), origin, users: 0 };
     this.#selectors.set(key, entry);
     this.#catchingUp ??= setInterval(() => void this.#catchUp().catch(reportError), CATCH_UP_MS).unref();
     entry.users += 1;
@@ -114,6 +120,8 @@ export class CredentialSelectors {
       entry.users -= 1;
       if (entry.users === 0) this.#selectors.delete(key);
       if (this.#selectors.size === 0) this.#stopCatchingUp();
+      const isLeft = Array.from(this.#selectors.values()).some((each) => each.origin === origin);
+      if (!isLeft) this.#counters.delete(origin);
       await selector.detach(transport);
     });
   }
@@ -143,12 +151,20 @@ export class CredentialSelectors {
     return entry;
   }
 
-  #open(set: CredentialSet, { options }: Transport, circuit: CredentialCircuit): CredentialSelector {
+  #open(
+    set: CredentialSet,
+    { options }: Transport,
+    circuit: CredentialCircuit,
+    attemptsWhenRefused: number,
+  ): CredentialSelector {
     const { clock, onRotation } = this.#deps;
-    const { deployment } = options;
-    const deps = { ...this.#deps, counters: new NonceCounters() };
+    const { deployment, origin } = options;
+    const counters = this.#counters.get(origin) ?? new NonceCounters();
+    this.#counters.set(origin, counters);
+    const deps = { ...this.#deps, counters };
     return new CredentialSelector(set, {
       circuit,
+      refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
       clock,
       open: (credential, owner) => new CredentialVersion(credential, options, deps, owner),
       onRotation: (rotation) => onRotation({ deployment, ...rotation }),

@@ -12,7 +12,12 @@ import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { CredentialHealth } from '../handshake/credential-health.ts';
-import { type ProbeOptions, type ProbeResult, probeCredential } from '../handshake/credential-probe.ts';
+import {
+  type ProbeOptions,
+  type ProbeResult,
+  probeCredential,
+  UNCLEAR,
+} from '../handshake/credential-probe.ts';
 import {
   DigestClient,
   type DigestListener,
@@ -49,8 +54,9 @@ export interface VersionOptions {
   /** Reuse policy; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
   readonly renewAhead: RenewAhead;
+  /** Target of the gateway's own requests while none is known that succeeded. */
+  readonly neutralTarget: string;
   readonly timeouts: ConnectionOptions['timeouts'];
-  /** True: the upstream is told of the trace that a request is part of. */
   readonly forwardTrace: boolean;
 }
 
@@ -226,13 +232,23 @@ export class CredentialVersion implements DigestListener {
   }
 
   /**
-   * Asks the upstream for a challenge and answers it once; twice, the second time on a new connection, if that
-   * tells nothing. `target`: of the request that it is for.
+   * Asks the upstream for a challenge and answers it, at a neutral target: whether it accepts a target of a client says
+   * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
+   * supports HEAD; if the neutral target wants no authentication, with the path of `target`.
    */
   async probe(target: string): Promise<ProbeResult> {
+    const transport = this.#latest?.transport;
+    if (transport === undefined) return UNCLEAR;
+    const { renewAhead, neutralTarget } = transport.options;
     const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const first = await this.#probe(target, options, false);
-    return first.kind === 'unclear' ? this.#probe(target, options, true) : first;
+    const known = this.#probePath(transport.options);
+    const path = known ?? neutralTarget;
+    const first = await this.#probe(path, options, false);
+    if (first.kind !== 'unclear') return first;
+    const method = typeof renewAhead === 'object' ? renewAhead.method : 'GET';
+    const second = await this.#probe(path, options, true, method);
+    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
+    return this.#probe(target, options, true, method);
   }
 
   /** The attempt of this number showed that the upstream refuses it. */
@@ -271,11 +287,6 @@ export class CredentialVersion implements DigestListener {
     this.#noteAccepted(isNews);
   }
 
-  /** A version that is only a candidate has another one that serves: one refusal is enough. */
-  async mayBeAcceptedElsewhere(): Promise<boolean> {
-    return this.#owner.isInUse(this) && (await this.#deps.pools.acceptedAgo(this.#noteKey)) !== 'never';
-  }
-
   /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
   async resetIfAcceptedSince(): Promise<boolean> {
     if (!(await this.#isNotedSince(this.#noteKey)) || !this.health.refused) return false;
@@ -298,6 +309,10 @@ export class CredentialVersion implements DigestListener {
     const ago = await this.#deps.pools.acceptedAgo(key);
     // The answer may come late, so it counts from the question on.
     return typeof ago === 'number' && asked - ago > this.#refusedAt;
+  }
+
+  get isInUse(): boolean {
+    return this.#owner.isInUse(this);
   }
 
   onUnconfirmed(): void {
@@ -332,18 +347,18 @@ export class CredentialVersion implements DigestListener {
     return typeof renewAhead === 'object' ? renewAhead.path : this.#lastPath;
   }
 
-  /** `target`: for want of a better path. */
   async #probe(
     target: string,
     options: Omit<ProbeOptions, 'request' | 'context'>,
     freshConnection: boolean,
+    otherMethod?: string,
   ): Promise<ProbeResult> {
     const latest = this.#latest;
-    if (latest === undefined) return { kind: 'unclear' };
+    if (latest === undefined) return UNCLEAR;
     const { client, transport } = latest;
     const { renewAhead, timeouts } = transport.options;
-    const method = typeof renewAhead === 'object' ? renewAhead.method : 'HEAD';
-    const [path = ''] = (this.#probePath(transport.options) ?? target).split('?');
+    const method = otherMethod ?? (typeof renewAhead === 'object' ? renewAhead.method : 'HEAD');
+    const [path = ''] = target.split('?');
     const trace = this.#deps.tracing?.background('challenge', {
       'digest_gateway.deployment': this.#deployment,
     });
@@ -358,7 +373,7 @@ export class CredentialVersion implements DigestListener {
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.
-      return { kind: 'unclear' };
+      return UNCLEAR;
     } finally {
       clearTimeout(timer);
       trace?.end();

@@ -5,7 +5,8 @@ import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
-import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import type { Departure } from '../handshake/exchange.ts';
+import { NO_BODY } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
@@ -67,10 +68,9 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
 }
 
 /** A request that holds its place here. */
-interface Admitted {
+interface Admitted extends Departure {
   readonly address: UpstreamAddress;
   readonly load: ClientLoad;
-  readonly begun: number;
   /** True if its body is streamed because there was no memory to keep it. */
   readonly spilled: boolean;
 }
@@ -230,8 +230,9 @@ export class Upstream {
       }
       const { client, method, target, headers, trace, noTotalTimeout } = request;
       const refusal = classified?.refusal;
-      const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal };
-      admitted = this.#admit(received);
+      admitted = this.#admit(client, body);
+      const departure = admitted;
+      const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal, departure };
       const budget = new AttemptBudget(this.#retries);
       const call = { request: received, handler: classified ?? handler, cancellation, budget };
       await this.#sendOrMove(call, credential, admitted.address);
@@ -258,23 +259,23 @@ export class Upstream {
    * Admits a request whose body is there, or is as far as it can be kept, until `#leave` gets what this returns.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit({ client, body }: UpstreamRequest): Admitted {
+  #admit(client: string, body: ReceivedBody): Admitted {
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose();
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
     const load = this.#admission.enter(client, address.connections);
-    const begun = this.#deps.clock.now();
     if (spilled) this.#spilled += 1;
-    this.#retries.onRequest(begun);
-    return { address, load, begun, spilled };
+    this.#retries.onRequest(this.#deps.clock.now());
+    return { address, load, spilled, leftAt: undefined };
   }
 
-  #leave({ load, begun, spilled }: Admitted): void {
+  #leave({ load, spilled, leftAt }: Admitted): void {
     this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
-    const seconds = (this.#deps.clock.now() - begun) / 1000;
+    if (leftAt === undefined) return;
+    const seconds = (this.#deps.clock.now() - leftAt) / 1000;
     this.#deps.metrics.deployment(this.options.deployment).upstreamDuration.observe(seconds);
   }
 

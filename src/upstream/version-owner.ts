@@ -11,8 +11,8 @@ export interface VersionOwner {
   confirm(version: CredentialVersion, target: string, refused?: number): void;
   /** The upstream accepted it; with the status of the response. */
   accepted(version: CredentialVersion, status: number): void;
-  /** The upstream refused it with a fresh nonce, although it had accepted it, here or elsewhere; still to be confirmed. */
+  /** The upstream refused it with a fresh nonce; still to be confirmed. */
   unconfirmed(): void;
-  /** The upstream refused it, which it had not done before or not since it accepted it. */
+  /** The upstream refused it, which is not in use. */
   refused(version: CredentialVersion): void;
 }

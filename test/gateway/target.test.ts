@@ -11,7 +11,7 @@ describe('a target in origin form', () => {
     '/a;v=1?',
     '/?',
     '/a?b?c=/d',
-    '/"<>{}|\\^`[]~',
+    '/<>{}|^`[]~',
     '/http://x.example/',
   ])('%s stays as it is', (path) => {
     expect(parseTarget(path, 'Gateway.Example:8080')).toEqual({
@@ -22,7 +22,9 @@ describe('a target in origin form', () => {
   });
 
   test('stays as it is, whatever it holds', () => {
-    const byte = fc.integer({ min: 0x21, max: 0xff }).filter((code) => code !== 0x23);
+    const byte = fc
+      .integer({ min: 0x21, max: 0xff })
+      .filter((code) => !'"#\\'.includes(String.fromCharCode(code)));
     fc.assert(
       fc.property(fc.array(byte), (codes) => {
         const path = `/${String.fromCharCode(...codes)}`;
@@ -65,6 +67,10 @@ describe('no target of a request that can be forwarded is', () => {
     'http://user@a.example/',
     'http://user:secret@a.example/',
     '/a#b',
+    '/a"b',
+    '/a?b="c"',
+    '/a\\b',
+    'http://a.example/?b=\\',
     'http://a.example/#b',
   ])('%j', (target) => {
     expect(() => parseTarget(target, 'h')).toThrow(expect.objectContaining({ code: 'bad-request' }));

@@ -38,47 +38,55 @@ async function used(parameters?: string): Promise<HandshakeScene> {
   return scene;
 }
 
-describe('a credential that only other processes may have seen accepted', () => {
-  function known(): HandshakeScene {
-    const scene = new HandshakeScene();
-    scene.mayBeAcceptedElsewhere = true;
-    return scene;
-  }
+describe('a credential whose first nonce is refused', () => {
+  const isFound = (event: string) => /confirm|refused$/.test(event);
 
-  test('is found out about when its first nonce is refused, and serves', async () => {
-    const scene = known();
+  test('is found out about by the gateway itself, and serves', async () => {
+    const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), answered(), answered());
     expect(await scene.send()).toBe('answered');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'HEAD /x', 'HEAD /x n3:1', 'GET /x n2:1']);
-    expect(scene.events.filter((event) => /confirm|refused$/.test(event))).toEqual([
-      'attempt refused',
-      'unconfirmed',
-      'confirm /x',
-    ]);
+    expect(scene.events.filter(isFound)).toEqual(['attempt refused', 'unconfirmed', 'confirm /x 1']);
   });
 
   test('is refused when that is refused, too', async () => {
-    const scene = known();
+    const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), challenge('n4'));
     expect(await scene.send()).toBe('refused');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1', 'HEAD /x', 'HEAD /x n3:1']);
     expect(scene.client.health.refused).toBe(true);
   });
 
-  test('is refused at once if this process has doubted it before', async () => {
-    const scene = known();
-    scene.client.health.attempt();
-    scene.client.health.reset();
+  test('is refused at once if another version is in use', async () => {
+    const scene = new HandshakeScene();
+    scene.isInUse = false;
     scene.replies.push(challenge('n1'), challenge('n2'));
     expect(await scene.send()).toBe('refused');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+    expect(scene.events.filter(isFound)).toEqual(['attempt refused', 'refused']);
   });
 
-  test('is not found out about for a request that tries it although it counts as refused', async () => {
-    const scene = known();
+  test('twice, and was found good in between: the upstream refuses the target', async () => {
+    const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), challenge('n2'));
-    expect(await scene.send({}, { turn: { ...OWN, whileRefused: true } })).toBe('refused');
-    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
+    scene.replies.push(challenge('n3'), answered(), challenge('n4'));
+    expect(await scene.send()).toBe('upstream-target-refused');
+    expect(scene.events.filter(isFound)).toEqual([
+      ...['attempt refused', 'unconfirmed', 'confirm /x 1', 'attempt refused'],
+    ]);
+  });
+
+  test('by a 401 that names it once more: that proves nothing, and costs the request no attempt', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n1'));
+    scene.replies.push(challenge('n2'), answered(), challenge('n2'), challenge('n2'));
+    scene.replies.push(challenge('n3'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual([
+      ...['GET /x', 'GET /x n1:1', 'HEAD /x', 'HEAD /x n2:1'],
+      ...['GET /x', 'GET /x n2:2', 'GET /x', 'GET /x n3:1'],
+    ]);
+    expect(scene.events.filter(isFound)).toEqual(['attempt refused', 'confirm /x', 'attempt refused']);
   });
 });
 
@@ -147,13 +155,12 @@ describe('an unknown credential', () => {
   test('that is refused is refused for all who waited', async () => {
     const scene = await unknown();
     const first = held(challenge('n2'));
-    scene.replies.push(first.reply, challenge('n3'));
+    scene.replies.push(first.reply, challenge('n3'), challenge('n4'), challenge('n5'));
     const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
     await first.came;
     first.release();
     expect(await Promise.all(outcomes)).toEqual(['refused', 'refused']);
-    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /a n2:1']);
-    expect(scene.events).toEqual(['attempt stale', 'challenge stale', 'attempt refused', 'refused']);
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /a n2:1', 'HEAD /a', 'HEAD /a n4:1']);
   });
 
   test('is tested by the next request if the response to the first says nothing', async () => {
@@ -196,18 +203,23 @@ describe('an unknown credential', () => {
     expect(await Promise.all([testing, waiting, late])).toEqual(['answered', 'answered', 'answered']);
   });
 
-  test('that another request shows to be good keeps nobody waiting for the test', async () => {
-    const scene = await unknown();
-    const first = held(answered());
-    scene.replies.push(first.reply, answered(), answered());
-    const testing = scene.send({ target: '/a' });
-    await first.came;
+  test('that an attempt from before shows to be good keeps nobody waiting for the test', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const [earlier, testing] = [held(answered()), held(answered())];
+    scene.replies.push(earlier.reply, testing.reply, answered());
+    const first = scene.send({ target: '/c' });
+    await earlier.came;
+    scene.client.health.reset();
+    const second = scene.send({ target: '/a' });
+    await testing.came;
     const waiting = scene.send({ target: '/b' });
-    await scene.send({ target: '/c' }, { turn: { ...FIRST, whileRefused: true } });
-    expect(await waiting).toBe('answered');
-    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /c n1:3', 'GET /b n1:4']);
-    first.release();
-    expect(await testing).toBe('answered');
+    await turn();
+    earlier.release();
+    expect(await Promise.all([first, waiting])).toEqual(['answered', 'answered']);
+    expect(scene.sent).toEqual(['GET /c n1:2', 'GET /a n1:3', 'GET /b n1:4']);
+    testing.release();
+    expect(await second).toBe('answered');
   });
 
   test('ends the wait of a request that is cancelled, with the reason', async () => {
@@ -331,23 +343,6 @@ describe('a nonce that is refused and not called stale', () => {
     expect(await Promise.all([outcome, waiting])).toEqual(['answered', 'answered']);
   });
 
-  test('while another request finds out in vain: it goes on with a fresh nonce', async () => {
-    const scene = await used();
-    const testing = held(answered(403));
-    const refused = held(challenge('n4'));
-    scene.replies.push(challenge('n2'), testing.reply, challenge('n3'), refused.reply, answered());
-    const first = scene.send({ target: '/a' });
-    await testing.came;
-    const other = scene.send({ target: '/b' }, { turn: { ...OWN, whileRefused: true } });
-    await refused.came;
-    refused.release();
-    await turn();
-    testing.release();
-    expect(await Promise.all([first, other])).toEqual(['answered', 'answered']);
-    expect(scene.sent).toEqual(['GET /a n1:3', 'GET /a n2:1', 'GET /b', 'GET /b n3:1', 'GET /b n4:1']);
-    expect(scene.events.filter((event) => /^confirm/.test(event))).toEqual([]);
-  });
-
   test('after the credential was refused: the request goes no further', async () => {
     const scene = await used();
     const first = held(challenge('n2'));
@@ -455,7 +450,7 @@ describe('a nonce that is refused and not called stale', () => {
       challenge('n4'),
       challenge('n5'),
     );
-    expect(await scene.send()).toBe('upstream-protocol');
+    expect(await scene.send()).toBe('upstream-target-refused');
     expect(scene.sent).toEqual(['GET /x n1:3', 'HEAD /x', 'HEAD /x n3:1', 'GET /x', 'GET /x n4:1']);
     expect(scene.events.filter((event) => /confirm/.test(event))).toEqual(['confirm /x']);
   });

@@ -81,7 +81,7 @@ test('a refusal is told with the number of the attempt', async () => {
   const scene = new HandshakeScene();
   scene.client.health.attempt();
   scene.replies.push(challenge('n1'), challenge('n2'));
-  expect(await probe(scene)).toEqual({ kind: 'refused', attempt: 2 });
+  expect(await probe(scene)).toEqual({ kind: 'refused', attempt: 2, attempts: 1 });
   expect(scene.events).toEqual(['attempt challenged', 'challenge ahead', 'attempt refused']);
   // The caller decides what the refusal says, and the nonce serves nobody.
   expect([scene.client.health.refused, scene.client.pool.reserve()]).toEqual([false, undefined]);
@@ -90,7 +90,7 @@ test('a refusal is told with the number of the attempt', async () => {
 test('a 401 without a challenge refuses, too', async () => {
   const scene = new HandshakeScene();
   scene.replies.push(challenge('n1'), unauthorized('Basic realm="r"'));
-  expect(await probe(scene)).toEqual({ kind: 'refused', attempt: 1 });
+  expect(await probe(scene)).toEqual({ kind: 'refused', attempt: 1, attempts: 1 });
 });
 
 describe('nothing is known', () => {
@@ -103,14 +103,14 @@ describe('nothing is known', () => {
   ])('%s', async (_, replies) => {
     const scene = new HandshakeScene();
     scene.replies.push(...replies);
-    expect(await probe(scene)).toEqual({ kind: 'unclear' });
+    expect(await probe(scene)).toMatchObject({ kind: 'unclear' });
     expect([scene.client.health.accepted, scene.client.pool.reserve()]).toEqual([false, undefined]);
   });
 
   test.each([403, 405, 429, 501, 502, 503, 504])('after a %i, but the nonce is good', async (status) => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), answered(status));
-    expect(await probe(scene)).toEqual({ kind: 'unclear' });
+    expect(await probe(scene)).toMatchObject({ kind: 'unclear' });
     expect(scene.client.health.accepted).toBe(false);
     expect(scene.client.pool.reserve()?.challenge.nonce).toBe('n1');
     expect(scene.events).toEqual(['attempt challenged', 'challenge ahead', 'attempt ok']);

@@ -12,7 +12,7 @@ test.each([
   [credentialRefused(), 'upstream-credential-refused', 'digest.attemptsWhenRefused'],
   [noDigest(), 'upstream-no-digest', 'digest.algorithms'],
   [alwaysStale(), 'upstream-protocol', 'stale'],
-  [refusedAgain(), 'upstream-protocol', 'may use this path'],
+  [refusedAgain(), 'upstream-protocol', 'Send the request again'],
   [cannotRepeat(), 'upstream-protocol', 'body.replayUpTo'],
   [outOfBodyMemory(), 'overloaded', 'listen.limits.bodyMemory'],
 ])('%s has its code, and names what to look at', (error, code, part) => {

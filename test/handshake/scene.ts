@@ -92,7 +92,7 @@ export function held(reply: Reply): { readonly reply: Reply; release(): void; re
   };
 }
 
-export const FIRST: Turn = { ownNonce: false, attempts: 2, whileRefused: false };
+export const FIRST: Turn = { ownNonce: false, attempts: 2 };
 
 export interface SceneOptions {
   readonly policy?: NoncePolicy | 'auto';
@@ -115,8 +115,7 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   hasAlternatives = false;
   isReplaced = false;
-  /** True: another process may have seen the credential accepted. */
-  mayBeAcceptedElsewhere = false;
+  isInUse = true;
   readonly client: DigestClient;
 
   constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
@@ -219,6 +218,8 @@ export class HandshakeScene {
       const result = await probeCredential(client, options);
       if (result.kind === 'refused') client.health.refuse(result.attempt);
       if (result.kind === 'unclear') client.health.reset();
+    } catch {
+      client.health.reset();
     } finally {
       flight.land('check');
     }
@@ -231,12 +232,15 @@ export class HandshakeScene {
       get hasAlternatives() {
         return scene.hasAlternatives;
       },
+      get isInUse() {
+        return scene.isInUse;
+      },
+      onRefused: () => events.push('refused'),
       get isReplaced() {
         return scene.isReplaced;
       },
-      mayBeAcceptedElsewhere: async () => scene.mayBeAcceptedElsewhere,
-      confirm: (target) => {
-        events.push(`confirm ${target}`);
+      confirm: (target, refused) => {
+        events.push(`confirm ${target}${refused === undefined ? '' : ` ${refused}`}`);
         void this.#confirm(target);
       },
       onAttempt: (result) => events.push(`attempt ${result}`),
@@ -244,7 +248,6 @@ export class HandshakeScene {
       onSuccess: (target) => events.push(`success ${target}`),
       onAccepted: (status) => events.push(`accepted ${status}`),
       onUnconfirmed: () => events.push('unconfirmed'),
-      onRefused: () => events.push('refused'),
     };
   }
 }

@@ -227,31 +227,12 @@ describe('a nonce that the upstream calls stale', () => {
 });
 
 describe('a credential that the upstream refuses', () => {
-  test('with a nonce of the request is refused', async () => {
-    const scene = new HandshakeScene();
-    scene.replies.push(challenge('n1'), challenge('n2'));
-    expect(await scene.send()).toBe('refused');
-    expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
-    expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt refused', 'refused']);
-    expect(scene.client.health.refused).toBe(true);
-  });
-
   test('reaches the upstream no more', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
     scene.client.health.refuse(scene.client.health.attempt());
     expect([await scene.send(), await scene.send({ body: streamed() })]).toEqual(['refused', 'refused']);
     expect(scene.sent).toEqual([]);
-  });
-
-  test('is tried all the same if the turn is for that', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.client.health.refuse(scene.client.health.attempt());
-    scene.replies.push(challenge('n2'), answered());
-    const turn = { ownNonce: true, attempts: 2, whileRefused: true };
-    expect(await scene.send({}, { turn })).toBe('answered');
-    expect([scene.client.health.accepted, scene.client.health.refused]).toEqual([true, false]);
   });
 
   test('while a request waits for a connection: nothing of it leaves', async () => {
@@ -270,19 +251,7 @@ describe('a credential that the upstream refuses', () => {
     await scene.warmUp();
     const refusal = (): GatewayError => new GatewayError('upstream-circuit-open', 'later');
     expect(await scene.send({ refusal })).toBe('upstream-circuit-open');
-    expect(await scene.send({ refusal }, { turn: { ...FIRST, whileRefused: true } })).toBe(
-      'upstream-circuit-open',
-    );
     expect(scene.sent).toEqual([]);
-  });
-
-  test('a credential that counts as refused passes the connection queue if the turn is for that', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.client.health.refuse(scene.client.health.attempt());
-    scene.replies.push(answered());
-    expect(await scene.send({}, { turn: { ...FIRST, whileRefused: true } })).toBe('answered');
-    expect(scene.sent).toEqual(['GET /x n1:2']);
   });
 });
 
@@ -309,13 +278,13 @@ describe('a known nonce that is refused and not called stale', () => {
     expect(scene.client.health.refused).toBe(true);
   });
 
-  test('and the new one, too, but the credential is good: the request may not use this path', async () => {
+  test('and the new one, too, but the credential is good: the upstream refuses the target', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
     scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered());
-    expect(await scene.send()).toBe('upstream-protocol');
+    expect(await scene.send()).toBe('upstream-target-refused');
     expect([scene.client.health.accepted, scene.client.flights.busy]).toEqual([true, false]);
-    expect(scene.error?.detail).toContain('may use this path');
+    expect(scene.error?.detail).toContain('may use it');
   });
 
   test('by a 401 without a challenge: there is nothing to answer', async () => {
@@ -547,6 +516,7 @@ describe('a connection that breaks', () => {
 
   test('at an attempt with a nonce of the request, while another one is known: a new one is asked for', async () => {
     const scene = new HandshakeScene();
+    scene.client.health.accept(scene.client.health.attempt());
     const first = held(lost());
     scene.replies.push(
       challenge('n1'),
@@ -558,7 +528,7 @@ describe('a connection that breaks', () => {
     );
     const outcome = scene.send({ target: '/a' });
     await first.came;
-    await scene.send({ target: '/b' }, { turn: { ...FIRST, ownNonce: true, whileRefused: true } });
+    await scene.send({ target: '/b' }, { turn: { ...FIRST, ownNonce: true } });
     first.release();
     expect(await outcome).toBe('answered');
     expect(scene.sent.slice(-2)).toEqual(['GET /a fresh', 'GET /a n3:1 fresh']);
@@ -608,29 +578,56 @@ describe('a body that is not kept', () => {
 
   test('the response to the request without effects does not reach the client', async () => {
     const scene = new HandshakeScene();
-    scene.replies.push(answered(), answered());
+    scene.replies.push(answered(), answered(), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
-    expect(scene.sent).toEqual(['HEAD /x', 'POST /x']);
-    expect(scene.response).toEqual([
-      ...['attempt main 7 upstream:80', 'attempt main 7 upstream:80'],
-      ...['head 200', 'end'],
-    ]);
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x']);
+    expect(scene.requests.map(({ body }) => body === null)).toEqual([true, true, false]);
+    expect(scene.response).toEqual([...Array(3).fill('attempt main 7 upstream:80'), ...['head 200', 'end']]);
   });
 
-  test('is sent with a known nonce if the upstream asks for nothing for the request without effects', async () => {
+  test.each([
+    ['is not supported', answered(405), ''],
+    ['breaks the connection', lost(), ' fresh'],
+  ])('is asked for with the same method and no body if HEAD %s', async (_what, reply, fresh) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(reply, challenge('n1'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', `POST /x${fresh}`, `POST /x n1:1${fresh}`]);
+    expect([scene.requests[1]?.headers, scene.requests[1]?.body]).toEqual([['x-a', 'b'], null]);
+  });
+
+  test('is sent with a known nonce if the upstream asks for nothing for the requests without it', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
-    scene.replies.push(answered(), answered());
+    scene.replies.push(answered(), answered(), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
-    expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:2']);
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x n1:2']);
   });
+
+  test.each(['auto', 'single-use'] as const)(
+    'that meets a 401 all the same leaves the challenge to the next request: %s',
+    async (policy) => {
+      const scene = new HandshakeScene({ policy });
+      scene.replies.push(answered(), answered(), challenge('n1'), answered());
+      expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
+      expect(await scene.send(POST)).toBe('answered');
+      expect(scene.sent.slice(2)).toEqual(['POST /x', 'POST /x n1:1']);
+    },
+  );
 
   test('cannot be sent again when the upstream asks for authentication after it', async () => {
     const scene = new HandshakeScene();
     const budget = new AttemptBudget();
-    scene.replies.push(answered(), challenge('n1'));
+    scene.replies.push(answered(), answered(), challenge('n1'));
     expect(await scene.send({ ...POST, body: streamed() }, { budget })).toBe('upstream-protocol');
     expect(budget.bodySent).toBe(true);
+  });
+
+  test('is no way to find out about the credential if the upstream refuses the target', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-target-refused');
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:1', 'HEAD /x', 'HEAD /x n3:1']);
   });
 
   test('cannot be sent again when its nonce was stale', async () => {

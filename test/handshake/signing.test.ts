@@ -48,7 +48,7 @@ describe('a request without an answer', () => {
 
   test('that only asks for a challenge has no effects and no body', () => {
     const headers = ['x-a', '1', 'x-b', '2'];
-    expect(challengeRequest(requestWith(kept))).toEqual({
+    expect(challengeRequest(requestWith(kept), 'HEAD')).toEqual({
       method: 'HEAD',
       target: '/x',
       headers,

@@ -205,6 +205,28 @@ describe('the time in the queue:', () => {
     expect((await Promise.all(sent)).map(({ status }) => status)).toEqual([200, 200, 200, 200]);
   });
 
+  test('is no part of upstream_duration_seconds, in which a request that never left does not count', async () => {
+    const clock = movable();
+    const { send, held, respond, becomeFast, waiting, gateway } = await start(1, clock);
+    const slow = send('hog');
+    await until(() => held.length === 1);
+    const queued = send('other');
+    await until(async () => (await waiting()) === 1);
+    clock.ms += 40_000;
+    respond();
+    expect((await slow).status).toBe(200);
+    await until(() => held.length === 1);
+    const late = send('hog');
+    await until(async () => (await waiting()) === 1);
+    clock.ms += 60_001;
+    expect((await late).code).toBe('overloaded');
+    becomeFast();
+    expect((await queued).status).toBe(200);
+    // The one of the scene, the slow one and the queued one.
+    expect(await gateway.metric('digest_gateway_upstream_duration_seconds_count')).toBe(3);
+    expect(await gateway.metric('digest_gateway_upstream_duration_seconds_sum')).toBeCloseTo(100.001, 6);
+  });
+
   test('a request that has waited for timeouts.response gets 503 overloaded, the one on the connection goes on', async () => {
     const clock = movable();
     const { send, held, respond, waiting, gateway } = await start(1, clock);

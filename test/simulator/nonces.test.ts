@@ -213,3 +213,27 @@ describe('a lock-out', () => {
     expect((await answered(await challenge())).status).toBe(200);
   });
 });
+
+test('sharedNonceMs: all who ask within the interval get the same nonce, whose counts rise for all together', async () => {
+  const { challenge, answered, advance } = await open({
+    qop: 'auth',
+    nc: 'rising',
+    sharedNonceMs: 1_000,
+    staleFlag: 'never',
+  });
+  const [one, two] = [await challenge(), await challenge()];
+  expect(one.get('nonce')).toBe(two.get('nonce'));
+  expect((await answered(one)).status).toBe(200);
+  const refused = await answered(two);
+  expect([stale(refused), refused.challenges[0]?.get('nonce')]).toEqual(['401 false', one.get('nonce')]);
+  advance(1_000);
+  const next = await challenge();
+  expect(next.get('nonce')).not.toBe(one.get('nonce'));
+  expect((await answered(next)).status).toBe(200);
+});
+
+test('refusedTargets: a right answer is refused for the target alone', async () => {
+  const { challenge, answered } = await open({ refusedTargets: '%27DEMO' });
+  expect((await answered(await challenge())).status).toBe(401);
+  expect(counts().refused['wrong-response']).toBe(1);
+});

@@ -1,7 +1,9 @@
+import { createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { outcomeOf, useAvailability } from '../../support/availability-scene.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
+import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { startRawUpstream } from '../../support/raw-upstream.ts';
 
 const start = useAvailability();
@@ -70,5 +72,59 @@ describe('a request whose connection broke after the first byte of a response', 
     closing.push(() => gateway.close());
     expect(await outcomeOf(await fetch(`${gateway.origin}/`))).toBe('502 upstream-unreachable');
     expect(requests).toBe(1);
+  });
+});
+
+describe('an upstream that closes behind its 401 without saying so', () => {
+  /** It ends a connection when the next request comes on it after a 401, as if that had crossed its FIN. */
+  async function startClosing(isReused: boolean) {
+    let connections = 0;
+    let issued = 0;
+    const spent = new Set<string>();
+    const server = createServer((socket: Socket) => {
+      connections += 1;
+      let isClosing = false;
+      socket.on('error', () => socket.destroy());
+      socket.on('data', (bytes) => {
+        const head = bytes.toString('latin1');
+        const nonce = /nonce="(n\d+)"/.exec(head)?.[1];
+        if (isClosing && !isReused) {
+          socket.destroy();
+        } else if (nonce !== undefined && !spent.has(nonce)) {
+          spent.add(nonce);
+          socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+        } else {
+          issued += 1;
+          isClosing = true;
+          const challenge = `Digest realm="r", nonce="n${issued}", qop="auth", stale=${nonce !== undefined}`;
+          socket.write(`HTTP/1.1 401 No\r\nWWW-Authenticate: ${challenge}\r\nContent-Length: 0\r\n\r\n`);
+        }
+      });
+    });
+    const listening = await listenOnLoopback(server);
+    closing.push(async () => listening[Symbol.asyncDispose]());
+    const settings = {
+      tls: { allowPlaintext: true },
+      health: { interval: 'off' },
+      digest: { noncePolicy: 'single-use' },
+    };
+    const origin = `http://127.0.0.1:${listening.port}`;
+    const gateway = await startGateway({ submissions: { origin, settings } });
+    closing.push(() => gateway.close());
+    const post = async (): Promise<string> =>
+      outcomeOf(await fetch(`${gateway.origin}/`, { method: 'POST', body: 'x' }));
+    return { gateway, post, connections: () => connections };
+  }
+
+  test('serves each POST', async () => {
+    const { post } = await startClosing(false);
+    for (let count = 0; count < 5; count += 1) expect(await post()).toBe('200');
+  });
+
+  test('costs one that keeps its connections no new one once a request has shown that it does', async () => {
+    const { gateway, post, connections } = await startClosing(true);
+    expect((await fetch(`${gateway.origin}/`)).status).toBe(200);
+    for (let count = 0; count < 5; count += 1) expect(await post()).toBe('200');
+    expect(connections()).toBe(1);
   });
 });

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -166,6 +167,43 @@ describe('a body that may have to be sent again', () => {
         ]);
       }
     });
+  });
+
+  const unsupported: RequestListener = (_req, res) => res.writeHead(405).end();
+  const broken: RequestListener = (req) => req.socket.destroy();
+
+  test.each([
+    ['gets 405', unsupported],
+    ['breaks the connection', broken],
+  ])('reaches an upstream that wants authentication for POST only: HEAD %s', async (_what, onHead) => {
+    const seen: string[] = [];
+    await using upstream = await startUpstream(async (req, res) => {
+      const isSigned = req.headers.authorization !== undefined;
+      seen.push(`${req.method} ${req.headers['content-length']}${isSigned ? ' signed' : ''}`);
+      if (req.method === 'HEAD') {
+        onHead(req, res);
+        return;
+      }
+      // It judges before it reads, as servers do.
+      if (!isSigned) {
+        res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+        return;
+      }
+      let length = 0;
+      for await (const chunk of req) length += chunk.length;
+      res.end(String(length));
+    });
+    const plain = { ...settings, tls: { allowPlaintext: true } };
+    const gateway = await startGateway({ postOnly: { origin: upstream.origin, settings: plain } });
+    try {
+      for (const length of [LIMIT + 1, 3_000_000]) {
+        const answer = await fetch(`${gateway.origin}/`, { method: 'POST', body: bodyOf(length) });
+        expect([answer.status, await answer.text()]).toEqual([200, String(length)]);
+        expect(seen.splice(0)).toEqual(['HEAD undefined', 'POST 0', `POST ${length} signed`]);
+      }
+    } finally {
+      await gateway.close();
+    }
   });
 
   describe('for an upstream that requires qop=auth-int', () => {

@@ -250,6 +250,7 @@ export class Gateway {
       algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
       noncePolicy: 'auto',
       renewAhead: this.#settings.renewAhead,
+      neutralTarget: '/neutral',
       timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
       forwardTrace: false,
     };

@@ -1,0 +1,68 @@
+import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
+import { CredentialCircuit } from './credential-circuit.ts';
+
+const MINUTE_MS = 60_000;
+/** Such requests of a client to one path in a minute: a client can write a target that is refused in many ways. */
+const PER_PATH = 5;
+/** Targets and paths that are remembered; of a longer one its first characters. */
+const MAX_KEYS = 256;
+const MAX_KEY_LENGTH = 1_024;
+
+interface Targeted {
+  readonly client: string;
+  readonly target: string;
+}
+
+/**
+ * Bounds the failed log-ins with targets that the upstream refuses although it accepts the credential: some servers lock
+ * an account or an address out after a few.
+ */
+export class RefusedTargets {
+  readonly #clock: Clock;
+  readonly #perTarget: number;
+  readonly #circuits = new Map<string, CredentialCircuit>();
+  #forgetAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock, perTarget: number) {
+    this.#clock = clock;
+    this.#perTarget = perTarget;
+  }
+
+  /** A request ended with this error, which counts if the upstream refused its target. */
+  note({ client, target }: Targeted, error: unknown): void {
+    if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
+    this.#forgetAt = this.#clock.now() + MINUTE_MS;
+    this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
+    this.#circuit(pathKey(client, target), PER_PATH).attempted();
+  }
+
+  /** True if no request of this client for this target is due. */
+  bars({ client, target }: Targeted): boolean {
+    if (this.#circuits.size === 0) return false;
+    if (this.#clock.now() >= this.#forgetAt) this.#circuits.clear();
+    return this.#isFull(target.slice(0, MAX_KEY_LENGTH)) || this.#isFull(pathKey(client, target));
+  }
+
+  #isFull(key: string): boolean {
+    return this.#circuits.get(key)?.hasRoom === false;
+  }
+
+  #circuit(key: string, perMinute: number): CredentialCircuit {
+    const circuit = this.#circuits.get(key) ?? new CredentialCircuit(this.#clock, perMinute);
+    this.#circuits.set(key, circuit);
+    if (this.#circuits.size > MAX_KEYS) {
+      for (const oldest of this.#circuits.keys()) {
+        this.#circuits.delete(oldest);
+        break;
+      }
+    }
+    return circuit;
+  }
+}
+
+/** No target begins with a space. */
+function pathKey(client: string, target: string): string {
+  const [path = ''] = target.split('?', 1);
+  return ` ${client} ${path.slice(0, MAX_KEY_LENGTH)}`;
+}
