@@ -3,6 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { basic } from '../support/client-call.ts';
 import { useClosing } from '../support/closing.ts';
 import { setupFor, startGateway } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
@@ -83,7 +84,8 @@ describe('the metrics', () => {
       `GET http://${word}.example.org/ HTTP/1.1\r\nHost: ${word}.example.org\r\n\r\n`,
       `GET /api/${word}?site_name=${word}&${word}=1 HTTP/1.1\r\nHost: a\r\n\r\n`,
       `GET /api/${word} HTTP/1.1\r\nHost: a\r\nX-Api-Key: ${word}\r\nUser-Agent: ${word}\r\n\r\n`,
-      `GET /api/a HTTP/1.1\r\nHost: a\r\nX-Request-Id: ${word}\r\nAuthorization: Basic ${word}\r\n\r\n`,
+      `GET /api/a HTTP/1.1\r\nHost: a\r\nX-Request-Id: ${word}\r\nAuthorization: ${basic('a', word)}\r\n\r\n`,
+      `GET /api/a HTTP/1.1\r\nHost: a\r\nAuthorization: Basic ${word.slice(1)}\r\n\r\n`,
       `PROPFIND /api/${word} HTTP/1.1\r\nHost: a\r\n\r\n`,
       `${method} /api/${word} HTTP/1.1\r\nHost: a\r\n\r\n`,
       `CONNECT ${word}:443 HTTP/1.1\r\nHost: ${word}:443\r\n\r\n`,
