@@ -18,7 +18,7 @@ export interface Presented {
 
 const IDENTITY_FIELDS = new FieldNames(['x-api-key', 'authorization', 'proxy-authorization']);
 /** RFC 9110 §11.4: a scheme, and behind spaces what belongs to it. */
-const CREDENTIALS = /^([!#$%&'*+.^_`|~\w-]+)(?: +(.+))?$/;
+const CREDENTIALS = /^([!#$%&'*+.^_`|~\w-]+)(?: +([^ ].*))?$/;
 /** RFC 6750 §2.1. */
 const TOKEN = /^[\w.~+/-]+=*$/;
 
