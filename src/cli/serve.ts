@@ -35,9 +35,10 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
     setTimeout(() => process.exit(), setup.config.drain.timeout).unref();
     throw error;
   };
-  const { app, log, upgrade, stopTracing } = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(
-    failed,
-  );
+  const { app, log, upgrade, stopTracing } = await gatewayProcess(io, setup, {
+    source,
+    watchFile: watch,
+  }).catch(failed);
   created.resolve(app);
   process.on('SIGUSR2', () => {
     if (upgrade !== undefined) void upgrade();
