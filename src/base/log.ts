@@ -16,18 +16,30 @@ export const logOptions = {
   formatters: { level: (level: string) => ({ level }) },
 } as const;
 
+/** Where a log goes: to the file, pipe or terminal with this number if it has one. */
+export interface LogTarget {
+  readonly fd?: number;
+  readonly isTTY?: boolean;
+  write(text: string): unknown;
+}
+
 /**
- * Creates the log of the process on stderr: JSON lines, or readable ones on a terminal. It writes
- * synchronously, so that the last lines before an exit are not lost. `base`: fields of every line.
+ * Creates a log: JSON lines, or readable ones on a terminal. It writes synchronously, so that the last lines before an
+ * exit are not lost. `base`: fields of every line.
  */
-export function createLog(terminal: boolean, base: Readonly<Record<string, unknown>> = {}): Log {
+export function createLog(target: LogTarget, base: Readonly<Record<string, unknown>> = {}): Log {
   const options = { ...logOptions, base: { ...base } };
-  const stderr = pino.destination({ dest: 2, sync: true, maxLength: BACKLOG });
-  // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
-  stderr.on('error', () => undefined);
-  if (!terminal) return pino(options, stderr);
+  const stream = target.fd === undefined ? target : synchronous(target.fd);
+  if (target.isTTY !== true) return pino(options, stream);
   // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
-  return pino(options, { write: (line: string) => void stderr.write(readable(line)) });
+  return pino(options, { write: (line: string) => void stream.write(readable(line)) });
+}
+
+function synchronous(dest: number): LogTarget {
+  const stream = pino.destination({ dest, sync: true, maxLength: BACKLOG });
+  // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
+  stream.on('error', () => undefined);
+  return stream;
 }

@@ -13,7 +13,7 @@ import { readAuditKey } from '../setup/audit.ts';
 import { readAuthorities } from '../setup/authorities.ts';
 import { readRedis } from '../setup/redis.ts';
 import { CommandError } from './command-error.ts';
-import { processContext } from './process-context.ts';
+import { type Io, processContext } from './io.ts';
 
 /** The audit section of a configuration, with its keys. */
 export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
@@ -25,14 +25,18 @@ export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile
  * Reads the audit section of a configuration file and its key; `more`: files of earlier keys.
  * @throws ConfigError if the configuration is invalid or has no audit section, or a key cannot be read
  */
-export async function openAuditConfig(file: string, more: readonly string[] = []): Promise<AuditConfig> {
+export async function openAuditConfig(
+  io: Io,
+  file: string,
+  more: readonly string[] = [],
+): Promise<AuditConfig> {
   const { config, locate } = await loadLocated(file);
   const issue = (message: string, path: readonly string[]): LocatedIssue => locate({ path, message });
   if (config.audit === undefined) {
     throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
   }
   const { keyFile, ...section } = config.audit;
-  const reader = new SourceReader(processContext(), config.sealed);
+  const reader = new SourceReader(processContext(io), config.sealed);
   const read = async (name: string): Promise<AuditKeys> => {
     try {
       return auditKeys(await readAuditKey(name, reader));
@@ -50,13 +54,13 @@ export async function openAuditConfig(file: string, more: readonly string[] = []
  * Reads the options of the Redis that has the stream of a configuration's audit log.
  * @throws ConfigError if the configuration is invalid or has no stream
  */
-export async function streamRedisOf(file: string): Promise<RedisOptions> {
+export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions> {
   const { config, locate } = await loadLocated(file);
   if (config.audit?.stream?.redis !== true) {
     const message = 'is missing: there is no stream to follow; give { redis: true }';
     throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
   }
-  const offered = processContext();
+  const offered = processContext(io);
   const authorities = await readAuthorities(config, offered.uid);
   const reader = new SourceReader(offered, config.sealed);
   const { options, issues } = await readRedis(config.redis, authorities.redis, reader);

@@ -17,7 +17,8 @@ import {
 } from './audit-config.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
-import { print, printTo } from './print.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { printLines, writeLines } from './print-lines.ts';
 import { ReadProgress } from './progress.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 
@@ -33,7 +34,7 @@ interface ExportArguments {
 }
 
 /** Registers `audit export`. */
-export function registerExport(audit: Command): void {
+export function registerExport(audit: Command, run: Run): void {
   audit
     .command('export')
     .description('print the records of all replicas, one JSON object per line, ordered by time')
@@ -57,27 +58,28 @@ export function registerExport(audit: Command): void {
       argument(instantAt),
     )
     .option('--until <time>', 'records up to this time; a month or a day is included', argument(instantAfter))
-    .action(runExport);
+    .action(run(runExport));
 }
 
-async function runExport(options: ExportArguments): Promise<void> {
-  if (options.follow !== true) return exportFiles(options);
+async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> {
+  if (options.follow !== true) return exportFiles(io, options);
   if ([options.replica, options.since, options.until].some((each) => each !== undefined)) {
     throw new CommandError(2, '--follow prints everything: leave --replica, --since and --until out');
   }
-  await follow(options);
+  return follow(io, options);
 }
 
-async function exportFiles(options: ExportArguments): Promise<void> {
+async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
   const { config, key, output, replica, since, until } = options;
-  const { directory, keys } = await openAuditConfig(config, key);
+  const { directory, keys } = await openAuditConfig(io, config, key);
   await requireReplica(directory, replica);
   // Lines on the same terminal show how far it is.
-  using progress = await ReadProgress.of(directory, {
+  using progress = await ReadProgress.of(io.stderr, directory, {
     replica,
-    shown: output !== undefined || !process.stdout.isTTY,
+    shown: output !== undefined || !io.stdout.isTTY,
   });
   const gc = bufferGc();
+  let status: ExitStatus = 0;
   const records = allRecords({
     directory,
     keys,
@@ -93,48 +95,60 @@ async function exportFiles(options: ExportArguments): Promise<void> {
     onSkipped: (file) => progress.skip(file),
     onNote: (message) => {
       progress.hide();
-      process.stderr.write(`${message}\n`);
+      note(io, message);
     },
     onUnreadable: (message) => {
       progress.hide();
-      process.stderr.write(`${message}\n`);
-      process.exitCode = 1;
+      note(io, message);
+      status = 1;
     },
   });
-  if (output === undefined) return print(asLines(records));
+  if (output === undefined) {
+    await printLines(io, asLines(records));
+    return status;
+  }
   const file = await open(output, 'wx', 0o600).catch((error) => {
     throw new CommandError(1, `${output} cannot be made: ${isNativeError(error) ? error.message : error}`);
   });
-  await printTo(asLines(records), file.createWriteStream());
+  await writeLines(asLines(records), file.createWriteStream());
+  return status;
 }
 
 async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<string, void> {
   for await (const { line } of records) yield `${line}\n`;
 }
 
-async function follow({ config, key, output, group: name }: ExportArguments): Promise<void> {
-  const redis = await streamRedisOf(config);
-  const { keys } = await openAuditConfig(config, key);
+async function follow(io: Io, { config, key, output, group: name }: ExportArguments): Promise<ExitStatus> {
+  const redis = await streamRedisOf(io, config);
+  const { keys } = await openAuditConfig(io, config, key);
   const file = output === undefined ? undefined : await openFile(output);
   const ending = new AbortController();
   const stream = new RedisStream(redis, keys);
   void shutdownSignal().then(() => ending.abort());
-  const note = (text: string): void => void process.stderr.write(`${text}\n`);
+  const onNote = (text: string): void => note(io, text);
+  let rejected = 0;
   try {
+    // An entry must not be acknowledged before its text is taken.
     const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
-      file === undefined ? toStdout(text) : file.append(text, reached);
-    const onRejected = rejectionNotes(note);
+      file === undefined ? print(io, text) : file.append(text, reached);
+    // Only the first, second, fourth, … is noted, so that a flooded stream does not flood the log.
+    const onRejected = (id: string, reason: string): void => {
+      rejected += 1;
+      if (!Number.isInteger(Math.log2(rejected))) return;
+      onNote(`${rejected} entries of the stream were left out; the last one is ${id}: ${reason}`);
+    };
     const progress = new CollectionProgress({
       reached: file?.reached ?? [],
       keys,
-      onNote: note,
+      onNote,
       onRejected,
     });
-    await collect(name, { stream, progress, write, onState: stateNotes(note) }, ending.signal);
+    await collect(name, { stream, progress, write, onState: stateNotes(onNote) }, ending.signal);
   } finally {
     await stream.close();
     await file?.close();
   }
+  return rejected > 0 ? 1 : 0;
 }
 
 /** Prints once when Redis becomes unreachable, and once when it is back. */
@@ -147,31 +161,12 @@ function stateNotes(note: (text: string) => void): (reason: string | undefined) 
   };
 }
 
-/** Prints the first, second, fourth, … rejected entry, so that a flooded stream does not flood the log. */
-function rejectionNotes(note: (text: string) => void): (id: string, reason: string) => void {
-  let count = 0;
-  return (id, reason) => {
-    count += 1;
-    process.exitCode = 1;
-    if (Number.isInteger(Math.log2(count))) {
-      note(`${count} entries of the stream were left out; the last one is ${id}: ${reason}`);
-    }
-  };
-}
-
 async function openFile(path: string): Promise<CollectedFile> {
   try {
     return await CollectedFile.open(path);
   } catch (error) {
     throw new CommandError(1, messageOf(error), error);
   }
-}
-
-/** Resolves when stdout has taken the text, because an entry must not be acknowledged before. */
-function toStdout(text: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => (error ? reject(error) : resolve()));
-  });
 }
 
 function group(value: string): string {

@@ -7,7 +7,8 @@ import { argument } from './argument.ts';
 import { collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted } from './audit-format.ts';
 import { bufferGc } from './buffer-gc.ts';
-import { print } from './print.ts';
+import { type ExitStatus, type Io, note, type Run } from './io.ts';
+import { printLines } from './print-lines.ts';
 import { ReadProgress } from './progress.ts';
 
 interface SearchArguments extends Omit<Query, 'address'> {
@@ -19,7 +20,7 @@ interface SearchArguments extends Omit<Query, 'address'> {
 }
 
 /** Registers `audit search`. */
-export function registerSearch(audit: Command): void {
+export function registerSearch(audit: Command, run: Run): void {
   audit
     .command('search')
     .description('find the requests in the audit log that match all given options')
@@ -58,15 +59,19 @@ export function registerSearch(audit: Command): void {
     .addOption(new Option('--json', 'print one JSON object per request').conflicts(['csv', 'table']))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
     .addOption(new Option('--table', 'print columns (default)').conflicts(['json', 'csv']))
-    .action(runSearch);
+    .action(run(runSearch));
 }
 
-async function runSearch({ config, key, json, csv, address, ...given }: SearchArguments): Promise<void> {
-  const { directory, keys, parameters } = await openAuditConfig(config, key);
+async function runSearch(
+  io: Io,
+  { config, key, json, csv, address, ...given }: SearchArguments,
+): Promise<ExitStatus> {
+  const { directory, keys, parameters } = await openAuditConfig(io, config, key);
   const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
   await requireReplica(directory, query.replica);
-  using progress = await ReadProgress.of(directory, { replica: query.replica });
+  using progress = await ReadProgress.of(io.stderr, directory, { replica: query.replica });
   const gc = bufferGc();
+  let status: ExitStatus = 0;
   let cut = 0;
   const found = search({
     directory,
@@ -79,27 +84,29 @@ async function runSearch({ config, key, json, csv, address, ...given }: SearchAr
     onSkipped: (file) => progress.skip(file),
     onUnreadable: (message) => {
       progress.hide();
-      process.stderr.write(`${message}\n`);
-      process.exitCode = 1;
+      note(io, message);
+      status = 1;
     },
     onNote: (message) => {
       progress.hide();
-      process.stderr.write(`${message}\n`);
+      note(io, message);
     },
     onCut: () => {
       cut += 1;
     },
   });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
-  await print(formatted(found, format), progress);
+  await printLines(io, formatted(found, format), progress);
   progress.hide();
-  if (query.id === undefined) return;
+  if (query.id === undefined) return status;
   if (parameters.length === 0) {
-    process.stderr.write('audit.parameters is empty: no identifier is recorded, so none can be found\n');
+    note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');
   }
   if (cut > 0) {
-    process.stderr.write(
-      `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
+    note(
+      io,
+      `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest`,
     );
   }
+  return status;
 }

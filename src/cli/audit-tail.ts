@@ -6,6 +6,7 @@ import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable, targetOf } from './audit-format.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
 const POLL_MS = 200;
@@ -26,7 +27,7 @@ interface TailRecord {
 }
 
 /** Registers `audit tail`. */
-export function registerTail(audit: Command): void {
+export function registerTail(audit: Command, run: Run): void {
   audit
     .command('tail')
     .description('print the newest records of the audit log')
@@ -35,15 +36,20 @@ export function registerTail(audit: Command): void {
     .option('-n, --lines <count>', 'the number of newest records to print first', count, 10)
     .addOption(replicaOption('records'))
     .option('--json', 'print records as they are in the log')
-    .action(runTail);
+    .action(run(runTail));
 }
 
-async function runTail(options: TailArguments): Promise<void> {
+async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
   const { config, follow = false, lines, replica, json = false } = options;
-  const { directory, keys } = await openAuditConfig(config);
+  const { directory, keys } = await openAuditConfig(io, config);
   // With --follow, the replica may begin its log later.
   if (!follow) await requireReplica(directory, replica);
-  const followed = { directory, keys, replica };
+  let status: ExitStatus = 0;
+  const onForged = (forged: string): void => {
+    note(io, `${forged}: records that are not as a seal covers them are left out: run audit verify`);
+    status = 1;
+  };
+  const followed = { directory, keys, replica, onForged };
   const tails = new Map<string, LogTail>();
   const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
   await addFolders(followed, tails, lines);
@@ -51,14 +57,15 @@ async function runTail(options: TailArguments): Promise<void> {
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
-  await write(newest.map(show));
+  await print(io, newest.map(show).join(''));
   while (follow) {
     await addFolders(followed, tails);
     const more = await takeAll(tails);
     if (more.length === 0) await delay(POLL_MS);
-    else await write(more.sort(byTime).map(show));
+    else await print(io, more.sort(byTime).map(show).join(''));
   }
   for (const tail of tails.values()) await tail.close();
+  return status;
 }
 
 interface Followed {
@@ -66,11 +73,12 @@ interface Followed {
   readonly keys: readonly AuditKeys[];
   /** A replica with its workers, or one worker; undefined: all. */
   readonly replica: string | undefined;
+  readonly onForged: (replica: string) => void;
 }
 
 /** Opens the logs in new folders, each at a segment from which on there are `lines` records, or at its beginning. */
 async function addFolders(
-  { directory, keys, replica: selected }: Followed,
+  { directory, keys, replica: selected, onForged }: Followed,
   tails: Map<string, LogTail>,
   lines = Number.POSITIVE_INFINITY,
 ): Promise<void> {
@@ -78,16 +86,9 @@ async function addFolders(
     if (tails.has(replica)) continue;
     const folder = join(directory, replica);
     const newest = (await segmentsIn(folder)).at(-1)?.first ?? 1;
-    const options = { folder, replica, keys, onForged: () => reportForged(replica) };
+    const options = { folder, replica, keys, onForged: () => onForged(replica) };
     tails.set(replica, new LogTail(new SealedBatches(options, newest - lines)));
   }
-}
-
-function reportForged(replica: string): void {
-  process.stderr.write(
-    `${replica}: records that are not as a seal covers them are left out: run audit verify\n`,
-  );
-  process.exitCode = 1;
 }
 
 async function takeAll(tails: ReadonlyMap<string, LogTail>): Promise<TailRecord[]> {
@@ -125,10 +126,6 @@ class LogTail {
 
 function byTime(a: TailRecord, b: TailRecord): number {
   return a.time < b.time ? -1 : Number(a.time > b.time);
-}
-
-function write(lines: readonly string[]): Promise<void> {
-  return new Promise((resolve) => process.stdout.write(lines.join(''), () => resolve()));
 }
 
 function readable(line: string): string {

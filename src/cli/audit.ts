@@ -20,6 +20,7 @@ import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
@@ -32,7 +33,7 @@ interface VerifyArguments {
 }
 
 /** Registers `audit` and its subcommands. */
-export function registerAudit(program: Command): void {
+export function registerAudit(program: Command, run: Run): void {
   const audit = program.command('audit').description('work on the audit log that the configuration names');
   audit
     .command('verify')
@@ -48,19 +49,19 @@ export function registerAudit(program: Command): void {
     )
     .addOption(replicaOption('the log'))
     .option('--json', 'print the result as one JSON object')
-    .action(runVerify);
-  registerSearch(audit);
-  registerTail(audit);
-  registerExport(audit);
+    .action(run(runVerify));
+  registerSearch(audit, run);
+  registerTail(audit, run);
+  registerExport(audit, run);
   audit
     .command('accept-clock')
     .description('let the gateway remove old segments, though its clock is far ahead of the audit log')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .action(acceptClock);
+    .action(run(acceptClock));
 }
 
-async function acceptClock({ config }: { readonly config: string }): Promise<void> {
-  const { directory, keys, segment } = await openAuditConfig(config);
+async function acceptClock(io: Io, { config }: { readonly config: string }): Promise<void> {
+  const { directory, keys, segment } = await openAuditConfig(io, config);
   const accepted: string[] = [];
   for (const replica of await foldersIn(directory)) {
     const options = { folder: join(directory, replica), replica, keys: keys[0], age: segment.age };
@@ -70,19 +71,19 @@ async function acceptClock({ config }: { readonly config: string }): Promise<voi
     accepted.length === 0
       ? 'the clock is not in doubt'
       : `accepted for ${accepted.join(', ')}: old segments are removed within an hour`;
-  process.stdout.write(`${result}\n`);
+  await print(io, `${result}\n`);
 }
 
-async function runVerify(options: VerifyArguments): Promise<void> {
+async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> {
   const { config: file, key, head, knownLoss: knownLosses, replica, json } = options;
   const unchecked = head.find((each) => !isSelected(replica, each.replica));
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
-  const config = await openAuditConfig(file, key);
+  const config = await openAuditConfig(io, file, key);
   const { directory, keys, stream } = config;
-  const heads = [...head, ...(stream?.redis === true ? await headsInStream(file, config, replica) : [])];
-  using progress = await ReadProgress.of(directory, { replica });
+  const heads = [...head, ...(stream?.redis === true ? await headsInStream(io, file, config, replica) : [])];
+  using progress = await ReadProgress.of(io.stderr, directory, { replica });
   const gc = bufferGc();
   const onBytes = (count: number, stored: number): void => {
     gc.add(count);
@@ -93,18 +94,18 @@ async function runVerify(options: VerifyArguments): Promise<void> {
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   const lines = json === true ? [asJson(directory, result)] : report(place, result);
-  process.stdout.write(`${lines.join('\n')}\n`);
-  process.exitCode = empty || result.alterations.length > 0 ? 1 : 0;
+  await print(io, `${lines.join('\n')}\n`);
+  return empty || result.alterations.length > 0 ? 1 : 0;
 }
 
 /** Reads the heads of the local replicas and their workers from the stream; none if Redis cannot be read. */
 async function headsInStream(
+  io: Io,
   file: string,
   { directory, keys }: AuditConfig,
   selected: string | undefined,
 ): Promise<Head[]> {
-  const stream = new RedisStream(await streamRedisOf(file), keys);
-  const note = (text: string): void => void process.stderr.write(`${text}\n`);
+  const stream = new RedisStream(await streamRedisOf(io, file), keys);
   try {
     const here = await foldersIn(directory);
     const replicas = new Set(here.map((name) => processOf(name).replica));
@@ -113,16 +114,16 @@ async function headsInStream(
       replicas.has(processOf(name).replica) && isSelected(selected, name);
     const { heads, forged } = await stream.heads();
     for (const name of forged.filter(isLocal)) {
-      note(`the position of ${name} in Redis has no valid signature: it is ignored`);
+      note(io, `the position of ${name} in Redis has no valid signature: it is ignored`);
     }
     for (const name of here.filter(isLocal)) {
       if (forged.includes(name) || heads.some(({ replica }) => replica === name)) continue;
-      note(`the stream has no end of the log of ${name}: a cut-off end cannot be detected`);
+      note(io, `the stream has no end of the log of ${name}: a cut-off end cannot be detected`);
     }
     return heads.filter(({ replica }) => isLocal(replica));
   } catch (error) {
     const reason = messageOf(error);
-    note(`the stream could not be asked where the log ended: ${reason}`);
+    note(io, `the stream could not be asked where the log ended: ${reason}`);
     return [];
   } finally {
     await stream.close();

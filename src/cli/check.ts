@@ -6,7 +6,7 @@ import { loadLocated, locatedIn } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { readSetupOf } from '../setup/setup.ts';
 import { configWarnings } from '../setup/warnings.ts';
-import { processContext } from './process-context.ts';
+import { type ExitStatus, type Io, print, processContext, type Run } from './io.ts';
 
 /** Names stdin in place of a file. */
 const STDIN = '-';
@@ -26,7 +26,7 @@ interface Checked {
 }
 
 /** `check --config FILE`: reads a configuration and every secret that it names, without network access. */
-export function registerCheck(program: Command): void {
+export function registerCheck(program: Command, run: Run): void {
   program
     .command('check')
     .description('read the configuration and its secrets, without network access, and report every issue')
@@ -39,25 +39,27 @@ export function registerCheck(program: Command): void {
       'check the configuration alone, and read none of the secrets, certificates and folders that it names',
     )
     .option('--json', 'print JSON')
-    .action(async (options: CheckOptions) => {
-      const { config, ...found } = await check(options);
-      const isValid = config !== undefined;
-      const text =
-        options.json === true
-          ? JSON.stringify({ valid: isValid, ...found }, undefined, 2)
-          : lines({ config, ...found }).join('\n');
-      process.stdout.write(`${text}\n`);
-      process.exitCode = isValid ? 0 : 2;
-    });
+    .action(run(runCheck));
 }
 
-async function check({ config: given, secrets }: CheckOptions): Promise<Checked> {
+async function runCheck(io: Io, options: CheckOptions): Promise<ExitStatus> {
+  const { config, ...found } = await check(io, options);
+  const isValid = config !== undefined;
+  const text =
+    options.json === true
+      ? JSON.stringify({ valid: isValid, ...found }, undefined, 2)
+      : lines({ config, ...found }).join('\n');
+  await print(io, `${text}\n`);
+  return isValid ? 0 : 2;
+}
+
+async function check(io: Io, { config: given, secrets }: CheckOptions): Promise<Checked> {
   const isStdin = given === STDIN;
   const file = isStdin ? 'stdin' : given;
   try {
-    const located = isStdin ? locatedIn(await buffer(process.stdin), file) : await loadLocated(file);
+    const located = isStdin ? locatedIn(await buffer(io.stdin), file) : await loadLocated(file);
     const warnings = secrets
-      ? (await readSetupOf(located, processContext())).warnings
+      ? (await readSetupOf(located, processContext(io))).warnings
       : configWarnings(located.config).map(located.locate);
     return { file, config: located.config, issues: [], warnings };
   } catch (error) {

@@ -2,6 +2,7 @@ import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
+import { type Io, print } from './io.ts';
 import { alignColumns } from './table.ts';
 
 type Client = Config['clients'][number];
@@ -10,18 +11,15 @@ type Client = Config['clients'][number];
 const SHOWN_DIGITS = 8;
 
 /** `client list`: who is configured, how clients are identified, and what they may do. */
-export async function listClients({
-  config: file,
-  json = false,
-}: {
-  config: string;
-  json?: boolean;
-}): Promise<void> {
+export async function listClients(
+  io: Io,
+  { config: file, json = false }: { config: string; json?: boolean },
+): Promise<void> {
   const { clients, anonymous } = await loadConfig(file);
   const text = json
     ? JSON.stringify({ clients: clients.map(plain), anonymous }, withoutSets, 2)
     : table(clients, anonymous).join('\n');
-  process.stdout.write(`${text}\n`);
+  await print(io, `${text}\n`);
 }
 
 function plain({ id, identify, allow, limits }: Client): object {

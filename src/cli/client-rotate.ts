@@ -2,6 +2,7 @@ import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { type ApiKey, createApiKey, shownOnce } from './api-key.ts';
 import { CommandError } from './command-error.ts';
+import { type Io, print } from './io.ts';
 
 interface RotateOptions {
   readonly config: string;
@@ -9,7 +10,11 @@ interface RotateOptions {
 }
 
 /** `client rotate NAME`: creates a key beside those that a client has, and prints where its hash goes. */
-export async function rotateClient(id: string, { config: file, json = false }: RotateOptions): Promise<void> {
+export async function rotateClient(
+  io: Io,
+  id: string,
+  { config: file, json = false }: RotateOptions,
+): Promise<void> {
   const { place, hashes } = keysOf(await loadLocated(file), id, file);
   const key = createApiKey();
   const text = json
@@ -20,7 +25,7 @@ export async function rotateClient(id: string, { config: file, json = false }: R
         apiKeySha256: [key.apiKeySha256, ...hashes],
       })
     : instructions(id, key, hashes, place);
-  process.stdout.write(`${text}\n`);
+  await print(io, `${text}\n`);
 }
 
 interface ClientKeys {

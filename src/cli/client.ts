@@ -5,9 +5,10 @@ import { isClientId } from '../config/clients.ts';
 import { type ApiKey, createApiKey, shownOnce } from './api-key.ts';
 import { listClients } from './client-list.ts';
 import { rotateClient } from './client-rotate.ts';
+import { type Io, print, type Run } from './io.ts';
 
 /** `client add|rotate|list`: creates API keys for clients of the gateway, and lists the clients. */
-export function registerClient(program: Command): void {
+export function registerClient(program: Command, run: Run): void {
   const client = program.command('client').description('work on the clients of the gateway');
   client
     .command('add')
@@ -15,25 +16,31 @@ export function registerClient(program: Command): void {
     .argument('<name>', 'the id of the client in configuration, metrics and logs', clientId)
     .option('--address <network>', 'a network from which the client calls; can be repeated', addNetwork, [])
     .option('--json', 'print JSON')
-    .action((id: string, { address, json = false }: { address: string[]; json?: boolean }) => {
-      const key = createApiKey();
-      const entry = clientEntry(id, address, key);
-      const text = json ? JSON.stringify({ apiKey: key.apiKey, client: entry }) : addedText(key, entry);
-      process.stdout.write(`${text}\n`);
-    });
+    .action(run(addClient));
   client
     .command('rotate')
     .description('create another API key for a client; print it once, and where its hash goes')
     .argument('<name>', 'the id of the client in the configuration')
     .requiredOption('--config <file>', 'the configuration (YAML), which is not changed')
     .option('--json', 'print JSON')
-    .action(rotateClient);
+    .action(run(rotateClient));
   client
     .command('list')
     .description('list the clients: how each is identified, and what it may do')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--json', 'print JSON')
-    .action(listClients);
+    .action(run(listClients));
+}
+
+async function addClient(
+  io: Io,
+  id: string,
+  { address, json = false }: { address: string[]; json?: boolean },
+): Promise<void> {
+  const key = createApiKey();
+  const entry = clientEntry(id, address, key);
+  const text = json ? JSON.stringify({ apiKey: key.apiKey, client: entry }) : addedText(key, entry);
+  await print(io, `${text}\n`);
 }
 
 /** The entry under `clients`. */

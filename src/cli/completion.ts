@@ -1,4 +1,5 @@
 import { Argument, type Command, type Option } from 'commander';
+import { print, type Run } from './io.ts';
 
 const SCRIPTS = {
   bash: bashCompletion,
@@ -26,16 +27,18 @@ interface CompletedOption {
 }
 
 /** `completion bash|zsh|fish`: prints a completion script, made from the commands in `load`. */
-export function registerCompletion(program: Command, load: () => Promise<Command>): void {
+export function registerCompletion(program: Command, run: Run, load: () => Promise<Command>): void {
   program
     .command('completion')
     .description(
       'print a completion script for a shell; for bash, run: source <(digest-gateway completion bash)',
     )
     .addArgument(new Argument('<shell>', 'the shell').choices(Object.keys(SCRIPTS)))
-    .action(async (shell: keyof typeof SCRIPTS) => {
-      process.stdout.write(SCRIPTS[shell](completedCommands(await load(), [])));
-    });
+    .action(
+      run(async (io, shell: keyof typeof SCRIPTS) =>
+        print(io, SCRIPTS[shell](completedCommands(await load(), []))),
+      ),
+    );
 }
 
 function completedCommands(command: Command, words: readonly string[]): CompletedCommand[] {

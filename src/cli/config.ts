@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
 import { configJsonSchema } from '../config/json-schema.ts';
+import { print, type Run } from './io.ts';
 
 /** `config schema`: prints the JSON Schema of the configuration. */
-export function registerConfig(program: Command): void {
+export function registerConfig(program: Command, run: Run): void {
   program
     .command('config')
     .description('work on configuration files')
@@ -10,7 +11,5 @@ export function registerConfig(program: Command): void {
     .description(
       'print the JSON Schema of the configuration; an editor checks a file by it that starts with # yaml-language-server: $schema=PATH',
     )
-    .action(() => {
-      process.stdout.write(`${JSON.stringify(configJsonSchema(), undefined, 2)}\n`);
-    });
+    .action(run((io) => print(io, `${JSON.stringify(configJsonSchema(), undefined, 2)}\n`)));
 }

@@ -5,7 +5,7 @@ import { type CredentialSources, type PartSources, proofSources } from '../crede
 import { describeSource, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import { secretUses } from '../setup/secret-uses.ts';
-import { processContext } from './process-context.ts';
+import { type Io, print, processContext } from './io.ts';
 import { alignColumns } from './table.ts';
 
 interface Row {
@@ -25,21 +25,18 @@ const UNITS = [
 ] as const;
 
 /** `credential list`: one row for each credential, next version, and unused sealed entry. */
-export async function listCredentials({
-  config: file,
-  json = false,
-}: {
-  config: string;
-  json?: boolean;
-}): Promise<void> {
-  const rows = await readRows(file);
+export async function listCredentials(
+  io: Io,
+  { config: file, json = false }: { config: string; json?: boolean },
+): Promise<void> {
+  const rows = await readRows(io, file);
   const text = json ? JSON.stringify(rows, undefined, 2) : listLines(rows, Date.now()).join('\n');
-  process.stdout.write(`${text}\n`);
+  await print(io, `${text}\n`);
 }
 
-async function readRows(file: string): Promise<Row[]> {
+async function readRows(io: Io, file: string): Promise<Row[]> {
   const { config, locate } = await loadLocated(file);
-  const reader = new SourceReader(processContext(), config.sealed);
+  const reader = new SourceReader(processContext(io), config.sealed);
   const { byName } = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
     (error) => {
       throw error instanceof CredentialError ? new ConfigError(error.issues.map(locate)) : error;

@@ -22,7 +22,7 @@ import { issueOf, SourceReader } from '../credentials/sources.ts';
 import { secretUses } from '../setup/secret-uses.ts';
 import { CommandError } from './command-error.ts';
 import { listCredentials } from './credential-list.ts';
-import { processContext } from './process-context.ts';
+import { type Io, note, print, processContext, type Run } from './io.ts';
 
 interface SealOptions {
   readonly config: string;
@@ -35,7 +35,7 @@ interface RotateOptions {
 }
 
 /** `credential seal|rotate|remove|list`: changes the sealed file and lists credentials with their sources. */
-export function registerCredential(program: Command): void {
+export function registerCredential(program: Command, run: Run): void {
   const credential = program.command('credential').description('seal, rotate, remove and list credentials');
   const withEntry = (name: string, what: string): Command =>
     credential
@@ -46,46 +46,61 @@ export function registerCredential(program: Command): void {
 
   withEntry('seal', 'store a secret from stdin in the sealed file, replacing the current one')
     .option('--new-identity', 'create the identity file that sealed.identity names first')
-    .action(sealOne);
+    .action(run(sealOne));
   withEntry('rotate', 'store the next version of a secret from stdin beside the current one')
     .option('--promote', 'make the next version the current one instead')
-    .action(rotateOne);
+    .action(run(rotateOne));
   withEntry(
     'remove',
     'remove an entry, which the configuration no longer names, from the sealed file',
-  ).action(removeOne);
+  ).action(run(removeOne));
   credential
     .command('list')
     .description('list credentials with their sources, versions and ages, without secrets')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--json', 'print JSON')
-    .action(listCredentials);
+    .action(run(listCredentials));
 }
 
-async function sealOne(name: string, { config: file, newIdentity = false }: SealOptions): Promise<void> {
+async function sealOne(
+  io: Io,
+  name: string,
+  { config: file, newIdentity = false }: SealOptions,
+): Promise<void> {
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
-  const value = await readSecretInput(`Secret for ${name}: `);
+  const value = await readSecretInput(io, `Secret for ${name}: `);
   await withReadableErrors(located, async () => {
     if (newIdentity)
-      print(`${await makeIdentity(section, new Date())}: a new identity; keep a copy in a safe place`);
-    const { version } = await change(section, name, setTo(value, new Date()));
-    print(`${section.file}: sealed ${name}, version ${version}`);
+      await printLine(
+        io,
+        `${await makeIdentity(section, new Date())}: a new identity; keep a copy in a safe place`,
+      );
+    const { version } = await change(io, section, name, setTo(value, new Date()));
+    await printLine(io, `${section.file}: sealed ${name}, version ${version}`);
   });
 }
 
-async function rotateOne(name: string, { config: file, promote: now = false }: RotateOptions): Promise<void> {
+async function rotateOne(
+  io: Io,
+  name: string,
+  { config: file, promote: now = false }: RotateOptions,
+): Promise<void> {
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
-  const step = now ? promote : setNext(await readSecretInput(`Next secret for ${name}: `), new Date());
+  const step = now ? promote : setNext(await readSecretInput(io, `Next secret for ${name}: `), new Date());
   await withReadableErrors(located, async () => {
-    const { version, next } = await change(section, name, step);
+    const { version, next } = await change(io, section, name, step);
     const state = next === undefined ? 'is in use now' : `is in use, version ${next.version} waits`;
-    print(`${section.file}: ${name}, version ${version} ${state}`);
+    await printLine(io, `${section.file}: ${name}, version ${version} ${state}`);
   });
 }
 
-async function removeOne(name: string, { config: file }: Pick<RotateOptions, 'config'>): Promise<void> {
+async function removeOne(
+  io: Io,
+  name: string,
+  { config: file }: Pick<RotateOptions, 'config'>,
+): Promise<void> {
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
   const uses = [...secretUses(located.config)].filter(
@@ -96,17 +111,18 @@ async function removeOne(name: string, { config: file }: Pick<RotateOptions, 'co
     throw new ConfigError(uses.map(({ path }) => located.locate({ path, message })));
   }
   await withReadableErrors(located, async () => {
-    await change(section, name, remove);
-    print(`${section.file}: ${name} is removed`);
+    await change(io, section, name, remove);
+    await printLine(io, `${section.file}: ${name} is removed`);
   });
 }
 
 function change<T extends SealedEntry | undefined>(
+  io: Io,
   section: SealedSection,
   name: string,
   step: EntryChange<T>,
 ): Promise<T> {
-  return changeEntry(section, new SourceReader(processContext(), section), name, step);
+  return changeEntry(section, new SourceReader(processContext(io), section), name, step);
 }
 
 function sealedSection({ config }: LocatedConfig, file: string): SealedSection {
@@ -134,35 +150,33 @@ function entryName(name: string): string {
   );
 }
 
-function print(line: string): void {
-  process.stdout.write(`${line}\n`);
+function printLine(io: Io, line: string): Promise<void> {
+  return print(io, `${line}\n`);
 }
 
 /**
  * Reads a secret from stdin: without echo on a terminal, else until the end, without one trailing newline.
  * @throws CommandError if it is empty or the prompt is interrupted
  */
-async function readSecretInput(prompt: string): Promise<Secret> {
-  const entered = process.stdin.isTTY
-    ? await promptFor(prompt)
-    : (await text(process.stdin)).replace(/\r?\n$/, '');
+async function readSecretInput(io: Io, prompt: string): Promise<Secret> {
+  const entered = io.stdin.isTTY ? await promptFor(io, prompt) : (await text(io.stdin)).replace(/\r?\n$/, '');
   if (entered !== '') return new Secret(entered);
   throw new CommandError(2, 'no secret came on stdin: type it, or redirect a file that holds it');
 }
 
-async function promptFor(prompt: string): Promise<string> {
+async function promptFor(io: Io, prompt: string): Promise<string> {
   // In terminal mode readline disables the terminal's echo and writes the input to its output, which is
   // discarded.
   const discard = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const lines = createInterface({ input: process.stdin, output: discard, terminal: true });
+  const lines = createInterface({ input: io.stdin, output: discard, terminal: true });
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   lines.once('SIGINT', () => reject(new CommandError(1, 'given up: nothing was changed')));
   lines.once('close', () => reject(new CommandError(1, 'given up: nothing was changed')));
-  process.stderr.write(prompt);
+  io.stderr.write(prompt);
   try {
     return await Promise.race([lines.question(''), aborted]);
   } finally {
-    process.stderr.write('\n');
+    note(io, '');
     lines.close();
   }
 }

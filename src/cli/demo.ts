@@ -12,7 +12,7 @@ import { type AppSetup, readSetup } from '../setup/setup.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { processContext } from './process-context.ts';
+import { type Io, print, processContext, type Run } from './io.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { addressRows } from './simulate.ts';
 import { alignColumns } from './table.ts';
@@ -32,22 +32,25 @@ const KEYS = ['demo-reporting-key', 'demo-archive-key'];
 const NONCE_LIFETIME_MS = 60_000;
 
 /** `demo`: runs simulator and gateway together, without configuration. */
-export function registerDemo(program: Command): void {
+export function registerDemo(program: Command, run: Run): void {
   program
     .command('demo')
     .description('run simulator and gateway together, send a request of each operation, and keep running')
     .option('--free-ports', 'use any free ports instead of 8080, 8081, 9443 and 9444')
-    .action(({ freePorts = false }: { freePorts?: boolean }) => demo(freePorts));
+    .action(run(demo));
 }
 
-async function demo(freePorts: boolean): Promise<void> {
+async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Promise<void> {
   const { deployments, ...settings } = freePorts ? defaultSettings() : defaultSettings(demoPorts);
   const submissions = { ...deployments.submissions, nonceLifetimeMs: NONCE_LIFETIME_MS };
   const simulator = await startSimulator({ ...settings, deployments: { ...deployments, submissions } });
   const folder = await mkdtemp(join(tmpdir(), 'digest-gateway-demo-'));
   try {
     const audit = auditIn(folder);
-    const { app, stopTracing } = await gatewayProcess({ ...(await demoSetup(simulator, freePorts)), audit });
+    const { app, stopTracing } = await gatewayProcess(io, {
+      ...(await demoSetup(io, simulator, freePorts)),
+      audit,
+    });
     const { listen, control } = await app.start();
     let traffic: DemoTraffic | undefined;
     try {
@@ -57,12 +60,16 @@ async function demo(freePorts: boolean): Promise<void> {
         ['gateway', 'control', `${urlOf(control)}  (console, /livez, /readyz, /metrics)`],
         ['audit log', 'until the end', join(audit.directory, audit.replica)],
       ];
-      print(...alignColumns(rows));
-      for (const path of REQUESTS) await show(`${urlOf(listen)}${path}`);
+      await printAll(io, ...alignColumns(rows));
+      for (const path of REQUESTS) await show(io, `${urlOf(listen)}${path}`);
       const ended = shutdownSignal();
       traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, urlOf(listen))));
-      print('', `Running, with some traffic: see it at ${urlOf(control)}/`);
-      print('Try the lines above yourself; Ctrl-C stops.');
+      await printAll(
+        io,
+        '',
+        `Running, with some traffic: see it at ${urlOf(control)}/`,
+        'Try the lines above yourself; Ctrl-C stops.',
+      );
       await ended;
     } finally {
       await traffic?.stop();
@@ -96,9 +103,9 @@ function auditIn(directory: string): AuditOptions {
 /**
  * Reads config/demo.yaml for this simulator. Its authority is new at every start, so no file contains it.
  */
-async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
+async function demoSetup(io: Io, simulator: Simulator, freePorts: boolean): Promise<AppSetup> {
   const file = fileURLToPath(new URL('../../config/demo.yaml', import.meta.url));
-  const setup = await readSetup(file, processContext());
+  const setup = await readSetup(file, processContext(io));
   const { config } = setup;
   for (const [name, { origin }] of Object.entries(simulator.deployments)) {
     const deployment = config.deployments[name];
@@ -109,14 +116,20 @@ async function demoSetup(simulator: Simulator, freePorts: boolean): Promise<AppS
   return { ...setup, authorities };
 }
 
-async function show(url: string): Promise<void> {
+async function show(io: Io, url: string): Promise<void> {
   const response = await fetch(url);
-  print('', `$ curl "${url}"`, `${response.status} ${response.headers.get('content-type') ?? ''}`);
-  print((await response.text()).trimEnd());
+  const body = (await response.text()).trimEnd();
+  await printAll(
+    io,
+    '',
+    `$ curl "${url}"`,
+    `${response.status} ${response.headers.get('content-type') ?? ''}`,
+    body,
+  );
 }
 
-function print(...lines: string[]): void {
-  process.stdout.write(`${lines.join('\n')}\n`);
+function printAll(io: Io, ...lines: string[]): Promise<void> {
+  return print(io, `${lines.join('\n')}\n`);
 }
 
 interface DemoTraffic {

@@ -16,5 +16,14 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   );
   process.exitCode = 2;
 } else {
-  import('./main.ts').then(({ main }) => main(process.argv.slice(2)));
+  // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
+  // secrets.
+  process.report.excludeEnv = true;
+  // A reader such as `| head` may close the pipe early, which is not an error.
+  process.stdout.on('error', (error) => process.exit(error.code === 'EPIPE' ? 0 : 1));
+  import('./main.ts')
+    .then(({ main }) => main(process.argv.slice(2), process))
+    .then((status) => {
+      process.exitCode = status;
+    });
 }

@@ -7,7 +7,7 @@ import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
 import { readSetup } from '../setup/setup.ts';
 import { CommandError } from './command-error.ts';
-import { processContext } from './process-context.ts';
+import { type ExitStatus, type Io, print, processContext, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 /** Width of the longest mark, so that columns start at the same place in every report. */
@@ -22,7 +22,7 @@ interface Options {
 const COLORS = { ok: 'green', warn: 'yellow', fail: 'red' } as const;
 
 /** `doctor`: tests upstreams, Redis and disk, and prints advice. Exit status 1: at least one failure. */
-export function registerDoctor(program: Command): void {
+export function registerDoctor(program: Command, run: Run): void {
   program
     .command('doctor')
     .description(
@@ -31,27 +31,26 @@ export function registerDoctor(program: Command): void {
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--deployment <name>', 'test this deployment only')
     .option('--json', 'print JSON')
-    .action(async ({ config: file, deployment, json = false }: Options) => {
-      const setup = await readSetup(file, processContext());
-      const names = Object.keys(setup.config.deployments);
-      if (deployment !== undefined && !names.includes(deployment)) {
-        throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
-      }
-      const deps = { clock: monotonicClock, wallTime: Date.now };
-      const report = await examine(doctorInput(setup, deployment), deps);
-      await print(json ? JSON.stringify(report, undefined, 2) : painted(report));
-      // A pending DNS query without a reply would keep the process alive.
-      process.exit(report.failures > 0 ? 1 : 0);
-    });
+    .action(run(doctor));
 }
 
-function painted(report: Report): string {
-  const stream = process.stdout;
+async function doctor(io: Io, { config: file, deployment, json = false }: Options): Promise<ExitStatus> {
+  const setup = await readSetup(file, processContext(io));
+  const names = Object.keys(setup.config.deployments);
+  if (deployment !== undefined && !names.includes(deployment)) {
+    throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
+  }
+  const deps = { clock: monotonicClock, wallTime: Date.now };
+  const report = await examine(doctorInput(setup, deployment), deps);
+  await print(io, `${json ? JSON.stringify(report, undefined, 2) : painted(io, report)}\n`);
+  const status = report.failures > 0 ? 1 : 0;
+  // A pending DNS query without a reply would keep the process alive.
+  io.exit?.(status);
+  return status;
+}
+
+function painted({ stdout: stream }: Io, report: Report): string {
   return reportLines(report, (mark, text) => styleText(COLORS[mark], text, { stream })).join('\n');
-}
-
-function print(text: string): Promise<void> {
-  return new Promise((resolve) => process.stdout.write(`${text}\n`, () => resolve()));
 }
 
 /** Colours a text, or returns it unchanged. */

@@ -7,9 +7,10 @@ import { describeError } from '../base/report-error.ts';
 import { ConfigError, formatIssue } from '../config/issues.ts';
 import { WorkerError } from '../fleet/worker-error.ts';
 import { CommandError } from './command-error.ts';
+import { type ExitStatus, type Io, note } from './io.ts';
 
 /** Returns the exit status of a command that failed with this error. */
-export function statusOf(error: unknown): 0 | 1 | 2 {
+export function statusOf(error: unknown): ExitStatus {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof ConfigError) return 2;
   if (error instanceof CommandError) return error.status;
@@ -17,14 +18,14 @@ export function statusOf(error: unknown): 0 | 1 | 2 {
 }
 
 /** Prints an error to stderr as text for people, unless commander did. */
-export function printError(error: unknown): void {
+export function printError(io: Io, error: unknown): void {
   if (error instanceof CommanderError) return;
-  process.stderr.write(`${textOf(error) ?? (isNativeError(error) ? error.stack : String(error))}\n`);
+  note(io, textOf(error) ?? (isNativeError(error) ? (error.stack ?? error.message) : String(error)));
 }
 
 /** Logs an error that ends the process, in the format of its other lines: each issue of a configuration is one. */
-export function logError(error: unknown): void {
-  const log = createLog(process.stderr.isTTY);
+export function logError(io: Io, error: unknown): void {
+  const log = createLog(io.stderr);
   if (error instanceof CommanderError) {
     if (error.exitCode !== 0)
       log.error(`${error.message.replace(/^error: /, '')} (see digest-gateway --help)`);

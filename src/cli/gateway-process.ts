@@ -15,7 +15,7 @@ import { replicaOf } from '../fleet/worker-setup.ts';
 import { primaryLimits } from '../limits/primary.ts';
 import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { processContext } from './process-context.ts';
+import { type Io, processContext } from './io.ts';
 import { dataPlane, openAuditLog, type ProcessParts, processParts } from './process-parts.ts';
 import { systemdOf } from './systemd.ts';
 
@@ -30,10 +30,11 @@ export interface GatewayProcess {
 
 /** Creates the gateway of this process, with a log on stderr; it has workers if the configuration asks for them. */
 export async function gatewayProcess(
+  io: Io,
   setup: AppSetup,
   reloading: Pick<AppDeps, 'source' | 'watchFile'> = {},
 ): Promise<GatewayProcess> {
-  const parts = await processParts(setup);
+  const parts = await processParts(io, setup);
   if (setup.audit === undefined) parts.log.warn('no audit section in the configuration; nothing is recorded');
   const { log, build, audit, metrics, stopTracing } = parts;
   const merged = new MergedMetrics(metrics.registry);
@@ -41,8 +42,8 @@ export async function gatewayProcess(
   const serving: Serving = fleet ?? dataPlane(setup, parts);
   // dist/ is two folders up from src/cli/ in a checkout, and from dist/cli/ in the package.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
-  const { uid } = processContext();
-  const serviceManager = systemdOf(process.env, log);
+  const { uid } = processContext(io);
+  const serviceManager = systemdOf(io.env, log);
   const app = new App(setup, {
     serving,
     log,

@@ -1,14 +1,12 @@
-import { Command } from 'commander';
+import { Command, type OutputConfiguration } from 'commander';
 import { registerCompletion } from './completion.ts';
 import { registerHelp } from './help.ts';
+import type { ExitStatus, Io, Run } from './io.ts';
 import { packageVersion } from './version.ts';
 
-type Register = (program: Command) => void;
+type Register = (program: Command, run: Run) => void;
 
-/**
- * Each command registers itself, and sets `process.exitCode` if it is not 0. Only the command that runs is
- * loaded.
- */
+/** Each command registers itself. Only the command that runs is loaded. */
 const COMMANDS = new Map<string, () => Promise<Register>>([
   ['serve', async () => (await import('./serve.ts')).registerServe],
   ['check', async () => (await import('./check.ts')).registerCheck],
@@ -28,38 +26,55 @@ const VERSION_FLAGS = ['-V', '--version'];
 /** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
 const LOGGING = new Set(['serve', 'worker']);
 
-/**
- * Runs the command in the arguments. Exit status: 0 done, 1 failed or found an error, 2 wrong usage or
- * configuration.
- */
-export async function main(args: readonly string[]): Promise<void> {
-  // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
-  // secrets.
-  process.report.excludeEnv = true;
-  // A reader such as `| head` may close the pipe early, which is not an error.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
-  const program = await commandLine(args[0]);
+/** Runs the command in the arguments. Resolves to the exit status. */
+export async function main(args: readonly string[], io: Io): Promise<ExitStatus> {
+  let status: ExitStatus = 0;
+  const run: Run =
+    (command) =>
+    async (...given) => {
+      status = (await command(io, ...given)) ?? 0;
+    };
+  const logs = LOGGING.has(args[0] ?? '');
+  const program = await commandLine(args[0], run, outputTo(io, logs));
   try {
     await program.parseAsync(args, { from: 'user' });
+    return status;
   } catch (error) {
     const { logError, printError, statusOf } = await import('./error-report.ts');
-    process.exitCode = statusOf(error);
-    if (LOGGING.has(args[0] ?? '')) logError(error);
-    else printError(error);
+    if (logs) logError(io, error);
+    else printError(io, error);
+    return statusOf(error);
   }
 }
 
-/** Creates the program with the command of that name, or with all commands if there is none. */
-export async function commandLine(name = ''): Promise<Command> {
+/** Where commander writes help and wrong usage. */
+function outputTo({ stdout, stderr }: Io, logs: boolean): OutputConfiguration {
+  return {
+    writeOut: (text) => void stdout.write(text),
+    writeErr: (text) => void (logs || stderr.write(text)),
+    getOutHelpWidth: () => stdout.columns ?? 80,
+    getErrHelpWidth: () => stderr.columns ?? 80,
+  };
+}
+
+/**
+ * Creates the program with the command of that name, or with all commands if there is none. `run`: without it, the
+ * commands are only described.
+ */
+export async function commandLine(
+  name = '',
+  run: Run = () => () => Promise.resolve(),
+  output: OutputConfiguration = {},
+): Promise<Command> {
   // Subcommands copy these settings when they are registered, so they must be set first.
   const program = new Command('digest-gateway')
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
     .version(await packageVersion())
     .exitOverride()
-    .showHelpAfterError('(see digest-gateway --help)');
-  if (LOGGING.has(name)) program.configureOutput({ writeErr: () => undefined });
-  for (const load of commandsFor(name)) (await load())(program);
-  registerCompletion(program, commandLine);
+    .showHelpAfterError('(see digest-gateway --help)')
+    .configureOutput(output);
+  for (const load of commandsFor(name)) (await load())(program, run);
+  registerCompletion(program, run, commandLine);
   registerHelp(program);
   return program;
 }

@@ -4,6 +4,7 @@ import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import { CommandError } from './command-error.ts';
+import { type ExitStatus, type Io, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 interface Options {
@@ -18,7 +19,7 @@ interface Options {
  * `policy explain`: explains the outcome of a request without sending it. Exit status 1: it would be
  * refused.
  */
-export function registerPolicy(program: Command): void {
+export function registerPolicy(program: Command, run: Run): void {
   program
     .command('policy')
     .description('work on the rules of clients')
@@ -35,22 +36,23 @@ export function registerPolicy(program: Command): void {
       [],
     )
     .option('--json', 'print JSON')
-    .action(async (method: string, target: string, options: Options) => {
-      if (!isMethod(method))
-        throw new CommandError(2, `${method} is not an HTTP method in capitals, such as GET`);
-      const config = await loadConfig(options.config);
-      const client = clientIn(config, options.client);
-      if (client === undefined) {
-        const known = config.clients.map(({ id }) => id).join(', ') || 'none';
-        throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
-      }
-      const headers = options.header.flatMap(fieldOf);
-      const explanation = explain(config, { client, method, target, host: options.host, headers });
-      const text =
-        options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
-      process.stdout.write(`${text}\n`);
-      process.exitCode = explanation.allowed ? 0 : 1;
-    });
+    .action(run(runExplain));
+}
+
+async function runExplain(io: Io, method: string, target: string, options: Options): Promise<ExitStatus> {
+  if (!isMethod(method))
+    throw new CommandError(2, `${method} is not an HTTP method in capitals, such as GET`);
+  const config = await loadConfig(options.config);
+  const client = clientIn(config, options.client);
+  if (client === undefined) {
+    const known = config.clients.map(({ id }) => id).join(', ') || 'none';
+    throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
+  }
+  const headers = options.header.flatMap(fieldOf);
+  const explanation = explain(config, { client, method, target, host: options.host, headers });
+  const text = options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
+  await print(io, `${text}\n`);
+  return explanation.allowed ? 0 : 1;
 }
 
 /** Returns name and value of a header line. */

@@ -16,6 +16,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { bufferGc } from './buffer-gc.ts';
 import { CommandError } from './command-error.ts';
+import type { Io } from './io.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
@@ -34,12 +35,12 @@ export interface ProcessParts {
  * Creates the parts of this process, which from then on outlives errors that reach no caller. `worker`: its number
  * for the log; undefined: it is no worker.
  */
-export async function processParts(setup: AppSetup, worker?: number): Promise<ProcessParts> {
-  const log = createLog(process.stderr.isTTY, worker === undefined ? {} : { worker });
+export async function processParts(io: Io, setup: AppSetup, worker?: number): Promise<ProcessParts> {
+  const log = createLog(io.stderr, worker === undefined ? {} : { worker });
   log.level = setup.config.log.level;
   logWarnings(log);
   const build = { version: await packageVersion(), node: process.version };
-  const { tracing, stop: stopTracing } = await startTracing(process.env, build.version, log);
+  const { tracing, stop: stopTracing } = await startTracing(io.env, build.version, log);
   const audit = await openAuditLog(setup.audit, setup.redis, log);
   const isPrimary = worker === undefined && setup.config.workers !== 1;
   const metrics = new Metrics(build, { withLoop: !isPrimary });

@@ -1,5 +1,6 @@
 import { SingleBar } from 'cli-progress';
 import { segmentSizes } from '../audit/segments/segment.ts';
+import type { Output } from './io.ts';
 
 const MIB = 1024 * 1024;
 /** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
@@ -7,15 +8,7 @@ const SILENT = 16 * MIB;
 
 /** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
 export class ReadProgress implements Disposable {
-  readonly #bar = new SingleBar({
-    stream: process.stderr,
-    format: '{percentage}% of {total} MiB read, about {left} left',
-    clearOnComplete: true,
-    // The library turns line wrapping off otherwise, and leaves it off after Ctrl-C.
-    linewrap: true,
-    // The library takes the first Ctrl-C for itself otherwise.
-    gracefulExit: false,
-  });
+  readonly #bar: SingleBar;
   readonly #begun = performance.now();
   /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
   readonly #sizes: ReadonlyMap<string, number> | undefined;
@@ -23,7 +16,16 @@ export class ReadProgress implements Disposable {
   #done = 0;
   #uncompressed = 0;
 
-  private constructor(sizes: ReadonlyMap<string, number> | undefined) {
+  private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
+    this.#bar = new SingleBar({
+      stream,
+      format: '{percentage}% of {total} MiB read, about {left} left',
+      clearOnComplete: true,
+      // The library turns line wrapping off otherwise, and leaves it off after Ctrl-C.
+      linewrap: true,
+      // The library takes the first Ctrl-C for itself otherwise.
+      gracefulExit: false,
+    });
     this.#sizes = sizes;
     this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
   }
@@ -34,11 +36,12 @@ export class ReadProgress implements Disposable {
    * @throws Error if a directory cannot be read
    */
   static async of(
+    stderr: Output,
     directory: string,
     { replica, shown = true }: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
   ): Promise<ReadProgress> {
-    const isShown = shown && process.stderr.isTTY;
-    return new ReadProgress(isShown ? await segmentSizes(directory, replica) : undefined);
+    const isShown = shown && stderr.isTTY === true;
+    return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
   }
 
   /** Counts a block: its bytes, and how many bytes of the file it took. */

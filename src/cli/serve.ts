@@ -3,7 +3,7 @@ import type { App } from '../app/app.ts';
 import { formatIssue } from '../config/issues.ts';
 import { SetupSource } from '../setup/setup-source.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { processContext } from './process-context.ts';
+import { type Io, processContext, type Run } from './io.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 
 interface ServeOptions {
@@ -15,29 +15,30 @@ interface ServeOptions {
  * `serve --config FILE`: runs the gateway until SIGTERM or SIGINT; SIGHUP reloads the configuration, and SIGUSR2
  * replaces the workers by ones of the program's present version.
  */
-export function registerServe(program: Command): void {
+export function registerServe(program: Command, run: Run): void {
   program
     .command('serve')
     .description('run the gateway; SIGHUP reloads, SIGTERM drains')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--watch', 'reload when the configuration file changes', false)
-    .action((options: ServeOptions) => serve(options));
+    .action(run(serve));
 }
 
-async function serve({ config, watch }: ServeOptions): Promise<void> {
+async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const created = Promise.withResolvers<App>();
   // Registered first, because without a listener the signal ends the process.
   process.on('SIGHUP', () => void created.promise.then((app) => app.reload()));
-  const source = new SetupSource(config, processContext());
+  const source = new SetupSource(config, processContext(io));
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
   const failed = (error: unknown): never => {
     setTimeout(() => process.exit(), setup.config.drain.timeout).unref();
     throw error;
   };
-  const { app, log, upgrade, stopTracing } = await gatewayProcess(setup, { source, watchFile: watch }).catch(
-    failed,
-  );
+  const { app, log, upgrade, stopTracing } = await gatewayProcess(io, setup, {
+    source,
+    watchFile: watch,
+  }).catch(failed);
   created.resolve(app);
   process.on('SIGUSR2', () => {
     if (upgrade !== undefined) void upgrade();

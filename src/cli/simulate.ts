@@ -2,11 +2,12 @@ import type { Command } from 'commander';
 import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
+import { type Io, print, type Run } from './io.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 import { alignColumns } from './table.ts';
 
 /** `simulate [--config FILE]`: runs the upstream simulator alone. */
-export function registerSimulate(program: Command): void {
+export function registerSimulate(program: Command, run: Run): void {
   program
     .command('simulate')
     .description('run the upstream simulator alone')
@@ -14,14 +15,16 @@ export function registerSimulate(program: Command): void {
       '--config <file>',
       'the settings of the simulator (YAML); without it, the two deployments of the demo',
     )
-    .action(async ({ config }: { config?: string }) => {
-      const simulator = await startSimulator(
-        config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),
-      );
-      process.stdout.write(`${alignColumns(addressRows(simulator)).join('\n')}\n`);
-      await shutdownSignal();
-      await simulator.close();
-    });
+    .action(run(simulate));
+}
+
+async function simulate(io: Io, { config }: { config?: string }): Promise<void> {
+  const simulator = await startSimulator(
+    config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),
+  );
+  await print(io, `${alignColumns(addressRows(simulator)).join('\n')}\n`);
+  await shutdownSignal();
+  await simulator.close();
 }
 
 /** Returns the addresses of the simulator: program, port, URL. */

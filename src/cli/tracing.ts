@@ -30,7 +30,7 @@ export interface ProcessTracing {
  * environment. Logs why there are no traces although they are enabled. Never rejects.
  */
 export async function startTracing(
-  environment: NodeJS.ProcessEnv,
+  environment: Readonly<Record<string, string | undefined>>,
   version: string,
   log: Log,
   load: () => Promise<unknown> = () => import(SDK),

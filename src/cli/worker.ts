@@ -4,15 +4,16 @@ import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { Worker } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
 import { CommandError } from './command-error.ts';
+import type { Io, Run } from './io.ts';
 import { dataPlane, processParts } from './process-parts.ts';
 import { packageVersion } from './version.ts';
 
 /** `worker`: serves requests for the process that has started it; `serve` starts it with `workers`. */
-export function registerWorker(program: Command): void {
-  program.command('worker').action(() => worker());
+export function registerWorker(program: Command, run: Run): void {
+  program.command('worker').action(run(worker));
 }
 
-async function worker(): Promise<void> {
+async function worker(io: Io): Promise<void> {
   if (process.send === undefined) {
     throw new CommandError(2, 'worker is not for people: run serve, which starts workers as `workers` says.');
   }
@@ -26,7 +27,7 @@ async function worker(): Promise<void> {
     port,
     version,
     open: async (setup, number) => {
-      const parts = await processParts(setup, number);
+      const parts = await processParts(io, setup, number);
       const { audit, metrics } = parts;
       stopTracing = parts.stopTracing;
       const onError = (operation: string): void => metrics.storeErrors.inc({ operation });

@@ -146,8 +146,7 @@ ${deployment(', tls: { caFile: none }')}`,
 });
 
 describe('check --config -', () => {
-  const stdin = (input: string, ...args: string[]) =>
-    gateway(['check', '--config', '-', ...args], {}, [], input);
+  const stdin = (input: string, ...args: string[]) => gateway(['check', '--config', '-', ...args], {}, input);
 
   test('reads stdin', async () => {
     const { status, stdout } = await stdin(served(deployment()), '--no-secrets');
@@ -167,7 +166,7 @@ describe('check --config -', () => {
 
   test('refuses other text than UTF-8', async () => {
     const child = ['check', '--config', '-', '--no-secrets'];
-    const { status, stdout } = await gateway(child, {}, [], Buffer.from([0xc3, 0x28]));
+    const { status, stdout } = await gateway(child, {}, Buffer.from([0xc3, 0x28]));
     expect([status, stdout]).toEqual([2, 'stdin:1:1 (file): is not UTF-8 text: save it as UTF-8\n']);
   });
 });

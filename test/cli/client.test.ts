@@ -52,7 +52,7 @@ describe('client add', () => {
   test('has lines that check warns of, because a client without rules may do nothing', async () => {
     const { stdout } = await gateway(['client', 'add', 'reporting']);
     const text = `${CREDENTIALS}\n${DEPLOYMENTS}\n${stdout.slice(stdout.indexOf('clients:'))}`;
-    const ended = await gateway(['check', '--config', '-', '--no-secrets'], {}, [], text);
+    const ended = await gateway(['check', '--config', '-', '--no-secrets'], {}, text);
     expect([ended.status, ended.stdout]).toEqual([
       0,
       'stdin:7:12 clients[0].allow: has no rule, so every request of reporting is refused: add one, such as { deployment: d } (warning)\nstdin: ok — 1 deployment, 1 credential\n',

@@ -28,7 +28,7 @@ anonymous: true
 afterEach(() => rm(folder, { recursive: true }));
 
 const credential = (words: readonly string[], input = ''): Promise<Ended> =>
-  gateway(['credential', ...words, '--config', file], { U: 'me', P: 'hunter8' }, [], input);
+  gateway(['credential', ...words, '--config', file], { U: 'me', P: 'hunter8' }, input);
 
 test('secrets are sealed, listed, rotated and promoted, and none is ever printed', async () => {
   const sealed = join(folder, 's.age');

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { startSubmissions, withSites } from '../support/doctor-scene.ts';
-import { gateway } from '../support/program.ts';
+import { gateway, runProgram } from '../support/program.ts';
 
 let folder: string;
 beforeEach(async () => {
@@ -64,9 +64,9 @@ test('all well: exit status 0, and no colours where there is no terminal', async
 test('colours are for who asks for them', async () => {
   const file = await configFile();
   const args = ['doctor', '--config', file, '--deployment', 'd'];
-  const coloured = await gateway(args, { ...environment, FORCE_COLOR: '1' });
+  const coloured = await runProgram(args, { ...environment, FORCE_COLOR: '1' });
   expect(coloured.stdout).toContain('  \u001b[32mok\u001b[39m    egress ');
-  const plain = await gateway(args, { ...environment, NO_COLOR: '1' });
+  const plain = await runProgram(args, { ...environment, NO_COLOR: '1' });
   expect(plain.stdout).not.toContain('\u001b');
 });
 

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { gateway as run } from '../support/program.ts';
+import { runProgram } from '../support/program.ts';
 
 /** Libraries that only some configurations need. Those of HTTP and age take 15 MiB of memory each. */
 const OPTIONAL = [
@@ -66,7 +66,7 @@ test('a worker does not load the control plane, which its primary process has', 
 
 test('a version is printed without loading any command', async () => {
   for (const flag of ['--version', '-V']) {
-    const { status, stderr } = await run([flag], { NODE_OPTIONS });
+    const { status, stderr } = await runProgram([flag], { NODE_OPTIONS });
     const [report] = reportsIn(stderr.split('\n'));
     expect(status).toBe(0);
     expect(report?.loaded.some((url) => url.endsWith('/src/cli/version.ts'))).toBe(true);

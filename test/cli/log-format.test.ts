@@ -4,7 +4,7 @@ import { describe, expect, test } from '@jest/globals';
 import { AUDIT_KEY, openTestAudit, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { gateway, PROGRAM } from '../support/program.ts';
+import { PROGRAM, runProgram } from '../support/program.ts';
 import { onTerminal } from '../support/terminal.ts';
 
 // Hooks run in this order: folders go when nothing writes there any more.
@@ -60,7 +60,7 @@ describe('serve logs in JSON from the first line to the last', () => {
       /^audit\.directory: /,
     ],
   ])('when %s', async (_title, expected, args, message) => {
-    const { status, stdout, stderr } = await gateway(['serve', ...(await args())], { P: 'hunter2' });
+    const { status, stdout, stderr } = await runProgram(['serve', ...(await args())], { P: 'hunter2' });
     const last = linesOf(stderr).at(-1);
     expect([status, stdout]).toEqual([expected, '']);
     expect(last?.level).toBe('error');

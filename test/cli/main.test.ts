@@ -67,28 +67,3 @@ test('config schema prints the file that the package has', async () => {
   const { status, stdout } = await gateway(['config', 'schema']);
   expect([status, stdout]).toEqual([0, await readFile('config/schema.json', 'utf8')]);
 });
-
-describe('a Node that is too old', () => {
-  const pretend = (version: string) => [
-    '--import',
-    `data:text/javascript,Object.defineProperty(process,'versions',{value:{...process.versions,node:'${version}'}})`,
-  ];
-
-  test.each(['20.20.2', '8.17.0', '23.11.1'])('%s gets one sentence, and what to do', async (version) => {
-    expect(await gateway(['--version'], {}, pretend(version))).toEqual({
-      status: 2,
-      stdout: '',
-      stderr: `digest-gateway needs Node.js 24 or newer; this is v${version}. Install a newer one from https://nodejs.org/, or, in a checkout, run it as: npm run -s gateway -- COMMAND\n`,
-    });
-  });
-
-  test('the oldest that package.json allows is not too old', async () => {
-    const oldest = manifest.engines.node.replace('>=', '');
-    expect((await gateway(['--version'], {}, pretend(`${oldest}.0.0`))).status).toBe(0);
-  });
-
-  test('the file that says so has only syntax that it can read', async () => {
-    const source = await readFile('src/cli/digest-gateway.js', 'utf8');
-    expect(source).not.toMatch(/^\s*import\s+[^(]|\bawait\b|\?\?|\?\./m);
-  });
-});

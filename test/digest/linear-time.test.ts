@@ -9,7 +9,7 @@ describe('time is linear, without any bound', () => {
     parameters: Number.POSITIVE_INFINITY,
     valueLength: Number.POSITIVE_INFINITY,
   };
-  const LENGTH = 10 * 1024 * 1024;
+  const LENGTH = 1024 * 1024;
   const READS_PER_CHARACTER = 6;
   const attacks: [what: string, field: (length: number) => string][] = [
     ['commas', (length) => ','.repeat(length)],
@@ -54,7 +54,7 @@ describe('time is linear, without any bound', () => {
     expect(() => readsOf(() => parseChallengeList(',,,,', UNBOUNDED), 3)).toThrow('more than 3');
   });
 
-  test.each(attacks)('10 MiB of %s', (_, attack) => {
+  test.each(attacks)('1 MiB of %s', (_, attack) => {
     const field = attack(LENGTH);
     const reads = readsOf(() => parseChallengeList(field, UNBOUNDED), READS_PER_CHARACTER * LENGTH);
     expect(reads).toBeGreaterThan(0);

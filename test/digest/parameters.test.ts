@@ -67,7 +67,7 @@ test('any string parses, or throws DigestSyntaxError and nothing else', () => {
         try {
           parse(field);
         } catch (error) {
-          expect(error).toBeInstanceOf(DigestSyntaxError);
+          if (!(error instanceof DigestSyntaxError)) throw error;
         }
       }),
       { numRuns: fuzzRuns(3000) },

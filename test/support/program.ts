@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { Readable, Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 
@@ -15,8 +16,32 @@ export interface Ended {
   stderr: string;
 }
 
-/** Runs the program with arguments to its end. Its environment is `environment`, and where Node.js keeps compiled modules; its stdin is `input`. */
+/** Runs a command in this process. Its environment is `environment`, and its stdin is `input`; none of them is a terminal. */
 export async function gateway(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+  input: string | Uint8Array = '',
+): Promise<Ended> {
+  // Loaded here, because others need only the name of the program.
+  const { main } = await import('../../src/cli/main.ts');
+  const [stdout, stderr] = [new Printed(), new Printed()];
+  const stdin = Readable.from([input], { objectMode: false });
+  const status = await main(args, { stdin, stdout, stderr, env: environment, geteuid: process.geteuid });
+  return { status, stdout: stdout.text, stderr: stderr.text };
+}
+
+/** What a command printed. */
+class Printed extends Writable {
+  text = '';
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.text += chunk;
+    done();
+  }
+}
+
+/** Does the same in a process of its own. Its environment has also where Node.js keeps compiled modules. */
+export async function runProgram(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
   nodeArgs: readonly string[] = [],

@@ -32,7 +32,7 @@ import {
   useFolders,
 } from '../../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
-import { gateway } from '../../support/program.ts';
+import { gateway, runProgram } from '../../support/program.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 
 const run = promisify(execFile);
@@ -233,7 +233,7 @@ describe('somebody who can write to the folder and does not have the key', () =>
     await writeFile(join(scene.place, oldest), bomb);
     const config = join(scene.directory, '..', 'gateway.yaml');
     for (const command of ['verify', 'search', 'export']) {
-      const { status, stdout, stderr } = await gateway(['audit', command, '--config', config], {}, [
+      const { status, stdout, stderr } = await runProgram(['audit', command, '--config', config], {}, [
         '--max-old-space-size=64',
       ]);
       expect([command, status]).toEqual([command, 1]);

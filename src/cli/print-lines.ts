@@ -1,18 +1,22 @@
-import { once } from 'node:events';
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { type Io, print } from './io.ts';
 import type { ReadProgress } from './progress.ts';
 
-/** Writes lines to stdout with back-pressure. `progress` is hidden meanwhile. */
-export async function print(lines: AsyncIterable<string>, progress?: ReadProgress): Promise<void> {
+/** Prints lines. `progress` is hidden meanwhile. */
+export async function printLines(
+  io: Io,
+  lines: AsyncIterable<string>,
+  progress?: ReadProgress,
+): Promise<void> {
   for await (const piece of inPieces(lines)) {
     progress?.hide();
-    if (!process.stdout.write(piece)) await once(process.stdout, 'drain');
+    await print(io, piece);
   }
 }
 
 /** Writes lines to a stream and ends it. */
-export function printTo(lines: AsyncIterable<string>, target: Writable): Promise<void> {
+export function writeLines(lines: AsyncIterable<string>, target: Writable): Promise<void> {
   return pipeline(Readable.from(inPieces(lines)), target);
 }
 

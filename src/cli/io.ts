@@ -1,0 +1,43 @@
+import type { Readable, Writable } from 'node:stream';
+import type { ProcessContext } from '../credentials/sources.ts';
+
+/** The part of its process that a command uses. */
+export interface Io {
+  readonly stdin: Readable & { readonly isTTY?: boolean };
+  readonly stdout: Output;
+  readonly stderr: Output;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Windows has no user ids. */
+  readonly geteuid?: (() => number) | undefined;
+  /** Ends the process although something is pending. */
+  exit?(status: ExitStatus): void;
+}
+
+/** A stream for text, and what a terminal adds to it. */
+export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly fd?: number };
+
+/** 0 done, 1 failed or found an error, 2 wrong usage or configuration. */
+export type ExitStatus = 0 | 1 | 2;
+
+/** Makes an action of commander from a command, whose result is the exit status; none: 0. */
+export type Run = <Given extends unknown[]>(
+  command: (io: Io, ...given: Given) => Promise<ExitStatus> | Promise<void>,
+) => (...given: Given) => Promise<void>;
+
+/** Returns the environment and user of a command, for sources of secrets. */
+export function processContext({ env: environment, geteuid }: Io): ProcessContext {
+  const uid = geteuid?.();
+  return { environment, ...(uid !== undefined && { uid }) };
+}
+
+/** Writes a result to stdout. Resolves when stdout has taken it, so that a slow reader slows the command. */
+export function print({ stdout }: Io, text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stdout.write(text, (error) => (error ? reject(error) : resolve()));
+  });
+}
+
+/** Writes a line to stderr, for people. */
+export function note({ stderr }: Io, text: string): void {
+  stderr.write(`${text}\n`);
+}
