@@ -64,10 +64,11 @@ export async function gatewayProcess(
 function fleetOf(setup: AppSetup, parts: ProcessParts, merged: MergedMetrics): Fleet | undefined {
   const { workers } = setup.config;
   if (workers === 1) return undefined;
+  // Workers accept from one socket. One that hangs accepts nothing, so no connection is lost to it. `setupPrimary`
+  // freezes the policy.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
   // The name as it was given: after an upgrade, a symbolic link in it leads to the new version.
   cluster.setupPrimary({ exec: process.argv[1], args: ['worker'], serialization: 'advanced' });
-  // Workers accept from one socket. One that hangs accepts nothing, so no connection is lost to it.
-  cluster.schedulingPolicy = cluster.SCHED_NONE;
   const clock = monotonicClock;
   const shared = [
     primaryChallenges(clock),

@@ -71,18 +71,24 @@ async function auditIn(folder: string): Promise<Record<string, unknown>> {
   return { directory: join(folder, 'log'), keyFile, replica: 'r1', durability: 'write' };
 }
 
+/** Longer than any response takes: then the connection is lost, and nobody has closed it. */
+const LOST_MS = 60_000;
+
+/** Sends a request on a connection of its own; resolves to its status, or the error that ended the connection. */
+function statusOnNewConnection({ gateway }: FleetScene): Promise<number | string | undefined> {
+  return new Promise((resolve) => {
+    const signal = AbortSignal.timeout(LOST_MS);
+    request(`${gateway.origin}${authors}`, { agent: false, signal }, (response) => {
+      response.resume().once('close', () => resolve(response.complete ? response.statusCode : 'broken'));
+    })
+      .once('error', ({ code, message }: NodeJS.ErrnoException) => resolve(code ?? message))
+      .end();
+  });
+}
+
 /** Sends so many requests, each on a new connection. */
-async function requestsOnNewConnections({ gateway }: FleetScene, count: number): Promise<void> {
-  for (let sent = 0; sent < count; sent += 1) {
-    const status = await new Promise((resolve, reject) => {
-      request(`${gateway.origin}${authors}`, { agent: false }, (response) => {
-        response.resume().once('end', () => resolve(response.statusCode));
-      })
-        .once('error', reject)
-        .end();
-    });
-    expect(status).toBe(200);
-  }
+async function requestsOnNewConnections(scene: FleetScene, count: number): Promise<void> {
+  for (let sent = 0; sent < count; sent += 1) expect(await statusOnNewConnection(scene)).toBe(200);
 }
 
 async function readiness({
@@ -188,6 +194,22 @@ describe('a worker that ends', () => {
     // A record comes before its response, so that an exchange that was cut off may have one.
     expect(accesses.length).toBeGreaterThanOrEqual(answered);
     expect(accesses.length).toBeLessThanOrEqual(answered + failures);
+  });
+
+  test('holds only what it has accepted: each connection gets a response or is closed', async () => {
+    await using scene = await startFleet();
+    for (let round = 0; round < 3; round += 1) {
+      const [victim = 0] = await scene.workers();
+      process.kill(victim, 'SIGSTOP');
+      const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene));
+      expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
+      process.kill(victim, 'SIGCONT');
+      const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene));
+      process.kill(victim, 'SIGKILL');
+      for (const outcome of await Promise.all(outcomes))
+        expect([200, 'broken', 'ECONNRESET']).toContain(outcome);
+      await until(() => isWhole(scene));
+    }
   });
 
   test('is replaced if it hangs', async () => {
