@@ -13,6 +13,7 @@ import type { PlaneReport } from '../control/merge.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
+import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
@@ -76,8 +77,9 @@ export class App {
     this.#active = setup;
     this.#listening = setup.config.listen;
     const activate = (next: AppSetup): Promise<Activation> => this.#activate(next);
-    const deciding = { source, watchFile, log, metrics, audit, serviceManager, activate };
-    this.#reloads = new Reloads(setup, deciding);
+    const active = (): AppSetup => this.#active;
+    const deciding = { source, watchFile, log, metrics, audit, serviceManager, active, activate };
+    this.#reloads = new Reloads(deciding);
     this.#control = this.#openControl();
   }
 
@@ -99,7 +101,10 @@ export class App {
     this.#listening = addresses.listen;
     const { version, node } = build;
     audit.admin('start', { version, node, deployments: Object.keys(config.deployments) });
-    const renew = serving.renewTls.bind(serving);
+    const renew = (tls: ListenTls): void => {
+      this.#active = { ...this.#active, listenTls: tls };
+      serving.renewTls(tls);
+    };
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
     this.#reloads.start();
     if (this.#closing === undefined) this.#metricsExport = this.#exportMetrics();
@@ -137,8 +142,13 @@ export class App {
 
   /** @throws Error if the setup cannot be activated; the active one stays then */
   async #activate(setup: AppSetup): Promise<Activation> {
-    const activation = await this.#deps.serving.activate(setup);
-    this.#active = setup;
+    const { serving } = this.#deps;
+    const { listenTls: before } = this.#active;
+    const activation = await serving.activate(setup);
+    // The certificate was renewed meanwhile: what the setup has is older.
+    const { listenTls: renewed } = this.#active;
+    this.#active = renewed === before ? setup : { ...setup, listenTls: renewed };
+    if (renewed !== undefined && renewed !== before) serving.renewTls(renewed);
     this.#since = Date.now();
     this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;

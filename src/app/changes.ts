@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Steps } from '../base/steps.ts';
-import { formatPath, type Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 
@@ -22,36 +21,6 @@ export function* changesOf(before: InForce, after: InForce): Steps<string[]> {
     if (!same && !told.has(`credentials.${name}`)) changed.push(`credentials.${name}`);
   }
   return changed;
-}
-
-/**
- * Lists the keys that differ and cannot change while the gateway runs, such as `listen.port`; never a value.
- */
-export function keysThatNeedRestart(running: Config, next: Config): string[] {
-  return [...differences(fixedPartOf(running), fixedPartOf(next), [])].map(formatPath);
-}
-
-function fixedPartOf({ listen, control, metrics, redis, audit, workers }: Config) {
-  const { address, port, tls, limits } = listen;
-  // A reload changes which fields are recorded, but not the log's files and key.
-  const files = audit && { ...audit, parameters: undefined, pseudonymise: undefined };
-  return { workers, listen: { address, port, tls, limits }, control, metrics, redis, audit: files };
-}
-
-/** Yields the paths at which two values differ; a list is one value. */
-function* differences(a: unknown, b: unknown, path: Path): Generator<Path> {
-  if (!isSection(a) || !isSection(b)) {
-    if (!isDeepStrictEqual(a, b)) yield path;
-    return;
-  }
-  const [left, right] = [new Map(Object.entries(a)), new Map(Object.entries(b))];
-  for (const key of new Set([...left.keys(), ...right.keys()])) {
-    yield* differences(left.get(key), right.get(key), [...path, key]);
-  }
-}
-
-function isSection(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /**

@@ -8,10 +8,9 @@ import { type Check, detailOf, simpleCheck } from '../control/readiness.ts';
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/reload.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { readListenTls } from '../setup/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
-import { keysThatNeedRestart } from './changes.ts';
+import { type Pinned, pin } from './pin.ts';
 import type { ServiceManager } from './service-manager.ts';
 import type { Activation } from './serving.ts';
 
@@ -31,6 +30,8 @@ export interface ReloadsDeps {
   readonly metrics: Metrics;
   readonly audit: Audit;
   readonly serviceManager: ServiceManager | undefined;
+  /** Returns the active setup. */
+  readonly active: () => AppSetup;
   /** @throws Error if the setup cannot be activated; the active one stays then */
   readonly activate: (setup: AppSetup) => Promise<Activation>;
 }
@@ -45,8 +46,6 @@ const CLOSED = 'the gateway is shutting down';
 
 /** Reads and activates configurations, one after the other, and keeps the result of the last one. */
 export class Reloads {
-  /** The setup at the start; parts of it cannot change while the gateway runs. */
-  readonly #first: AppSetup;
   readonly #deps: ReloadsDeps;
   readonly #started = Promise.withResolvers<void>();
   /** Concurrent reloads would replace the same parts, and leave one unclosed. */
@@ -60,8 +59,7 @@ export class Reloads {
   #fileWatch: FileWatch | undefined;
   #closed = false;
 
-  constructor(first: AppSetup, deps: ReloadsDeps) {
-    this.#first = first;
+  constructor(deps: ReloadsDeps) {
     this.#deps = deps;
   }
 
@@ -71,7 +69,7 @@ export class Reloads {
     metrics.configLastReload.setToCurrentTime();
     metrics.configLastReloadSuccessful.set(1);
     if (source !== undefined && !this.#closed) {
-      this.#credentialWatch = this.#watchCredentials(source, this.#first);
+      this.#credentialWatch = this.#watchCredentials(source);
       if (watchFile) this.#fileWatch = new FileWatch([source.file], () => this.#readChanged(source));
     }
     if (!this.#closed) serviceManager?.ready(this.#status);
@@ -130,15 +128,16 @@ export class Reloads {
   }
 
   async #activate(cause: ReloadCause, load: () => Promise<AppSetup>): Promise<ReloadResult> {
-    let setup: AppSetup;
+    let pinned: Pinned;
     let activation: Activation;
     try {
-      setup = await load();
-      activation = await this.#deps.activate(setup);
+      const next = await load();
+      pinned = pin(this.#deps.active(), next);
+      activation = await this.#deps.activate(pinned.setup);
     } catch (error) {
       return this.#closed ? impossible(CLOSED) : this.#refused(cause, error);
     }
-    const reloaded = this.#reloaded(cause, setup, activation);
+    const reloaded = this.#reloaded(cause, pinned, activation);
     try {
       await activation.settled;
       this.#isApplied = true;
@@ -151,9 +150,11 @@ export class Reloads {
     }
   }
 
-  #reloaded(cause: ReloadCause, setup: AppSetup, { changed }: Activation): Reloaded {
+  #reloaded(cause: ReloadCause, pinned: Pinned, { changed }: Activation): Reloaded {
     const { log, metrics, audit, source } = this.#deps;
-    const needsRestart = keysThatNeedRestart(this.#first.config, setup.config);
+    const { setup } = pinned;
+    // Changed credentials are not read from the file.
+    const needsRestart = cause.by === 'credentials' ? this.#needsRestart : pinned.needsRestart;
     metrics.configReloads.inc({ result: 'success' });
     audit.admin('reload', { result: 'success', ...cause, changed });
     log.info(
@@ -166,7 +167,7 @@ export class Reloads {
     if (cause.by !== 'credentials' || this.#refusal?.cause.by === 'credentials') this.#refusal = undefined;
     if (cause.by !== 'credentials' && source !== undefined && !this.#closed) {
       void this.#credentialWatch?.close();
-      this.#credentialWatch = this.#watchCredentials(source, setup);
+      this.#credentialWatch = this.#watchCredentials(source);
     }
     metrics.configLastReload.setToCurrentTime();
     metrics.configLastReloadSuccessful.set(this.#refusal === undefined ? 1 : 0);
@@ -200,10 +201,10 @@ export class Reloads {
     return result === 'success';
   }
 
-  #watchCredentials(source: SetupSource, setup: AppSetup): CredentialWatch {
+  #watchCredentials(source: SetupSource): CredentialWatch {
     const { log } = this.#deps;
     const { context, versions } = source;
-    const { config, credentials } = setup;
+    const { config, credentials } = this.#deps.active();
     const watch = watchCredentials({
       credentials: config.credentials,
       sealed: config.sealed,
@@ -212,11 +213,7 @@ export class Reloads {
       known: credentials,
       onChange: ({ byName }) => {
         log.info('credentials changed: reloading');
-        const load = async (): Promise<AppSetup> => {
-          // The certificate may have been replaced since this setup was read.
-          const { tls } = await readListenTls(config.listen.tls, context.uid);
-          return { ...setup, credentials: byName, listenTls: tls };
-        };
+        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: byName });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.

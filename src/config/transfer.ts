@@ -33,6 +33,19 @@ export function toPieces(tree: unknown): Pieces {
   return pieces;
 }
 
+type Sections = Readonly<Record<string, unknown>>;
+
+/** Returns the second tree with what `change` makes of the small sections of both, as they are written. */
+export function withSections(
+  [before]: Pieces,
+  [after, ...rest]: Pieces,
+  change: (before: Sections, after: Sections) => Sections,
+): Pieces {
+  const decoder = new TextDecoder();
+  const [one, other] = [before, after].map((piece) => JSON.parse(decoder.decode(piece)));
+  return [new TextEncoder().encode(JSON.stringify(change(one, other))), ...rest];
+}
+
 /** Assembles the configuration from the pieces of a checked tree. */
 export function* fromPieces([rest, ...pieces]: Pieces, file: string): Steps<Config> {
   const folder = dirname(file);

@@ -33,14 +33,16 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
   );
   const source = new SetupSource(file, { environment: {} });
   const logged: Record<string, unknown>[] = [];
-  const reloads = new Reloads(await source.readAtStart(), {
+  const setup = await source.readAtStart();
+  const reloads = new Reloads({
     source,
     watchFile: false,
     log: pino({}, { write: (line: string) => logged.push(JSON.parse(line)) }),
     metrics: new Metrics({ version: 'test', node: 'v0' }),
     audit: noAudit,
     serviceManager: undefined,
-    activate: async (setup) => ({ changed: [], ...activate(setup) }),
+    active: () => setup,
+    activate: async (next) => ({ changed: [], ...activate(next) }),
   });
   closing.push(() => reloads.close());
   reloads.start();

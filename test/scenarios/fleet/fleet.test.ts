@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { connect } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
@@ -16,8 +18,10 @@ import {
 import { useClosing } from '../../support/closing.ts';
 import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { gateway as run } from '../../support/program.ts';
 import { startRedis } from '../../support/redis.ts';
+import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
@@ -75,10 +79,10 @@ async function auditIn(folder: string): Promise<Record<string, unknown>> {
 const LOST_MS = 60_000;
 
 /** Sends a request on a connection of its own; resolves to its status, or the error that ended the connection. */
-function statusOnNewConnection({ gateway }: FleetScene): Promise<number | string | undefined> {
+function statusOnNewConnection(origin: string): Promise<number | string | undefined> {
   return new Promise((resolve) => {
     const signal = AbortSignal.timeout(LOST_MS);
-    request(`${gateway.origin}${authors}`, { agent: false, signal }, (response) => {
+    request(`${origin}${authors}`, { agent: false, signal }, (response) => {
       response.resume().once('close', () => resolve(response.complete ? response.statusCode : 'broken'));
     })
       .once('error', ({ code, message }: NodeJS.ErrnoException) => resolve(code ?? message))
@@ -88,7 +92,8 @@ function statusOnNewConnection({ gateway }: FleetScene): Promise<number | string
 
 /** Sends so many requests, each on a new connection. */
 async function requestsOnNewConnections(scene: FleetScene, count: number): Promise<void> {
-  for (let sent = 0; sent < count; sent += 1) expect(await statusOnNewConnection(scene)).toBe(200);
+  for (let sent = 0; sent < count; sent += 1)
+    expect(await statusOnNewConnection(scene.gateway.origin)).toBe(200);
 }
 
 async function readiness({
@@ -100,6 +105,16 @@ async function readiness({
 async function isWhole(scene: FleetScene): Promise<boolean> {
   const { status } = await readiness(scene);
   return status === 'ready' && (await scene.gateway.metric('digest_gateway_workers')) === 2;
+}
+
+/** Changes the configuration's file. */
+async function rewrite(
+  { gateway }: FleetScene,
+  change: (config: Record<string, unknown>) => void,
+): Promise<void> {
+  const config = parse(await readFile(gateway.configFile, 'utf8'));
+  change(config);
+  await writeFile(gateway.configFile, stringify(config));
 }
 
 function isThere(pid: number): Promise<boolean> {
@@ -201,10 +216,10 @@ describe('a worker that ends', () => {
     for (let round = 0; round < 3; round += 1) {
       const [victim = 0] = await scene.workers();
       process.kill(victim, 'SIGSTOP');
-      const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene));
+      const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
       expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
       process.kill(victim, 'SIGCONT');
-      const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene));
+      const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene.gateway.origin));
       process.kill(victim, 'SIGKILL');
       for (const outcome of await Promise.all(outcomes))
         expect([200, 'broken', 'ECONNRESET']).toContain(outcome);
@@ -235,15 +250,6 @@ describe('a worker that ends', () => {
 });
 
 describe('a reload', () => {
-  async function rewrite(
-    { gateway }: FleetScene,
-    change: (config: Record<string, unknown>) => void,
-  ): Promise<void> {
-    const config = parse(await readFile(gateway.configFile, 'utf8'));
-    change(config);
-    await writeFile(gateway.configFile, stringify(config));
-  }
-
   test('is active in all workers, or in none, and loses no request', async () => {
     const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
     await using scene = await startFleet({ top: { control: { port: 0, tokenSha256 } } });
@@ -278,6 +284,57 @@ describe('a reload', () => {
       await response.text();
     }
   });
+});
+
+test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
+  const authority = await createTestAuthority();
+  const files = await writeTlsFiles(await authority.server(), authority.ca);
+  closing.push(() => files.remove());
+  const folder = await folderOf();
+  const password = join(folder, 'password');
+  await writeFile(password, 'demo-password', { mode: 0o600 });
+  const other = await freePort();
+  await using scene = await startFleet({
+    top: {
+      listen: { port: 0, tls: files.section },
+      credentials: { extra: { username: { value: 'u' }, password: { file: password } } },
+    },
+  });
+  const { gateway } = scene;
+  const reloads = () => gateway.logged.filter(({ msg }) => msg === 'configuration reloaded').length;
+  const isTls = async (): Promise<boolean> => {
+    const socket = connect({
+      port: Number(new URL(gateway.origin).port),
+      host: '127.0.0.1',
+      ca: authority.ca,
+    });
+    const seen = await once(socket, 'secureConnect').then(
+      () => true,
+      () => false,
+    );
+    socket.destroy();
+    return seen;
+  };
+  const replaceWorkers = async (): Promise<void> => {
+    for (const victim of await scene.workers()) {
+      process.kill(victim, 'SIGKILL');
+      await until(async () => !(await scene.workers()).includes(victim) && (await isWhole(scene)));
+    }
+  };
+  await rewrite(scene, (config) => {
+    config['listen'] = { port: other };
+  });
+  process.kill(gateway.pid, 'SIGHUP');
+  await until(() => reloads() === 1);
+  await replaceWorkers();
+  for (let opened = 0; opened < 8; opened += 1) expect(await isTls()).toBe(true);
+  expect(await statusOnNewConnection(`http://127.0.0.1:${other}`)).toBe('ECONNREFUSED');
+  // A credential changes while the key of the certificate cannot be read.
+  await writeFile(files.section.keyFile, 'no key', { mode: 0o600 });
+  await writeFile(password, 'another');
+  await until(() => reloads() === 2);
+  await replaceWorkers();
+  for (let opened = 0; opened < 8; opened += 1) expect(await isTls()).toBe(true);
 });
 
 test('SIGUSR2 replaces the workers, and no client notices', async () => {

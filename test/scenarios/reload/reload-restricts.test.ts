@@ -392,7 +392,7 @@ test('the next audit record follows the new audit.parameters and audit.pseudonym
   const keyFile = join(await folders(), 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const section = { directory: folder, keyFile };
-  const { ask, gateway, reload } = await setScene({}, {}, {}, auditOptions(folder));
+  const { ask, gateway, reload } = await setScene({}, {}, { audit: section }, auditOptions(folder));
   await ask({ target: '/echo?ids=one' });
   await reload({}, { audit: { ...section, pseudonymise: ['address'] } });
   await ask({ target: '/echo?ids=two' });

@@ -1,0 +1,105 @@
+import { readFile } from 'node:fs/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { expect, test } from '@jest/globals';
+import { keysThatNeedRestart, pin } from '../../src/app/pin.ts';
+import { runAtOnce } from '../../src/base/steps.ts';
+import type { Path } from '../../src/config/issues.ts';
+import { locatedIn, parseConfig } from '../../src/config/load.ts';
+import { configSchema } from '../../src/config/schema.ts';
+import { knownKeys } from '../../src/config/schema-paths.ts';
+import { fromPieces, toPieces } from '../../src/config/transfer.ts';
+import type { AppSetup } from '../../src/setup/setup.ts';
+import { setupFor } from '../support/gateway.ts';
+import { served } from './issue-lines.ts';
+import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
+
+const schema = configSchema('.');
+const FILE = 'config/example.yaml';
+
+/** The path of every key of the schema that has no keys below it; an entry with a name of the user's choice is called NAME. */
+function pathsUnder(path: Path): Path[] {
+  const last = String(path.at(-1));
+  if (['clients', 'allow', 'issuers'].includes(last)) return pathsUnder([...path, 0]);
+  const named = ['credentials', 'deployments', 'sites', 'operations', 'parameters'].includes(last);
+  const keys = named ? ['NAME'] : knownKeys(schema, path);
+  return keys.length === 0 ? [path] : keys.flatMap((key) => pathsUnder([...path, key]));
+}
+
+function at(value: unknown, path: Path): unknown {
+  return path.reduce<unknown>((each, key) => (each as Record<string, unknown> | undefined)?.[key], value);
+}
+
+function withValue(value: unknown, [key, ...path]: Path, end: unknown): unknown {
+  if (key === undefined) return end;
+  if (Array.isArray(value)) return value.with(Number(key), withValue(value[Number(key)], path, end));
+  const fields = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+  return { ...fields, [key]: withValue(fields[key], path, end) };
+}
+
+async function setupOf(text: string, file = 'c.yaml'): Promise<AppSetup> {
+  const { config, tree } = locatedIn(Buffer.from(text), file);
+  const base = await setupFor({ d: { origin: 'https://u.example.org' } });
+  return { ...base, config, source: { file, config: toPieces(tree) } };
+}
+
+test('each key of the schema is either in use or told to need a restart', async () => {
+  const text = await readFile(FILE, 'utf8');
+  const running = await setupOf(text, FILE);
+  const { tree } = locatedIn(Buffer.from(text), FILE);
+  const keptSections = new Set<unknown>();
+  for (const path of pathsUnder([])) {
+    const changed = withValue(running.config, path, { changed: true }) as AppSetup['config'];
+    const source = { file: FILE, config: toPieces(withValue(tree, path, { changed: true })) };
+    const { setup, needsRestart } = pin(running, { ...running, config: changed, source });
+    const isKept = isDeepStrictEqual(setup.config, running.config);
+    expect([path, isKept]).toEqual([path, needsRestart.length > 0]);
+    if (isKept) keptSections.add(path[0]);
+    // A worker reads its configuration from these pieces.
+    const sections = JSON.parse(new TextDecoder().decode(setup.source.config[0]));
+    const inTree = path[0] !== undefined && path[0] in sections ? at(sections, path) : undefined;
+    if (isKept) expect([path, inTree]).toEqual([path, at(tree, path)]);
+    else if (inTree !== undefined && path.length > 1)
+      expect([path, inTree]).toEqual([path, { changed: true }]);
+  }
+  expect([...keptSections].sort()).toEqual(['audit', 'control', 'listen', 'metrics', 'redis', 'workers']);
+});
+
+test('workers read from the pieces what the primary uses', async () => {
+  const right = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+  const running = await setupOf(served(`${right}\nlisten: { port: 1, hosts: [a.example] }`));
+  const next = await setupOf(
+    served(
+      `${right}\nlisten: { port: 2, hosts: [b.example] }\nworkers: 4\nlog: { level: debug }\naudit: { directory: d, keyFile: k }`,
+    ),
+  );
+  const { setup, needsRestart } = pin(running, next);
+  expect(needsRestart).toEqual(['listen.port', 'workers', 'audit']);
+  expect(setup.config).toMatchObject({
+    listen: { port: 1, hosts: ['b.example'] },
+    workers: 1,
+    log: { level: 'debug' },
+  });
+  expect(runAtOnce(fromPieces(setup.source.config, 'c.yaml'))).toEqual(setup.config);
+  const { setup: again, needsRestart: none } = pin(setup, running);
+  expect([again.config, none]).toEqual([running.config, []]);
+});
+
+test('a configuration that is safe only with other values of these keys is refused', async () => {
+  const right = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+  const client = 'clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d }] }]';
+  const running = await setupOf(`${right}\nlisten: { address: 0.0.0.0 }\n${client}`);
+  const next = await setupOf(`${right}\nanonymous: true`);
+  expect(() => pin(running, next)).toThrow(
+    'c.yaml:1:1 anonymous: does not fit the running values of listen.address, which need a restart: would let everyone',
+  );
+});
+
+test('names the keys, never a value', () => {
+  const right = served(`${CREDENTIALS}\n${DEPLOYMENTS}`);
+  const [running, next] = [right, `${right}\ncontrol: { port: 4711 }`].map((text) =>
+    parseConfig(text, 'c.yaml'),
+  );
+  if (running === undefined || next === undefined) throw new Error('two configurations were parsed');
+  expect(keysThatNeedRestart(running, next)).toEqual(['control.port']);
+  expect(keysThatNeedRestart(running, running)).toEqual([]);
+});
