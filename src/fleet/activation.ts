@@ -1,40 +1,61 @@
+import type { Activation } from '../app/serving.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
+type Member = Pick<RemoteWorker, 'isGone' | 'silent' | 'inTurn' | 'prepare' | 'commit' | 'abandon' | 'kill'>;
+
 /**
- * Prepares a configuration in all of these workers. Resolves to those that have prepared it, which are to commit it at
- * once, and to the names of what changed. `stays`: false for a worker that is about to end, which does not count.
- * @throws Error if one cannot; then none has prepared it
+ * Activates a configuration in each of these workers on its own, as soon as that one has prepared it, so that none waits
+ * for one that is slow. The first that responds decides whether it can be used. `stays`: false for a worker that is about
+ * to end, which does not count.
+ * @throws Error if it cannot be used; then no worker uses it
  */
-export async function prepareAll(
-  members: readonly RemoteWorker[],
+export async function activateIn<W extends Member>(
+  members: readonly W[],
   setup: AppSetup,
-  stays: (worker: RemoteWorker) => boolean,
-): Promise<{ readonly remaining: readonly RemoteWorker[]; readonly changed: readonly string[] }> {
+  stays: (worker: W) => boolean,
+): Promise<Activation> {
   const transferred = toTransfer(setup);
-  const prepared = await Promise.allSettled(
-    members.map(async (worker) => ({ worker, changed: await worker.prepare(transferred) })),
-  );
-  const remaining = members.filter((worker) => !worker.isGone && stays(worker));
-  const failed = prepared.find(
-    (each, at) => each.status === 'rejected' && remaining.includes(members[at] as RemoteWorker),
-  );
-  const [first] = prepared.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  if (failed?.status !== 'rejected' && first !== undefined && remaining.length > 0) {
-    return { remaining, changed: first.changed };
-  }
-  for (const worker of remaining) worker.abandon();
-  throw failed?.status === 'rejected' ? failed.reason : new Error('no worker is there to check it');
+  const decision = Promise.withResolvers<readonly string[]>();
+  const counts = (worker: W): boolean => !worker.isGone && stays(worker);
+  const activate = async (worker: W): Promise<void> => {
+    try {
+      decision.resolve(await worker.prepare(transferred));
+    } catch (error) {
+      if (!counts(worker)) throw error;
+      decision.reject(error);
+      await decision.promise;
+      // It cannot follow the others: the one that takes its place starts with this configuration.
+      worker.kill();
+      throw error;
+    }
+    try {
+      await decision.promise;
+    } catch (error) {
+      worker.abandon();
+      throw error;
+    }
+    await worker.commit();
+  };
+  const activated = members.map((worker) => worker.inTurn(() => activate(worker)));
+  void Promise.allSettled(activated).then(() => decision.reject(new Error('no worker is there to check it')));
+  const changed = await decision.promise;
+  const settled = settledIn(members, activated, counts);
+  // The caller awaits it later, and gets the error.
+  settled.catch(() => undefined);
+  return { changed, settled };
 }
 
-/** Commits in all workers at once. Rejects if one of them could not apply credentials or limits. */
-export function commitAll(workers: readonly RemoteWorker[]): Promise<void> {
-  const settled = Promise.allSettled(workers.map((worker) => worker.commit())).then((results) => {
-    const failed = results.find((each, at) => each.status === 'rejected' && workers[at]?.isGone === false);
-    if (failed?.status === 'rejected') throw failed.reason;
-  });
-  // The caller awaits it later.
-  settled.catch(() => undefined);
-  return settled;
+/** Rejects if a worker could not apply credentials or limits. A silent one is not waited for: it applies them or is replaced. */
+async function settledIn<W extends Member>(
+  members: readonly W[],
+  activated: readonly Promise<void>[],
+  counts: (worker: W) => boolean,
+): Promise<void> {
+  const results = await Promise.allSettled(
+    members.map((worker, at) => Promise.race([activated[at], worker.silent])),
+  );
+  const failed = results.find((each, at) => each.status === 'rejected' && counts(members[at] as W));
+  if (failed?.status === 'rejected') throw failed.reason;
 }

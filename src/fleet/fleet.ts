@@ -19,7 +19,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
-import { commitAll, prepareAll } from './activation.ts';
+import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import type { WantedMetrics } from './protocol.ts';
 import { RemoteWorker } from './remote-worker.ts';
@@ -313,16 +313,18 @@ export class Fleet implements Serving {
   async #activate(setup: AppSetup): Promise<Activation> {
     this.#isActivating = true;
     try {
-      const members = [...this.#of('opening'), ...this.#of('serving')];
-      const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
-      const [{ remaining, changed }, inUse] = await Promise.all([
-        prepareAll(members, setup, stays),
+      const isClosing = this.#closing !== undefined;
+      // While the gateway drains, workers take new credentials until their last request has left.
+      const members = isClosing ? this.#of('draining') : [...this.#of('serving'), ...this.#of('opening')];
+      const stays = (worker: RemoteWorker): boolean => isClosing || this.#workers.get(worker) !== 'draining';
+      const [activation, inUse] = await Promise.all([
+        activateIn(members, setup, stays),
         this.#versions.inUse(members),
       ]);
       // For workers that start later: those that serve have these versions.
       this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
       this.#heads.record(this.#workers.keys());
-      return { changed, settled: commitAll(remaining) };
+      return activation;
     } finally {
       this.#isActivating = false;
     }

@@ -25,6 +25,8 @@ import { WorkerError } from './worker-error.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;
+/** A worker is silent that has not answered so many of them. */
+const SILENT_BEATS = 2;
 /** A worker hangs that answers to none of them for so long, in milliseconds. */
 const HANG_MS = 5_000;
 /** Maximum time from the start of a process until its data plane is built, in milliseconds. */
@@ -64,6 +66,11 @@ export class RemoteWorker {
   readonly #calls: WorkerCalls;
   readonly #isServed: Promise<void>;
   #hangs = false;
+  /** Calls in a row that it has not answered yet. */
+  #unanswered = 0;
+  #silence = Promise.withResolvers<void>();
+  /** The last activation. */
+  #turn: Promise<unknown> = Promise.resolve();
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
   #auditHead: Head | undefined;
@@ -114,6 +121,11 @@ export class RemoteWorker {
     return this.#hangs;
   }
 
+  /** Resolves when it has not answered for a second or two: nobody should wait for it. */
+  get silent(): Promise<void> {
+    return this.#silence.promise;
+  }
+
   /** The latest end of its audit log; undefined: none was reported. */
   get auditHead(): Head | undefined {
     return this.#auditHead;
@@ -149,6 +161,13 @@ export class RemoteWorker {
     const listening = await this.#calls.call('listen');
     if ('address' in listening) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
+  }
+
+  /** Runs the steps of an activation after those of the one before: a worker keeps what one has prepared. */
+  inTurn<T>(steps: () => Promise<T>): Promise<T> {
+    const done = this.#turn.then(steps, steps);
+    this.#turn = done;
+    return done;
   }
 
   /** @throws Error if the configuration cannot be built, or the process ends */
@@ -235,8 +254,12 @@ export class RemoteWorker {
   }
 
   async #beat(): Promise<void> {
+    this.#unanswered += 1;
+    if (this.#unanswered === SILENT_BEATS) this.#silence.resolve();
     try {
       await this.#calls.call('beat', undefined, HANG_MS);
+      if (this.#unanswered >= SILENT_BEATS) this.#silence = Promise.withResolvers();
+      this.#unanswered = 0;
     } catch (error) {
       const isLate = error instanceof Error && error.message.endsWith(NO_REPLY);
       if (!isLate || this.#hasEnded || this.#hangs) return;

@@ -286,6 +286,21 @@ describe('a reload', () => {
   });
 });
 
+test('a reload is in force beside a worker that hangs', async () => {
+  await using scene = await startFleet();
+  const [victim = 0] = await scene.workers();
+  process.kill(victim, 'SIGSTOP');
+  await rewrite(scene, (config) => {
+    config['anonymous'] = false;
+    config['clients'] = [
+      { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
+    ];
+  });
+  process.kill(scene.gateway.pid, 'SIGHUP');
+  await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
+  expect(await scene.workers()).toContain(victim);
+});
+
 test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
   const authority = await createTestAuthority();
   const files = await writeTlsFiles(await authority.server(), authority.ca);

@@ -1,0 +1,65 @@
+import { expect, test } from '@jest/globals';
+import { activateIn } from '../../src/fleet/activation.ts';
+import type { AppSetup } from '../../src/setup/setup.ts';
+import { setupFor } from '../support/gateway.ts';
+
+/** A worker whose response to `prepare` is in the hands of the test. */
+class TestWorker {
+  isGone = false;
+  readonly did: string[] = [];
+  readonly prepared = Promise.withResolvers<readonly string[]>();
+  readonly #silence = Promise.withResolvers<void>();
+  readonly silent = this.#silence.promise;
+
+  inTurn = <T>(steps: () => Promise<T>): Promise<T> => steps();
+  prepare = (): Promise<readonly string[]> => this.prepared.promise;
+  commit = async (): Promise<void> => void this.did.push('commit');
+  abandon = (): void => void this.did.push('abandon');
+  kill = (): void => void this.did.push('kill');
+  fallSilent = (): void => this.#silence.resolve();
+}
+
+const setup: Promise<AppSetup> = setupFor({ d: { origin: 'https://u.example.org' } });
+const stays = (): boolean => true;
+
+test('a worker that responds has a new configuration at once, beside one that does not', async () => {
+  const [quick, hung] = [new TestWorker(), new TestWorker()];
+  quick.prepared.resolve(['anonymous']);
+  const { changed, settled } = await activateIn([hung, quick], await setup, stays);
+  hung.fallSilent();
+  await settled;
+  expect([changed, quick.did, hung.did]).toEqual([['anonymous'], ['commit'], []]);
+});
+
+test('one that was silent follows as soon as it has prepared it', async () => {
+  const [quick, slow] = [new TestWorker(), new TestWorker()];
+  quick.prepared.resolve([]);
+  const { settled } = await activateIn([quick, slow], await setup, stays);
+  slow.prepared.resolve([]);
+  await settled;
+  expect(slow.did).toEqual(['commit']);
+});
+
+test('the first that cannot use it decides for all, and nothing of it stays', async () => {
+  const [quick, slow] = [new TestWorker(), new TestWorker()];
+  quick.prepared.reject(new Error('cannot be built'));
+  await expect(activateIn([slow, quick], await setup, stays)).rejects.toThrow('cannot be built');
+  const abandoned = Promise.withResolvers<void>();
+  slow.abandon = abandoned.resolve;
+  slow.prepared.resolve([]);
+  await abandoned.promise;
+  expect([quick.did, slow.did]).toEqual([[], []]);
+});
+
+test('one that cannot follow the others is replaced', async () => {
+  const [quick, odd] = [new TestWorker(), new TestWorker()];
+  quick.prepared.resolve([]);
+  const { settled } = await activateIn([quick, odd], await setup, stays);
+  odd.prepared.reject(new Error('no memory'));
+  await expect(settled).rejects.toThrow('no memory');
+  expect([quick.did, odd.did]).toEqual([['commit'], ['kill']]);
+});
+
+test('without a worker nothing is activated', async () => {
+  await expect(activateIn([], await setup, stays)).rejects.toThrow('no worker is there');
+});
