@@ -93,7 +93,7 @@ export class App {
     const addresses = await this.#openPlanes().catch(async (error) => {
       // A connection to Redis that stays open would keep the process from ending.
       serving.hurry();
-      await serving.drain();
+      await Promise.all([serving.drain(), this.#reloads.close()]);
       await audit.close();
       await auditSinks?.close();
       throw error;
@@ -106,7 +106,7 @@ export class App {
       serving.renewTls(tls);
     };
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
-    this.#reloads.start();
+    this.#reloads.ready();
     if (this.#closing === undefined) this.#metricsExport = this.#exportMetrics();
     return addresses;
   }
@@ -158,9 +158,9 @@ export class App {
   async #drain(): Promise<void> {
     const { serving, serviceManager, audit, auditSinks } = this.#deps;
     serviceManager?.stopping();
-    const reloadsClosed = this.#reloads.close();
+    this.#reloads.refuse();
     await serving.drain();
-    await Promise.all([this.#tlsWatch?.close(), reloadsClosed]);
+    await Promise.all([this.#tlsWatch?.close(), this.#reloads.close()]);
     await this.#control.close();
     await audit.close('stop');
     // The sinks get the last records, too, and the receiver of metrics the last counts.
@@ -182,8 +182,10 @@ export class App {
   async #openPlanes() {
     const { serving } = this.#deps;
     const { control } = this.#setup.config;
+    const listen = await serving.start();
+    await this.#reloads.start();
     return {
-      listen: await serving.start(),
+      listen,
       control: await this.#control.listen(control.address, control.port),
     };
   }

@@ -94,6 +94,8 @@ export class DataPlane implements Serving {
   #active: Generation;
   #storeUp: boolean;
   #live = false;
+  /** True once the drain has closed the upstreams; nothing can be activated then. */
+  #isClosed = false;
   /** Replaced upstreams that still finish requests; no reload waits for them. */
   readonly #retiring = new Set<Promise<void>>();
   #closing: Promise<void> | undefined;
@@ -165,6 +167,7 @@ export class DataPlane implements Serving {
       const gateway = gatewayOptions(setup, deployments, identification);
       const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
       const changed = await runInSlices(changesOf(inForce, setup));
+      if (this.#isClosed) throw new Error('the gateway is shutting down');
       return { setup, deployments, identification, gateway, applyLimits, changed };
     } catch (error) {
       this.abandon({ deployments });
@@ -181,6 +184,10 @@ export class DataPlane implements Serving {
 
   /** Activates a configuration synchronously, so that each request sees either the old or the new one. */
   commit({ setup, deployments, identification, gateway, applyLimits }: Prepared): void {
+    if (this.#isClosed) {
+      this.abandon({ deployments });
+      return;
+    }
     const { deployments: before } = this.#active;
     this.#active = { setup, deployments, identification };
     this.#gateway.configure(gateway);
@@ -204,10 +211,6 @@ export class DataPlane implements Serving {
 
   async activate(setup: AppSetup): Promise<Activation> {
     const prepared = await this.prepare(setup);
-    if (this.#closing !== undefined) {
-      this.abandon(prepared);
-      throw new Error('the gateway is shutting down');
-    }
     this.commit(prepared);
     const settled = this.settle(prepared).catch((error) => {
       this.#deps.uncaught(error);
@@ -323,6 +326,7 @@ export class DataPlane implements Serving {
     if (this.#live) await this.#drainListener(withDelay ? delayMs : 0, timeout);
     else await this.#listener.close(0);
     this.#live = false;
+    this.#isClosed = true;
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
     await Promise.all([...upstreams, ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.close()]);

@@ -57,23 +57,36 @@ export class Reloads {
   #isApplied = true;
   #credentialWatch: CredentialWatch | undefined;
   #fileWatch: FileWatch | undefined;
+  /** Undefined until the gateway is ready. */
+  #serviceManager: ServiceManager | undefined;
+  /** True: only credentials are reloaded. */
   #closed = false;
 
   constructor(deps: ReloadsDeps) {
     this.#deps = deps;
   }
 
-  /** Begins the watches, and the reloads that were asked for before. */
-  start(): void {
-    const { metrics, source, watchFile, serviceManager } = this.#deps;
-    metrics.configLastReload.setToCurrentTime();
-    metrics.configLastReloadSuccessful.set(1);
+  /**
+   * Begins the watches, and the reloads that were asked for before. Resolves when credentials that have changed since
+   * they were read are in use: a gateway that starts during a rotation must not be ready with the old ones.
+   */
+  async start(): Promise<void> {
+    const { source, watchFile } = this.#deps;
     if (source !== undefined && !this.#closed) {
       this.#credentialWatch = this.#watchCredentials(source);
       if (watchFile) this.#fileWatch = new FileWatch([source.file], () => this.#readChanged(source));
     }
-    if (!this.#closed) serviceManager?.ready(this.#status);
     this.#started.resolve();
+    await this.#credentialWatch?.firstRead;
+  }
+
+  /** Both planes are open. */
+  ready(): void {
+    const { metrics, serviceManager } = this.#deps;
+    metrics.configLastReload.setToCurrentTime();
+    metrics.configLastReloadSuccessful.set(this.#refusal === undefined ? 1 : 0);
+    this.#serviceManager = serviceManager;
+    if (!this.#closed) serviceManager?.ready(this.#status);
   }
 
   /** Activates the configuration of the file, or the one that `load` resolves to. Never rejects. */
@@ -104,12 +117,17 @@ export class Reloads {
     return [check.ok ? 'serving' : detailOf(check), ...check.warnings].join('; ');
   }
 
-  /** Ends the watches. Later reloads are refused. */
-  async close(): Promise<void> {
+  /** Refuses later reloads, but for changed credentials: a gateway that drains still serves. */
+  refuse(): void {
     this.#closed = true;
-    // Not awaited: they may wait for a reload.
+    // Not awaited: it may wait for a reload.
     void this.#fileWatch?.close();
-    void this.#credentialWatch?.close();
+  }
+
+  /** Ends the watch of credentials, too. */
+  async close(): Promise<void> {
+    this.refuse();
+    await this.#credentialWatch?.close();
   }
 
   #inTurn<T>(reload: () => Promise<T>): Promise<T> {
@@ -120,10 +138,9 @@ export class Reloads {
   }
 
   async #reload(cause: ReloadCause, load: () => Promise<AppSetup>): Promise<ReloadResult> {
-    const { serviceManager } = this.#deps;
-    serviceManager?.reloading();
+    if (!this.#closed) this.#serviceManager?.reloading();
     const result = await this.#activate(cause, load);
-    if (!this.#closed) serviceManager?.ready(this.#status);
+    if (!this.#closed) this.#serviceManager?.ready(this.#status);
     return result;
   }
 
@@ -217,7 +234,7 @@ export class Reloads {
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.
-          if (this.#credentialWatch !== watch || this.#closed) return true;
+          if (this.#credentialWatch !== watch) return true;
           const { result } = await this.#reload({ by: 'credentials' }, load);
           return result === 'success' && this.#isApplied;
         });

@@ -41,6 +41,7 @@ export class FileWatch {
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> = Promise.resolve();
   #closed = false;
+  readonly #firstRead = Promise.withResolvers<void>();
 
   /**
    * `read` resolves to true if the files are usable. Otherwise it is called again, when they change and ever
@@ -50,7 +51,13 @@ export class FileWatch {
     this.#files = files;
     this.#read = read;
     this.#intervalMs = intervalMs;
+    if (files.length === 0) this.#firstRead.resolve();
     this.#plan(0);
+  }
+
+  /** Resolves when the files were read for the first time, usable or not, or will not be. */
+  get firstRead(): Promise<void> {
+    return this.#firstRead.promise;
   }
 
   get closed(): boolean {
@@ -61,6 +68,7 @@ export class FileWatch {
   close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
+    this.#firstRead.resolve();
     return this.#polling;
   }
 
@@ -91,7 +99,11 @@ export class FileWatch {
       return this.#intervalMs;
     }
     // A file that changes during the read has another state at the next poll.
-    if (await this.#read()) this.#done = state;
+    try {
+      if (await this.#read()) this.#done = state;
+    } finally {
+      this.#firstRead.resolve();
+    }
     this.#pausesLeft = this.#nextPauses;
     this.#nextPauses = Math.min(2 * this.#nextPauses + 1, MOST_PAUSES);
     return this.#intervalMs;

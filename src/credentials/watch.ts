@@ -21,6 +21,8 @@ export interface WatchOptions {
 }
 
 export interface CredentialWatch {
+  /** Resolves when the credentials were compared with the known ones, and a change is in use or refused. */
+  readonly firstRead: Promise<void>;
   /** Resolves when no read and no change is pending; no callback comes after the call. */
   close(): Promise<void>;
 }

@@ -17,6 +17,7 @@ import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
+import type { SetupSource } from '../../src/setup/setup-source.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
 import { metricOf } from './metric.ts';
@@ -61,6 +62,8 @@ export interface StartOptions {
   readonly clock?: Clock;
   readonly redis?: RedisStoreOptions;
   readonly audit?: AuditOptions;
+  /** The configuration in a file, and what was read from it; replaces that of the deployments. */
+  readonly read?: { readonly source: SetupSource; readonly setup: AppSetup };
   readonly tracing?: Tracing;
   /** Where the built console is; left out: nowhere. */
   readonly consoleFolder?: string;
@@ -71,10 +74,10 @@ export interface StartOptions {
 export async function startGateway(
   deployments: Record<string, TestDeployment>,
   top: TopLevel = {},
-  { clock = monotonicClock, redis, audit, tracing, consoleFolder = '', consolePace }: StartOptions = {},
+  { clock = monotonicClock, redis, audit, read, tracing, consoleFolder = '', consolePace }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
-  const setup = { ...(await setupFor(deployments, top, versions)), redis, audit };
+  const setup = { ...(read?.setup ?? (await setupFor(deployments, top, versions))), redis, audit };
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const build = { version: 'test', node: process.version };
@@ -95,6 +98,7 @@ export async function startGateway(
     uid: process.geteuid?.(),
     merged: new MergedMetrics(metrics.registry),
     consoleFolder,
+    ...(read && { source: read.source }),
     ...(consolePace !== undefined && { consolePace }),
   });
   const { listen, control } = await app.start();
