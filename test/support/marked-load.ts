@@ -10,6 +10,8 @@ export interface LoadTarget {
   /** Clients that send GET, and those that send POST; one connection each. */
   readonly gets: number;
   readonly posts: number;
+  /** True: each request has a connection of its own. */
+  readonly fresh?: boolean;
 }
 
 /** A request and how it ended. Times are those of `performance.now()`. */
@@ -37,6 +39,8 @@ export interface MarkedLoad {
   end(): Promise<void>;
 }
 
+/** The error of a request that got no response in `LIMIT_MS`, though its connection was not closed. */
+export const NO_END = 'UND_ERR_HEADERS_TIMEOUT';
 /** The most that a client waits for a response, in milliseconds: longer than all time limits on the way. */
 const LIMIT_MS = 90_000;
 /** Bytes of a request body. */
@@ -65,7 +69,7 @@ export function startMarkedLoad(
     for (let count = 0; going; count += 1) {
       const id = `${prefix}-${name}-${count}`;
       const [begun, stoodBefore] = [performance.now(), stood.ms()];
-      const seen = await exchange(connection, method, id);
+      const seen = await exchange(connection, method, id, target.fresh === true);
       const ended = performance.now();
       onEnd({ id, via: target.name, method, begun, ended, stoodMs: stood.ms() - stoodBefore, ...seen });
       await delay(pauseMs);
@@ -73,7 +77,9 @@ export function startMarkedLoad(
     await connection.destroy();
   };
   const clients = targets.flatMap((target) => [
-    ...Array.from({ length: target.gets }, (_, at) => client(target, 'GET', `${target.name}-get${at}`)),
+    ...Array.from({ length: target.gets }, (_, at) =>
+      client(target, 'GET', `${target.name}-${target.fresh === true ? 'fresh' : 'get'}${at}`),
+    ),
     ...Array.from({ length: target.posts }, (_, at) => client(target, 'POST', `${target.name}-post${at}`)),
   ]);
   const over = Promise.all(clients).finally(() => stood.end());
@@ -87,13 +93,19 @@ export function startMarkedLoad(
 
 type Seen = Pick<MarkedRequest, 'status' | 'error' | 'fromGateway' | 'foreign'>;
 
-async function exchange(connection: Client, method: 'GET' | 'POST', id: string): Promise<Seen> {
+async function exchange(
+  connection: Client,
+  method: 'GET' | 'POST',
+  id: string,
+  reset: boolean,
+): Promise<Seen> {
   const path = `/echo?marker=${id}`;
   const body = method === 'POST' ? id.repeat(Math.ceil(BODY / id.length)) : '';
   try {
     const response = await connection.request({
       path,
       method,
+      reset,
       headers: { 'x-request-id': id },
       ...(method === 'POST' && { body }),
     });

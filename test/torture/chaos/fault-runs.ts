@@ -1,4 +1,4 @@
-import type { MarkedRequest } from '../../support/marked-load.ts';
+import { type MarkedRequest, NO_END } from '../../support/marked-load.ts';
 import type { Choices, Fault } from './faults.ts';
 
 /** The name of HAProxy among the targets of the clients; replicas have their own. */
@@ -118,7 +118,9 @@ export class FaultRuns {
   }
 }
 
-function explains({ fault, target }: FaultRun, { via, method }: MarkedRequest): boolean {
+function explains({ fault, target }: FaultRun, { via, method, error }: MarkedRequest): boolean {
+  // Whatever happens to a gateway, its connections are closed.
+  if (error === NO_END) return false;
   if (via === THROUGH_HAPROXY) return method === 'POST' && fault.explains.includes('post');
   return via === target && fault.explains.includes('direct');
 }

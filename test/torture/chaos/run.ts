@@ -93,6 +93,8 @@ class Chaos {
     const targets = [
       { name: THROUGH_HAPROXY, origin: haProxy.origin, gets: 6, posts: 2 },
       ...replicas.map(({ name, origin }) => ({ name, origin, gets: 1, posts: 0 })),
+      // HAProxy sends a request again that gets no response; a client of a replica would wait for ever.
+      ...replicas.map(({ name, origin }) => ({ name, origin, gets: 2, posts: 0, fresh: true })),
     ];
     const load = startMarkedLoad(`s${this.#options.seed}`, targets, PAUSE_MS, (each) => this.#onEnd(each));
     try {
