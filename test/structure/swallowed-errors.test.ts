@@ -16,6 +16,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'audit/reader/search-join.ts': [PARSES],
   'audit/record.ts': [PARSES],
   'audit/segments/admin-records.ts': [PARSES],
+  'audit/segments/clock-check.ts': [PARSES],
   'audit/segments/segment.ts': [PARSES],
   'audit/segments/sink-position.ts': [PARSES],
   'audit/sinks/otlp.ts': [PARSES],

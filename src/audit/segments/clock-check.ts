@@ -1,6 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { type SealedHeaders, sealedHeaders } from './sealed-headers.ts';
 import { MOST_SEQ, segmentsIn } from './segment.ts';
@@ -101,7 +102,7 @@ export class ClockCheck {
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
   async #accepted({ segment }: Gap): Promise<number> {
-    const text = await readSmall(this.#path).catch(() => undefined);
+    const text = await readSmall(this.#path).catch(reportDefect);
     if (text === undefined) return 0;
     try {
       const found = stored.parse(JSON.parse(text));

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { ChainWalk } from './chain-walk.ts';
 import { type SegmentHeader, segmentName } from './segment.ts';
@@ -36,7 +37,8 @@ export async function sealedHeader(
       if (!whole || !walk.walk(bytes)) break;
       if (walk.seals > 0) return walk.header;
     }
-  } catch {
+  } catch (error) {
+    reportDefect(error);
     // A segment that cannot be read has no header to trust.
   }
   return walk.seals > 0 ? walk.header : undefined;
