@@ -165,7 +165,7 @@ export class RemoteWorker {
 
   /** Runs the steps of an activation after those of the one before: a worker keeps what one has prepared. */
   inTurn<T>(steps: () => Promise<T>): Promise<T> {
-    const done = this.#turn.then(steps, steps);
+    const done = Promise.allSettled([this.#turn]).then(steps);
     this.#turn = done;
     return done;
   }
