@@ -28,12 +28,14 @@ export function* buildDeployments(
   built: Deployment[] = [],
 ): Steps<Deployment[]> {
   const { deployments } = setup.config;
-  const before = new Map(running.map((each) => [each.name, each.upstream]));
+  const upstreams = new Map(running.map((each) => [each.name, each.upstream]));
   for (const [name, deployment] of Object.entries(deployments)) {
     const options = upstreamOptions(setup, name, deployment);
     const sets = credentialSets(setup, name);
-    const known = before.get(name);
-    const kept = isDeepStrictEqual(known?.options, options) ? known : undefined;
+    const known = upstreams.get(name);
+    // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
+    const before = known && { ...known.options, neutralTarget: options.neutralTarget };
+    const kept = isDeepStrictEqual(before, options) ? known : undefined;
     const rules = compileRules(name, deployment, deployments);
     const upstream = kept ?? new Upstream(options, deps, sets, known);
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);

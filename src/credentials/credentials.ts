@@ -80,30 +80,6 @@ export async function readCredentials(
   return { byName };
 }
 
-/**
- * Adds to new sets the versions that are in use and not in their sources any more: the upstream may refuse what is there
- * now, and who builds its parts from these sets later must not be without a version that works. `inUse`: the versions in
- * use of each credential.
- */
-export function keepInUse(
-  before: Credentials['byName'],
-  after: Credentials['byName'],
-  inUse: ReadonlyMap<string, ReadonlySet<string>>,
-): ReadonlyMap<string, CredentialSet> {
-  const kept = new Map(after);
-  for (const [name, set] of after) {
-    const old = before.get(name);
-    const used = inUse.get(name);
-    if (old === undefined || used === undefined) continue;
-    const held = [set.current.version, set.next?.version];
-    const former = [old.current, ...(old.next === undefined ? [] : [old.next]), ...(old.former ?? [])].filter(
-      ({ version }) => used.has(version) && !held.includes(version),
-    );
-    if (former.length > 0) kept.set(name, { ...set, former });
-  }
-  return kept;
-}
-
 interface PartsRead {
   /** Undefined if there are issues. */
   readonly current: Parts | undefined;

@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import type { CredentialSet } from './credentials.ts';
 
 /**
  * Assigns versions to contents of credentials during the life of a process: equal contents have equal
@@ -21,4 +22,28 @@ export class CredentialVersions {
     known.byMark.set(mark, version);
     return version;
   }
+}
+
+/**
+ * Adds to new sets the versions that are in use and not in their sources any more: the upstream may refuse what is there
+ * now, and who builds its parts from these sets later must not be without a version that works. `inUse`: the versions in
+ * use of each credential.
+ */
+export function keepInUse(
+  before: ReadonlyMap<string, CredentialSet>,
+  after: ReadonlyMap<string, CredentialSet>,
+  inUse: ReadonlyMap<string, ReadonlySet<string>>,
+): ReadonlyMap<string, CredentialSet> {
+  const kept = new Map(after);
+  for (const [name, set] of after) {
+    const old = before.get(name);
+    const used = inUse.get(name);
+    if (old === undefined || used === undefined) continue;
+    const held = [set.current.version, set.next?.version];
+    const former = [old.current, ...(old.next === undefined ? [] : [old.next]), ...(old.former ?? [])].filter(
+      ({ version }) => used.has(version) && !held.includes(version),
+    );
+    if (former.length > 0) kept.set(name, { ...set, former });
+  }
+  return kept;
 }

@@ -12,7 +12,7 @@ import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import { keepInUse } from '../credentials/credentials.ts';
+import { keepInUse } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';

@@ -60,7 +60,7 @@ test('a worker does not load the control plane, which its primary process has', 
   expect(workers).toHaveLength(2);
   for (const worker of workers) {
     expect(has(worker, 'ipaddr.js/')).toBe(true);
-    for (const name of ['express/', 'helmet/', 'yaml/', ...OPTIONAL]) expect(has(worker, name)).toBe(false);
+    expect(['express/', 'helmet/', 'yaml/', ...OPTIONAL].filter((name) => has(worker, name))).toEqual([]);
   }
 });
 

@@ -157,7 +157,8 @@ describe('a reload and credentials:', () => {
     await reload(pair, { settings: { connections: 20 } });
     // The nonce in use, and the one that this request obtains.
     simulator.set(NAME, { faults: [{ kind: 'endless-401', when: 'authenticated', times: 2 }] });
-    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
+    // The probe shows that the credential is good, so it was this target.
+    expect((await problemOf(await pair.get(authors))).code).toBe('upstream-target-refused');
     expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
     expect(
       await gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' }),
@@ -201,6 +202,9 @@ describe('a reload and credentials:', () => {
   });
 });
 
+/** Reads of the next version while a configuration is prepared: which are in use, and what changed. */
+const READS_TO_PREPARE = 2;
+
 describe('a failure', () => {
   const closing = useClosing();
 
@@ -240,11 +244,18 @@ describe('a failure', () => {
     const setup = await setupFor({ submissions: upstream }, {}, gateway.versions);
     // Complete while it is prepared, and not any more when credentials are handed out.
     let reads = 0;
-    const credentials = new Map(setup.credentials);
-    credentials.get = (name) => {
-      reads += 1;
-      return reads > 2 ? undefined : setup.credentials.get(name);
-    };
+    const credentials = new Map(
+      Array.from(setup.credentials, ([name, set]) => {
+        const broken = Object.defineProperty({ ...set }, 'next', {
+          get() {
+            reads += 1;
+            if (reads > READS_TO_PREPARE) throw new Error('the next version is gone');
+            return undefined;
+          },
+        });
+        return [name, broken] as const;
+      }),
+    );
     await gateway.app.reload(async () => ({ ...setup, credentials }));
     expect((await get('/echo')).status).toBe(404);
     const reloads = (result: string) => gateway.metric('digest_gateway_config_reloads_total', { result });
