@@ -15,6 +15,7 @@ import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { keepInUse } from '../credentials/versions.ts';
+import type { CountedRefusal } from '../gateway/client-refusals.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import { Listener } from '../gateway/listener.ts';
@@ -250,6 +251,11 @@ export class DataPlane implements Serving {
   missing(choices: readonly DeploymentVersion[]): string | undefined {
     const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
     return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
+  }
+
+  /** All refusals of clients since the start. */
+  get countedRefusals(): CountedRefusal[] {
+    return this.#gateway.countedRefusals;
   }
 
   async clientUse(client: string): Promise<ClientUse> {

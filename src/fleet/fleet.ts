@@ -23,7 +23,7 @@ import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import type { WantedMetrics } from './protocol.ts';
 import { RemoteWorker } from './remote-worker.ts';
-import { clientUseOf, Reports } from './reports.ts';
+import { Reports } from './reports.ts';
 import { WorkerHeads } from './worker-heads.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
@@ -152,7 +152,7 @@ export class Fleet implements Serving {
   }
 
   clientUse(client: string): Promise<ClientUse> {
-    return clientUseOf(this.#of('serving'), client);
+    return this.#reports.clientUse([...this.#of('serving'), ...this.#of('draining')], client);
   }
 
   /**

@@ -5,6 +5,7 @@ import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/m
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLine } from '../control/view.ts';
+import type { CountedRefusal } from '../gateway/client-refusals.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
@@ -89,6 +90,8 @@ export interface WorkerReport {
   readonly state: PlaneReport | undefined;
   readonly metrics: RegistrySnapshot;
   readonly lines: readonly AuditLine[];
+  /** Refusals of clients, in the last report of a worker: the primary goes on with them. */
+  readonly refusals: readonly CountedRefusal[];
   /** Position after these lines; undefined: none were asked for. */
   readonly auditPosition: number | undefined;
   /** The end of its audit log; undefined: none is written. */

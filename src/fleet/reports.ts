@@ -7,6 +7,7 @@ import { mergeAudit, mergeClientUse, mergeReports, type PlaneReport } from '../c
 import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { AuditLine } from '../control/view.ts';
+import { ClientRefusals } from '../gateway/client-refusals.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { WantedMetrics, WorkerReport } from './protocol.ts';
@@ -29,6 +30,8 @@ export interface ReportsDeps {
 export class Reports {
   readonly #deps: ReportsDeps;
   readonly #lines = new RecentLines();
+  /** Of workers that have drained. */
+  readonly #refusals = new ClientRefusals();
   #linesWantedAt = Number.NEGATIVE_INFINITY;
   #ownLinesFrom = 0;
 
@@ -37,9 +40,10 @@ export class Reports {
   }
 
   /** A worker has sent a report. */
-  add(worker: number, { metrics, lines }: WorkerReport): void {
+  add(worker: number, { metrics, lines, refusals }: WorkerReport): void {
     this.#deps.merged.set(worker, metrics);
     this.#lines.add(lines);
+    this.#refusals.keep(refusals);
   }
 
   /** The lines after this position of the primary and the workers, which send theirs from now on for a while. */
@@ -67,6 +71,16 @@ export class Reports {
     await Promise.all(workers.map((worker) => worker.update({ metrics: names, withState, withLines })));
   }
 
+  /**
+   * Merges the limits and refusals of a client from these workers, and the refusals of those that have drained; omits a
+   * worker that does not respond in time.
+   */
+  async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
+    const asked = await Promise.allSettled(workers.map((worker) => worker.clientUse(client)));
+    const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
+  }
+
   /** Merges the latest states of these workers. `serving`: so many serve; `wanted`: and so many should. */
   merge(workers: readonly RemoteWorker[], serving: number, wanted: number): PlaneReport {
     const reports = workers.flatMap(({ number, state }) =>
@@ -79,12 +93,6 @@ export class Reports {
     const views = [merged.audit, audit.enabled ? auditView(audit) : null].flatMap((view) => view ?? []);
     return { ...merged, readiness, condition, audit: mergeAudit(views) };
   }
-}
-
-/** Merges the limits and refusals of a client from all workers; omits one that does not answer in time. */
-export async function clientUseOf(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
-  const asked = await Promise.allSettled(workers.map((worker) => worker.clientUse(client)));
-  return mergeClientUse(asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : [])));
 }
 
 /** The latest audit lines of several processes, in the order of their arrival. */

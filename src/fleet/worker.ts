@@ -117,7 +117,7 @@ export class Worker {
     await plane.drain(withDelay);
     const last = await this.#report(options);
     await audit.close('stop');
-    return { ...last, auditHead: audit.head };
+    return { ...last, refusals: plane.countedRefusals, auditHead: audit.head };
   }
 
   async #report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
@@ -131,6 +131,7 @@ export class Worker {
       state: withState ? await plane.report() : undefined,
       metrics: await takeSnapshot(registry, names),
       lines,
+      refusals: [],
       auditPosition: position,
       auditHead: audit.head,
     };

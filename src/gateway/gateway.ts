@@ -15,7 +15,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { checkHost, checkSite } from './browsers.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
-import { type ClientRefusal, ClientRefusals } from './client-refusals.ts';
+import { type ClientRefusal, ClientRefusals, type CountedRefusal } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import { sendProblem } from './problem.ts';
@@ -113,6 +113,11 @@ export class Gateway {
   /** Refusals of a client since the start, the latest first. */
   refusalsOf(client: string): ClientRefusal[] {
     return this.#refusals.of(client);
+  }
+
+  /** All refusals since the start, for the process that goes on when this one ends. */
+  get countedRefusals(): CountedRefusal[] {
+    return this.#refusals.all;
   }
 
   /** Makes every later response the last one of its connection. */

@@ -45,7 +45,7 @@ async function start(workers: number) {
     const answer = await fetch(`${control}/api/clients/${name}`, { headers });
     return { status: answer.status, text: await answer.text() };
   };
-  return { control, send, client };
+  return { scene, control, send, client };
 }
 
 test.each([1, 2])('a client: what it may do, uses and was refused, with %d workers', async (workers) => {
@@ -94,6 +94,20 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
   // Neither the key nor its hash.
   expect(text).not.toContain(hash.slice(0, 8));
   expect((await client('nobody')).status).toBe(404);
+});
+
+test('what a client was refused since the start stays when workers are replaced', async () => {
+  const { scene, send, client } = await start(2);
+  for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
+  const old = await scene.workers();
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  await until(async () => {
+    const now = await scene.workers();
+    return now.length === 2 && now.every((pid) => !old.includes(pid));
+  });
+  expect(await send(`${PATH}/other`)).toBe(403);
+  const { refusals } = JSON.parse((await client('reporting')).text);
+  expect(refusals).toEqual([expect.objectContaining({ code: 'client-forbidden', count: 7 })]);
 });
 
 test('a request is explained as the gateway decides it', async () => {
