@@ -21,7 +21,7 @@ describe('plain clients', () => {
     const targets = [
       '/api/submissionids?ids=%27DEMO-1%27&site_name=demo',
       "/api/submissionids?ids='DEMO-1'&site_name=demo",
-      '/api/a%20b;c=1?x=%2F%3F&y="quoted"&z=\\',
+      '/api/a%20b;c=1?x=%2F%3F&y=%22quoted%22&z=%5C',
       '/api/?',
     ];
     for (const target of targets) {
@@ -284,15 +284,17 @@ describe('a wrong credential', () => {
   test.each([
     ['password', { password: 'guess' }],
     ['user name', { username: 'nobody-known' }],
-  ])('is tried once, however many clients ask: %s', async (_, account) => {
+  ])('is tried once and confirmed once, however many clients ask: %s', async (_, account) => {
     const { ask, attempts, gateway, stop } = await setScene(startApache(), account);
     await Promise.all(Array.from({ length: 20 }, () => expectRefusal(ask('/api/abstracts'))));
     await expectRefusal(ask('/api/abstracts', { method: 'POST', body: 'ids=1' }));
-    expect(await attempts()).toEqual({ challenged: 1, refused: 1 });
+    expect(await attempts()).toEqual({ challenged: 2, refused: 2 });
     const code = 'upstream-credential-refused';
     expect(await gateway.metric('digest_gateway_requests_total', { status: '502', code })).toBe(21);
     const log = await stop();
     expect(log.map(({ status, authorization }) => [status, authorization !== undefined])).toEqual([
+      [401, false],
+      [401, true],
       [401, false],
       [401, true],
     ]);
