@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import { asGatewayError, type GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
@@ -382,5 +382,8 @@ export class Connections {
 const NO_OBSERVER: ExchangeObserver = { responded() {}, failed() {} };
 
 function closed(): GatewayError {
-  return asGatewayError(new Error('The connections to the upstream are closed.'));
+  return new GatewayError(
+    'draining',
+    'The connections to this upstream are being closed. Send the request again.',
+  );
 }

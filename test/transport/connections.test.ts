@@ -574,7 +574,7 @@ describe('the end of the connections', () => {
     expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(['answered', 'answered']);
     await closed;
     expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
-    expect((await send()).kind).toBe('internal-error');
+    expect((await send()).kind).toBe('draining');
   });
 
   test('comes at once when they are destroyed', async () => {
@@ -582,7 +582,7 @@ describe('the end of the connections', () => {
     const sent = [send(), send()];
     await until(() => connections.stats.running === 1);
     await connections.destroy();
-    expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(['internal-error', 'internal-error']);
+    expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(['draining', 'draining']);
     expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
   });
 });

@@ -176,13 +176,14 @@ describe('header lines', () => {
 });
 
 describe('with passOriginFields', () => {
-  const wire = useWire({ settings: { passOriginFields: ['strict-transport-security'] } });
+  const wire = useWire({ settings: { passOriginFields: ['strict-transport-security', 'proxy-status'] } });
 
   test('the fields that it names reach the client, and no other that speaks for an origin', async () => {
     const answer = await wire.ask(
-      'GET /headers?Strict-Transport-Security=max-age%3D1&Alt-Svc=clear HTTP/1.1\r\nHost: x\r\n\r\n',
+      'GET /headers?Strict-Transport-Security=max-age%3D1&Proxy-Status=other&Alt-Svc=clear HTTP/1.1\r\nHost: x\r\n\r\n',
     );
     expect(valuesOf(answer, 'strict-transport-security')).toEqual(['max-age=1']);
+    expect(valuesOf(answer, 'proxy-status')).toEqual(['other']);
     expect(valuesOf(answer, 'alt-svc')).toEqual([]);
   });
 });
