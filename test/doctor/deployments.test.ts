@@ -316,6 +316,17 @@ describe('an answer to a request without authentication', () => {
     expect(await asked(401, challenge)).toEqual(['tls  plaintext', 'challenge  challenge-unusable']);
   });
 
+  test('a head whose lines end without CR is named so', async () => {
+    const upstream = await startRawUpstream(
+      () => 'HTTP/1.1 401 No\nContent-Length: 0\nWWW-Authenticate: Digest realm="r", nonce="n"\n\n',
+    );
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(findingOf(report, 'not-http').saw).toBe(
+      'The response of the upstream is not HTTP/1.1 or HTTP/1.0: a line ends without CR',
+    );
+  });
+
   test('a realm cannot write to the terminal', async () => {
     const upstream = await startRawUpstream(
       () =>
