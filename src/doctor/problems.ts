@@ -77,6 +77,11 @@ export const problems = {
     advice:
       'Check {baseUrl}; if this is the upstream, ask its operator for HTTP Digest, the only scheme that the gateway answers.',
   },
+  'realm-missing': {
+    mark: 'fail',
+    advice:
+      'Ask the operator of the upstream for a realm in its challenge: the gateway answers with an empty one, which the upstream may count as a failed log-in.',
+  },
   'challenge-unusable': {
     mark: 'fail',
     advice: 'Ask the operator of the upstream for a challenge with MD5, SHA-256 or SHA-512-256.',

@@ -316,6 +316,21 @@ describe('an answer to a request without authentication', () => {
     expect(await asked(401, challenge)).toEqual(['tls  plaintext', 'challenge  challenge-unusable']);
   });
 
+  test.each([
+    ['without a realm', 'nonce="n"', 'challenge  realm-missing', 0],
+    ['with an empty realm', 'realm="", nonce="n"', 'challenge  ok', 1],
+  ])('a challenge %s', async (_case, parameters, verdict, attempts) => {
+    let answers = 0;
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      if (authorization !== undefined) answers += 1;
+      response.writeHead(401, { 'www-authenticate': `Digest ${parameters}` }).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report)[2]).toBe(verdict);
+    expect(answers).toBe(attempts);
+  });
+
   test('a head whose lines end without CR is named so', async () => {
     const upstream = await startRawUpstream(
       () => 'HTTP/1.1 401 No\nContent-Length: 0\nWWW-Authenticate: Digest realm="r", nonce="n"\n\n',
