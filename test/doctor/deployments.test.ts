@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
@@ -352,6 +353,42 @@ describe('an answer to a request without authentication', () => {
     const challenge = report.deployments[0]?.findings.find(({ check }) => check === 'challenge');
     expect(challenge?.saw).toContain('realm "a?31mb"');
     expect(challenge?.facts?.['realm']).toBe('a?31mb');
+  });
+});
+
+describe('a server that does not support HEAD', () => {
+  const digest = { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' };
+  const closes: RequestListener = ({ socket }) => socket.destroy();
+  const responds =
+    (status: number): RequestListener =>
+    (_request, response) =>
+      response.writeHead(status).end();
+
+  test.each<[string, string, RequestListener]>([
+    ['closes the connection', 'HEAD closes the connection', closes],
+    ['responds with 405', 'HEAD gets HTTP 405', responds(405)],
+    ['responds with 501', 'HEAD gets HTTP 501', responds(501)],
+  ])('and %s is asked with GET', async (_case, reason, onHead) => {
+    const asked: (string | undefined)[] = [];
+    const upstream = await startUpstream((request, response) => {
+      asked.push(request.method);
+      if (request.method === 'HEAD') return onHead(request, response);
+      const accepted = request.headers.authorization !== undefined;
+      response.writeHead(accepted ? 200 : 401, accepted ? {} : digest).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report).slice(2)).toEqual([
+      'challenge  ok',
+      'clock  ok',
+      'credential d ok',
+      'access d ok',
+      'nonce d ok',
+    ]);
+    const challenge = report.deployments[0]?.findings.find(({ check }) => check === 'challenge');
+    expect(challenge?.saw).toBe(`realm "r", MD5, qop auth, stale false; asked with GET, since ${reason}`);
+    expect(challenge?.facts?.['method']).toBe('GET');
+    expect(asked).toEqual(['HEAD', 'GET', 'GET', 'GET', 'GET']);
   });
 });
 
