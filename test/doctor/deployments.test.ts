@@ -392,6 +392,41 @@ describe('a server that does not support HEAD', () => {
   });
 });
 
+describe('a server that gives one nonce to all who ask within a second', () => {
+  const SHARED = { qop: 'auth', nc: 'rising', sharedNonceMs: 1_000, staleFlag: 'never' } as const;
+
+  test('refuses the nonce that another client used: the next nonce is answered', async () => {
+    const answered: (string | undefined)[] = [];
+    let asked = 0;
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      if (authorization === undefined) asked += 1;
+      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
+      if (authorization !== undefined) answered.push(nonce);
+      const current = asked < 5 ? 'first' : 'second';
+      if (nonce === 'second') response.writeHead(200).end();
+      else response.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="${current}"` }).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report).slice(4)).toEqual(['credential d ok', 'access d ok', 'nonce d ok']);
+    expect(answered).toEqual(['first', 'second', 'second']);
+  });
+
+  test('accepts the credential of two doctors that run at once', async () => {
+    const simulator = await startSubmissions(SHARED);
+    const reports = await Promise.all([1, 2].map(() => examined(simulated(simulator))));
+    expect(reports.map(verdicts)).toEqual([HEALTHY, HEALTHY]);
+  });
+
+  test('refuses a wrong password all the same, after two attempts', async () => {
+    const accounts = [{ username: 'demo-user', password: 'another', sites: ['demo'] }];
+    const simulator = await startSubmissions({ ...SHARED, accounts });
+    const report = await examined(simulated(simulator));
+    expect(findingOf(report, 'credential-refused').subject).toBe('d');
+    expect(simulator.counts('submissions').refused['wrong-response']).toBeLessThanOrEqual(2);
+  });
+});
+
 describe('credentials and sites', () => {
   test('three attempts with one credential are the most, however many sites it has', async () => {
     const sites = ['demo', 'b', 'c', 'e'];
