@@ -88,6 +88,13 @@ export function offersScheme(fieldLines: readonly string[], scheme: string): boo
   return fieldLines.flatMap(offersOf).some((offer) => offer.scheme === scheme);
 }
 
+/** True if a Digest challenge in these field lines has no realm, which RFC 7616 §3.3 requires. Never throws. */
+export function lacksRealm(fieldLines: readonly string[]): boolean {
+  return fieldLines
+    .flatMap(offersOf)
+    .some(({ scheme, parameters }) => scheme === 'digest' && !parameters.values.has('realm'));
+}
+
 /** A qop value that this client knows. */
 export function findQop(token: string): Qop | undefined {
   const qop = token.toLowerCase();

@@ -26,7 +26,6 @@ const byCode: ReadonlyMap<string, Known> = new Map([
 /** The same for the gateway's own codes. */
 const byGatewayCode: ReadonlyMap<string, Known> = new Map([
   ['upstream-timeout', ['answer-timeout', 'no response in time']],
-  ['upstream-protocol', ['not-http', 'it does not speak HTTP/1.1']],
   ['upstream-unreachable', ['connection-broken', 'the connection broke']],
   [
     'upstream-proof-invalid',
@@ -48,6 +47,9 @@ export function connectionFinding(error: unknown): Finding {
     const { name, what, advice } = fault;
     return { check: 'tls', mark: 'fail', problem: `tls-${name}`, saw: what, advice: `${withKeys(advice)}.` };
   }
+  if (failure.code === 'upstream-protocol') {
+    return wrong('connection', 'not-http', withoutStop(failure.detail));
+  }
   const known = byCode.get(code) ?? byGatewayCode.get(failure.code);
   return known === undefined
     ? wrong('connection', 'unknown', failure.detail)
@@ -62,8 +64,12 @@ function withKeys(advice: string): string {
 /** Splits the detail: its first sentence is the observation, the rest is the advice, if there is any. */
 function proxyProblem({ detail }: ProxyError): Finding {
   const [what = '', ...rest] = detail.split(/\.\s+/);
-  const problem = wrong('connection', 'proxy', what.replace(/\.$/, ''));
+  const problem = wrong('connection', 'proxy', withoutStop(what));
   return rest.length === 0 ? problem : { ...problem, advice: rest.join('. ') };
+}
+
+function withoutStop(sentence: string): string {
+  return sentence.replace(/\.$/, '');
 }
 
 /** Judges the TLS handshake. `now`: Unix time in milliseconds; `seen`: undefined without TLS. */

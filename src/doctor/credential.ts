@@ -7,6 +7,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
+import { anotherNonce } from '../handshake/another-nonce.ts';
 import { onProvenHead } from '../handshake/proof.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
@@ -75,24 +76,44 @@ export class CredentialExamination {
   async #examine(): Promise<void> {
     const [first, ...others] = this.#examined.probes;
     if (first === undefined) throw new TypeError('a credential needs at least one request');
-    const { connections, algorithms, cancellation } = this.#deps;
-    const unauthenticated = await connections.send(unsigned(requestOf(first)), cancellation);
-    const challenge = this.#choose(unauthenticated);
-    if (challenge === undefined) {
-      this.#report({ ...challengeFinding(unauthenticated, algorithms), check: 'credential' });
+    const asked = await this.#ask(first);
+    if (!(asked instanceof Nonce)) {
+      this.#report({ ...asked, check: 'credential' });
       return;
     }
-    const { nonce, attempt } = await this.#authenticate(this.#nonceFor(challenge, unauthenticated), first);
+    const { nonce, attempt } = await this.#authenticate(asked, first);
     if (this.#judge(attempt.response, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
   }
 
-  /** Retries once if a new nonce is refused as stale, as the gateway does. */
+  /** Returns a nonce that the upstream issues now, or the finding that it issues none. */
+  async #ask(siteProbe: SiteProbe): Promise<Nonce | Finding> {
+    const { connections, algorithms, cancellation } = this.#deps;
+    const response = await connections.send(unsigned(requestOf(siteProbe)), cancellation);
+    const challenge = this.#choose(response);
+    const finding = challengeFinding(response, algorithms);
+    return challenge === undefined || finding.mark !== 'ok' ? finding : this.#nonceFor(challenge, response);
+  }
+
+  /** Retries once if the nonce is refused, not the credential, as the gateway does. */
   async #authenticate(nonce: Nonce, siteProbe: SiteProbe): Promise<{ nonce: Nonce; attempt: Attempt }> {
     const attempt = await this.#attempt(nonce, siteProbe);
-    const again = this.#choose(attempt.response);
-    if (again?.stale !== true) return { nonce, attempt };
-    const fresh = this.#nonceFor(again, attempt.response);
+    const fresh = await this.#freshNonce(nonce, attempt.response, siteProbe);
+    if (fresh === undefined) return { nonce, attempt };
     return { nonce: fresh, attempt: await this.#attempt(fresh, siteProbe) };
+  }
+
+  /** Returns the nonce to answer after a refusal that says nothing about the credential; undefined if there is none. */
+  async #freshNonce(
+    refused: Nonce,
+    response: ObservedResponse,
+    siteProbe: SiteProbe,
+  ): Promise<Nonce | undefined> {
+    const challenge = this.#choose(response);
+    if (challenge?.stale === true) return this.#nonceFor(challenge, response);
+    if (challenge?.nonce !== refused.challenge.nonce) return undefined;
+    const asked = await anotherNonce(refused, () => this.#ask(siteProbe));
+    const isAnother = asked instanceof Nonce && asked.challenge.nonce !== refused.challenge.nonce;
+    return isAnother ? asked : undefined;
   }
 
   /** True if the credential works, so that it can be used for more requests. */

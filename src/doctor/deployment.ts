@@ -6,6 +6,7 @@ import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.t
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
+import { METHOD_REFUSED } from '../handshake/credential-probe.ts';
 import { NO_BODY } from '../handshake/request.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
@@ -13,7 +14,7 @@ import type { Egress } from '../transport/egress.ts';
 import { clockFinding, connectionFinding, tlsFinding } from './connection-findings.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import { type DoctorDeps, ObservedConnections } from './observed-connections.ts';
+import { type DoctorDeps, ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
 import { challengeFinding } from './response-findings.ts';
 
@@ -65,6 +66,14 @@ function withPaths({ advice, ...finding }: Finding, deployment: string): Finding
   return { ...finding, advice: advice.replaceAll(/\{([\w.]+)\}/g, path) };
 }
 
+/** The response to a request without authentication. */
+interface Asked {
+  readonly response: ObservedResponse;
+  readonly method: string;
+  /** Why the method is not HEAD; undefined if it is the one of the probe. */
+  readonly noHead: string | undefined;
+}
+
 class Examination {
   readonly #deployment: ExaminedDeployment;
   readonly #connections: ObservedConnections;
@@ -101,10 +110,9 @@ class Examination {
   async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms } = settings.digest;
-    const request = { ...probe, headers: [], body: NO_BODY, client: '', trace: undefined };
-    const response = await this.#connections.send(unsigned(request), this.#cancellation());
+    const { response, method, noHead } = await this.#ask(probe);
     const address = await addressSeen(connection);
-    const challenge = challengeFinding(response, algorithms);
+    const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
     const seen = [
       egressFinding(connection.egress, address),
       tlsFinding(this.#connections.tlsSeen, this.#deps.wallTime()),
@@ -114,7 +122,7 @@ class Examination {
     if (challenge.mark !== 'ok') return seen;
     const deps = { connections: this.#connections, algorithms, address, clock: this.#deps.clock };
     const ofCredentials = await Promise.all(
-      credentialsIn(this.#deployment).map((examined) =>
+      credentialsIn(this.#deployment, method).map((examined) =>
         new CredentialExamination(examined, {
           ...deps,
           cancellation: this.#cancellation(),
@@ -122,6 +130,27 @@ class Examination {
       ),
     );
     return [...seen, ...ofCredentials.flat()];
+  }
+
+  /** Asks with GET if the upstream does not support HEAD. */
+  async #ask(probe: Probe): Promise<Asked> {
+    const send = (method: string): Promise<ObservedResponse> => {
+      const request = { ...probe, method, headers: [], body: NO_BODY, client: '', trace: undefined };
+      return this.#connections.send(unsigned(request), this.#cancellation());
+    };
+    const { method } = probe;
+    if (method !== 'HEAD') return { response: await send(method), method, noHead: undefined };
+    let noHead = 'HEAD closes the connection';
+    try {
+      const response = await send(method);
+      if (response.kind === 'challenged' || !METHOD_REFUSED.has(response.status)) {
+        return { response, method, noHead: undefined };
+      }
+      noHead = `HEAD gets HTTP ${response.status}`;
+    } catch (error) {
+      if (connectionFinding(error).problem !== 'connection-broken') throw error;
+    }
+    return { response: await send('GET'), method: 'GET', noHead };
   }
 
   async #whyNoResponse(error: unknown): Promise<Finding> {
@@ -162,15 +191,15 @@ class Examination {
   }
 }
 
-function credentialsIn({ settings, credentials }: ExaminedDeployment): ExaminedCredential[] {
+function credentialsIn({ settings, credentials }: ExaminedDeployment, method: string): ExaminedCredential[] {
   return credentials.flatMap(({ name, current, next }) => {
     const sites = Object.entries(settings.sites ?? {}).flatMap(([site, { credential }]) =>
       credential === name ? [site] : [],
     );
     const probes =
       sites.length === 0
-        ? [{ site: undefined, probe: probeOf(settings, undefined) }]
-        : sites.map((site) => ({ site, probe: probeOf(settings, site) }));
+        ? [{ site: undefined, probe: { ...probeOf(settings, undefined), method } }]
+        : sites.map((site) => ({ site, probe: { ...probeOf(settings, site), method } }));
     const examined = (label: string, credential: Credential): ExaminedCredential => ({
       label,
       credential,
@@ -178,6 +207,12 @@ function credentialsIn({ settings, credentials }: ExaminedDeployment): ExaminedC
     });
     return [examined(name, current), ...(next === undefined ? [] : [examined(`${name} (next)`, next)])];
   });
+}
+
+function withMethod(finding: Finding, method: string, noHead: string | undefined): Finding {
+  if (noHead === undefined) return finding;
+  const saw = `${finding.saw}; asked with ${method}, since ${noHead}`;
+  return { ...finding, saw, facts: { ...finding.facts, method } };
 }
 
 function egressFinding({ localAddress, proxy }: Egress, address: string | undefined): Finding {

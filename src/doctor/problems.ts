@@ -49,7 +49,11 @@ export const problems = {
   },
   proxy: { mark: 'fail', advice: 'Check {egress.proxy}, or ask the operator of the proxy.' },
   'not-https': { mark: 'fail', advice: 'Write the port in {baseUrl} on which the upstream speaks HTTPS.' },
-  'not-http': { mark: 'fail', advice: 'Check host and port in {baseUrl}: something else listens there.' },
+  'not-http': {
+    mark: 'fail',
+    advice:
+      'Check host and port in {baseUrl}; if this is the upstream, ask its operator for responses that are valid HTTP/1.1.',
+  },
   plaintext: {
     mark: 'warn',
     advice: 'Write https:// in {baseUrl}: everyone on the network can read requests and responses.',
@@ -72,6 +76,11 @@ export const problems = {
     mark: 'fail',
     advice:
       'Check {baseUrl}; if this is the upstream, ask its operator for HTTP Digest, the only scheme that the gateway answers.',
+  },
+  'realm-missing': {
+    mark: 'fail',
+    advice:
+      'Ask the operator of the upstream for a realm in its challenge: the gateway answers with an empty one, which the upstream may count as a failed log-in.',
   },
   'challenge-unusable': {
     mark: 'fail',

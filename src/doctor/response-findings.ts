@@ -1,5 +1,11 @@
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import { type Challenge, chooseChallenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
+import {
+  type Challenge,
+  chooseChallenge,
+  lacksRealm,
+  offersScheme,
+  parseChallenges,
+} from '../digest/challenge.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import type { ObservedResponse } from './observed-connections.ts';
 
@@ -20,6 +26,13 @@ export function challengeFinding(response: ObservedResponse, allowed: readonly A
   const { challenges: lines } = response;
   const usable = parseChallenges(lines);
   const chosen = chooseChallenge(usable, allowed);
+  if (chosen?.realm === '' && lacksRealm(lines)) {
+    return wrong(
+      'challenge',
+      'realm-missing',
+      'a Digest challenge without realm, which doctor does not answer',
+    );
+  }
   if (chosen !== undefined) return described(chosen, usable.length);
   if (!offersScheme(lines, 'digest')) {
     return wrong('challenge', 'no-digest', 'HTTP 401 without a Digest challenge');

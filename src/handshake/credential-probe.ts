@@ -11,7 +11,7 @@ import { discardResponse } from './response-handler.ts';
 import { signed, unsigned } from './signing.ts';
 
 /** A server can answer so before it looks at the credential. */
-const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
+export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 
 /** Result of a probe. */
 export type ProbeResult =

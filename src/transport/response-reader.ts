@@ -21,7 +21,7 @@ const MAX_INTERIM_BYTES = 64 * 1024;
 const NOT_HTTP = 'The response of the upstream is not HTTP/1.1 or HTTP/1.0.';
 const MALFORMED: Readonly<Record<MessagePart, readonly [detail: string, proxyError?: ProxyErrorType]>> = {
   'start-line': [NOT_HTTP],
-  'line-end': [NOT_HTTP],
+  'line-end': ['The response of the upstream is not HTTP/1.1 or HTTP/1.0: a line ends without CR.'],
   field: ['The upstream sent a header or trailer line that is not valid HTTP/1.1 (RFC 9112 §5).'],
   'head-size': [
     `The head of the response of the upstream is larger than ${MAX_HEAD_BYTES} bytes.`,

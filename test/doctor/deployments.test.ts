@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
@@ -316,6 +317,32 @@ describe('an answer to a request without authentication', () => {
     expect(await asked(401, challenge)).toEqual(['tls  plaintext', 'challenge  challenge-unusable']);
   });
 
+  test.each([
+    ['without a realm', 'nonce="n"', 'challenge  realm-missing', 0],
+    ['with an empty realm', 'realm="", nonce="n"', 'challenge  ok', 1],
+  ])('a challenge %s', async (_case, parameters, verdict, attempts) => {
+    let answers = 0;
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      if (authorization !== undefined) answers += 1;
+      response.writeHead(401, { 'www-authenticate': `Digest ${parameters}` }).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report)[2]).toBe(verdict);
+    expect(answers).toBe(attempts);
+  });
+
+  test('a head whose lines end without CR is named so', async () => {
+    const upstream = await startRawUpstream(
+      () => 'HTTP/1.1 401 No\nContent-Length: 0\nWWW-Authenticate: Digest realm="r", nonce="n"\n\n',
+    );
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(findingOf(report, 'not-http').saw).toBe(
+      'The response of the upstream is not HTTP/1.1 or HTTP/1.0: a line ends without CR',
+    );
+  });
+
   test('a realm cannot write to the terminal', async () => {
     const upstream = await startRawUpstream(
       () =>
@@ -326,6 +353,77 @@ describe('an answer to a request without authentication', () => {
     const challenge = report.deployments[0]?.findings.find(({ check }) => check === 'challenge');
     expect(challenge?.saw).toContain('realm "a?31mb"');
     expect(challenge?.facts?.['realm']).toBe('a?31mb');
+  });
+});
+
+describe('a server that does not support HEAD', () => {
+  const digest = { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' };
+  const closes: RequestListener = ({ socket }) => socket.destroy();
+  const responds =
+    (status: number): RequestListener =>
+    (_request, response) =>
+      response.writeHead(status).end();
+
+  test.each<[string, string, RequestListener]>([
+    ['closes the connection', 'HEAD closes the connection', closes],
+    ['responds with 405', 'HEAD gets HTTP 405', responds(405)],
+    ['responds with 501', 'HEAD gets HTTP 501', responds(501)],
+  ])('and %s is asked with GET', async (_case, reason, onHead) => {
+    const asked: (string | undefined)[] = [];
+    const upstream = await startUpstream((request, response) => {
+      asked.push(request.method);
+      if (request.method === 'HEAD') return onHead(request, response);
+      const accepted = request.headers.authorization !== undefined;
+      response.writeHead(accepted ? 200 : 401, accepted ? {} : digest).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report).slice(2)).toEqual([
+      'challenge  ok',
+      'clock  ok',
+      'credential d ok',
+      'access d ok',
+      'nonce d ok',
+    ]);
+    const challenge = report.deployments[0]?.findings.find(({ check }) => check === 'challenge');
+    expect(challenge?.saw).toBe(`realm "r", MD5, qop auth, stale false; asked with GET, since ${reason}`);
+    expect(challenge?.facts?.['method']).toBe('GET');
+    expect(asked).toEqual(['HEAD', 'GET', 'GET', 'GET', 'GET']);
+  });
+});
+
+describe('a server that gives one nonce to all who ask within a second', () => {
+  const SHARED = { qop: 'auth', nc: 'rising', sharedNonceMs: 1_000, staleFlag: 'never' } as const;
+
+  test('refuses the nonce that another client used: the next nonce is answered', async () => {
+    const answered: (string | undefined)[] = [];
+    let asked = 0;
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      if (authorization === undefined) asked += 1;
+      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
+      if (authorization !== undefined) answered.push(nonce);
+      const current = asked < 5 ? 'first' : 'second';
+      if (nonce === 'second') response.writeHead(200).end();
+      else response.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="${current}"` }).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report).slice(4)).toEqual(['credential d ok', 'access d ok', 'nonce d ok']);
+    expect(answered).toEqual(['first', 'second', 'second']);
+  });
+
+  test('accepts the credential of two doctors that run at once', async () => {
+    const simulator = await startSubmissions(SHARED);
+    const reports = await Promise.all([1, 2].map(() => examined(simulated(simulator))));
+    expect(reports.map(verdicts)).toEqual([HEALTHY, HEALTHY]);
+  });
+
+  test('refuses a wrong password all the same, after two attempts', async () => {
+    const accounts = [{ username: 'demo-user', password: 'another', sites: ['demo'] }];
+    const simulator = await startSubmissions({ ...SHARED, accounts });
+    const report = await examined(simulated(simulator));
+    expect(findingOf(report, 'credential-refused').subject).toBe('d');
+    expect(simulator.counts('submissions').refused['wrong-response']).toBeLessThanOrEqual(2);
   });
 });
 
