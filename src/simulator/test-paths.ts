@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { isFieldValue } from '../base/raw-headers.ts';
 import { failure, type Reply, type SimulatedRequest } from './replies.ts';
 
 const block = Buffer.alloc(65_536, 'digest gateway ');
@@ -66,5 +67,6 @@ function status(argument: string): Reply {
 function headers(query: URLSearchParams): Reply {
   const fields: Record<string, string[]> = {};
   for (const name of query.keys()) fields[name] = query.getAll(name);
+  if (!Object.values(fields).flat().every(isFieldValue)) return failure(500, 500, 'Not a value of a field.');
   return { status: 200, headers: { ...text, ...fields }, body: Buffer.from('headers\n') };
 }

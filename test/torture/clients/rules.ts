@@ -47,7 +47,7 @@ function isMalformed(request: ReadRequest): boolean {
     (host === undefined && request.version === '1.1') ||
     (host !== undefined && !HOST.test(host)) ||
     hosts.length > 0 ||
-    /[\x80-\xff]/.test(request.target)
+    /["\\\x80-\xff]/.test(request.target)
   );
 }
 
