@@ -111,6 +111,10 @@ beforeEach(async () => {
   await reply('GET /first', OLD, 200);
   expect(await first).toBe(200);
   await offerNext();
+  // With this request the process claims the trial of the next version; a later one tries it.
+  const claiming = get('/claiming');
+  await reply('GET /claiming', OLD, 200);
+  expect(await claiming).toBe(200);
 });
 
 afterEach(async () => {
