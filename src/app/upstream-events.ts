@@ -3,8 +3,8 @@ import type { Log } from '../base/log.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
-import type { CredentialNews } from '../upstream/credential-version.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
+import type { CredentialNews } from '../upstream/rotation.ts';
 import type { AddressHealthChange, CircuitChange } from '../upstream/upstream-address.ts';
 
 export interface EventSinks {

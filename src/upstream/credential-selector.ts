@@ -8,7 +8,7 @@ import { IDEMPOTENT } from '../handshake/request.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
-import { NextTrial, WAITING_MS } from './next-trial.ts';
+import { NextTrial } from './next-trial.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
 import { FAILURE, TrialResponse } from './trial-response.ts';
@@ -17,9 +17,6 @@ import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
-
-/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
-const MISLED_MS = 60_000;
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -48,12 +45,11 @@ export class CredentialSelector implements VersionOwner {
   readonly #options: SelectorOptions;
   readonly #circuit: CredentialCircuit;
   readonly #rotation: Rotation<CredentialVersion>;
-  readonly #trialOfNext: NextTrial;
+  /** The next version, and what other processes know of all of them. */
+  readonly trialOfNext: NextTrial;
   /** Transports of the upstreams that use this selector, the latest last. */
   #transports: readonly Transport[] = [];
   #nextTrial = 0;
-  /** When notes of other processes count again. */
-  #nextNote = 0;
   /** Number of trials that the circuit admitted; they take the versions in turn. */
   #trials = 0;
 
@@ -62,7 +58,7 @@ export class CredentialSelector implements VersionOwner {
     this.#options = options;
     this.#circuit = options.circuit;
     this.#rotation = new Rotation(options.open(set.current, this));
-    this.#trialOfNext = new NextTrial(this.#rotation, options.clock);
+    this.trialOfNext = new NextTrial(this.#rotation, options.clock);
     this.offer(set);
   }
 
@@ -326,34 +322,6 @@ export class CredentialSelector implements VersionOwner {
     this.#reject(version);
   }
 
-  /** True if other processes may know more of this credential than this one: `catchUp`. */
-  get mayLearn(): boolean {
-    return this.#rotation.waiting !== undefined || this.isRefused;
-  }
-
-  /**
-   * Takes over what other processes have seen. When every version is refused, one of them is unknown, that in use
-   * first, if the credential was accepted since. A next version that waits is tried once more if it was, or is due.
-   */
-  async catchUp(): Promise<void> {
-    const now = this.#options.clock.now();
-    const { waiting } = this.#rotation;
-    if (now >= this.#nextNote) {
-      for (const version of this.isRefused ? this.versions : []) {
-        if (!(await version.resetIfAcceptedSince())) continue;
-        this.#nextNote = now + MISLED_MS;
-        return;
-      }
-      if (waiting !== undefined && (await waiting.isAcceptedSince())) {
-        // Gateways number versions by themselves, so the note may be of another one.
-        this.#nextNote = now + WAITING_MS;
-        this.#trialOfNext.retry(waiting);
-        return;
-      }
-    }
-    if (waiting !== undefined && this.#trialOfNext.isDue) await this.#trialOfNext.claim(waiting);
-  }
-
   /** A candidate for this request to try: one request at a time, and one that can be sent again. */
   #dueCandidate({ request }: ClientCall): CredentialVersion | undefined {
     const { clock } = this.#options;
@@ -362,8 +330,8 @@ export class CredentialSelector implements VersionOwner {
     if (clock.now() < this.#nextTrial) return undefined;
     const candidate = this.#rotation.candidates.find((each) => !each.health.refused);
     if (candidate === undefined || !this.#rotation.isNext(candidate)) return candidate;
-    if (this.#trialOfNext.isClaimed(candidate)) return candidate;
-    void this.#trialOfNext.claim(candidate).catch(reportError);
+    if (this.trialOfNext.isClaimed(candidate)) return candidate;
+    void this.trialOfNext.claim(candidate).catch(reportError);
     return undefined;
   }
 
@@ -416,7 +384,7 @@ export class CredentialSelector implements VersionOwner {
   #reject(version: CredentialVersion): void {
     const result = this.#rotation.reject(version);
     if (result === undefined) return;
-    if (result === 'waiting') this.#trialOfNext.wait(version);
+    if (result === 'waiting') this.trialOfNext.wait(version);
     this.#tell(this.current, version, result === 'waiting' ? 'waiting' : 'refused');
   }
 

@@ -127,14 +127,14 @@ export class CredentialSelectors {
   }
 
   async #catchUp(): Promise<void> {
-    const learning = [...this.#selectors].filter(([, { selector }]) => selector.mayLearn);
+    const learning = [...this.#selectors].filter(([, { selector }]) => selector.trialOfNext.mayLearn);
     const some = learning.slice(0, MAX_CATCH_UPS);
     for (const [key, entry] of some) {
       // To the end, so that each has its turn.
       this.#selectors.delete(key);
       this.#selectors.set(key, entry);
     }
-    await Promise.all(some.map(([, { selector }]) => selector.catchUp()));
+    await Promise.all(some.map(([, { selector }]) => selector.trialOfNext.catchUp()));
   }
 
   #stopCatchingUp(): void {

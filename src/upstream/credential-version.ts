@@ -33,11 +33,11 @@ import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 import { upstreamTooSlow } from './errors.ts';
+import type { CredentialNews } from './rotation.ts';
 import type { VersionOwner } from './version-owner.ts';
 
 /** The longest that requests wait for another one that finds out whether an unknown credential is good. */
 const PATIENCE_MS = 10_000;
-
 /** Between two notes for other processes that the upstream accepts a version, in milliseconds. */
 const NOTE_EVERY_MS = 3_000;
 
@@ -86,14 +86,6 @@ export interface Transport {
 /** A client request, over the connections of one upstream. */
 export interface ClientCall extends Call {
   readonly transport: Transport;
-}
-
-/** The upstream began to refuse a version, or accepts it again. */
-export interface CredentialNews {
-  readonly deployment: string;
-  readonly credential: string;
-  readonly version: string;
-  readonly refused: boolean;
 }
 
 /** A version on one transport. */

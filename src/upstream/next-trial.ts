@@ -7,6 +7,9 @@ const TURN_MS = 60_000;
 /** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
 export const WAITING_MS = 6 * 60 * 60_000;
 
+/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
+const MISLED_MS = 60_000;
+
 /** Lets one process try the next version of a credential for all: a wrong one costs all of them one attempt. */
 export class NextTrial {
   readonly #rotation: Rotation<CredentialVersion>;
@@ -16,6 +19,8 @@ export class NextTrial {
   #isClaiming = false;
   /** When a version that waits is to be tried again. */
   #retryAt = 0;
+  /** When notes of other processes count again. */
+  #nextNote = 0;
 
   constructor(rotation: Rotation<CredentialVersion>, clock: Clock) {
     this.#rotation = rotation;
@@ -26,8 +31,36 @@ export class NextTrial {
     return next === this.#claimed;
   }
 
-  get isDue(): boolean {
-    return this.#clock.now() >= this.#retryAt;
+  /** True if other processes may know more of this credential than this one: `catchUp`. */
+  get mayLearn(): boolean {
+    return this.#rotation.waiting !== undefined || this.#isRefused;
+  }
+
+  /**
+   * Takes over what other processes have seen. When every version is refused, one of them is unknown, that in use
+   * first, if the credential was accepted since. A next version that waits is tried once more if it was, or is due.
+   */
+  async catchUp(): Promise<void> {
+    const now = this.#clock.now();
+    const { waiting, versions } = this.#rotation;
+    if (now >= this.#nextNote) {
+      for (const version of this.#isRefused ? versions : []) {
+        if (!(await version.resetIfAcceptedSince())) continue;
+        this.#nextNote = now + MISLED_MS;
+        return;
+      }
+      if (waiting !== undefined && (await waiting.isAcceptedSince())) {
+        // Gateways number versions by themselves, so the note may be of another one.
+        this.#nextNote = now + WAITING_MS;
+        this.retry(waiting);
+        return;
+      }
+    }
+    if (waiting !== undefined && now >= this.#retryAt) await this.claim(waiting);
+  }
+
+  get #isRefused(): boolean {
+    return this.#rotation.versions.every(({ health }) => health.refused);
   }
 
   /** Finds out whether this process is the one to try the version; if it is not, the version waits. Never rejects. */

@@ -20,6 +20,14 @@ const TRANSITIONS: Readonly<Record<RotationState, Partial<Record<RotationEvent, 
   rejected: { promoted: 'in-use' },
 };
 
+/** The upstream began to refuse a version, or accepts it again. */
+export interface CredentialNews {
+  readonly deployment: string;
+  readonly credential: string;
+  readonly version: string;
+  readonly refused: boolean;
+}
+
 /** A candidate was tried. */
 export interface RotationNews {
   readonly credential: string;

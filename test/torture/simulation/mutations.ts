@@ -138,8 +138,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
     file: 'src/handshake/credential-check.ts',
-    find: '      if (!health.accepted && !isFirst) return this.#isUnknownGood(attempt);',
-    replace: '      if (!health.accepted || attempt.nonce.nonce.accepted > 0) return false;',
+    find: '      if (!health.accepted && !attempt.own) return true;',
+    replace: '      return false;',
   },
   {
     name: 'waiters-forgotten',
@@ -152,8 +152,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/credential-selector.ts',
-    find: "      .finally(() => flight.land('check'));",
-    replace: '      .finally(() => undefined);',
+    find: "        version.health.reset();\n      })\n      .finally(() => flight.land('check'));",
+    replace: '        version.health.reset();\n      })\n      .finally(() => undefined);',
   },
   {
     name: 'unclear-probe-refuses',
@@ -183,9 +183,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'unclear-probe-of-another',
     breaks: 'a probe without a verdict makes another version unknown, too',
     file: 'src/upstream/credential-selector.ts',
-    find: "      if (result.kind === 'unclear') other.health.reset();\n",
+    find: "    if (result.kind === 'unclear') version.health.reset();\n",
     replace: '',
-    first: 3689,
   },
   {
     name: 'refused-while-unknown',
