@@ -185,6 +185,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/upstream/credential-selector.ts',
     find: "    if (result.kind === 'unclear') version.health.reset();\n",
     replace: '',
+    first: 2_500,
   },
   {
     name: 'refused-while-unknown',
@@ -192,6 +193,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/upstream/credential-selector.ts',
     find: '    if (this.isRefused) return credentialRefused();',
     replace: '    if (this.current.health.refused) return credentialRefused();',
+    first: 1_501,
   },
   {
     name: 'heartbeat-goes-on',
