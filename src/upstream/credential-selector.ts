@@ -255,7 +255,10 @@ export class CredentialSelector implements VersionOwner {
         this.#options.refusedTargets.note(call.request, error);
         throw error;
       });
-      if (outcome === 'answered') return;
+      if (outcome === 'answered') {
+        this.#options.refusedTargets.accepted(call.request);
+        return;
+      }
       await this.#probeUntried(call);
       // The attempts that are added go out with another version, which the upstream has accepted.
       if (this.isReplaced(version)) call.budget.extendForRotation();

@@ -5,6 +5,8 @@ import { CredentialCircuit } from './credential-circuit.ts';
 const MINUTE_MS = 60_000;
 /** Such requests of a client to one path in a minute: a client can write a target that is refused in many ways. */
 const PER_PATH = 5;
+/** One refusal says little: an upstream that forgets its nonces twice in a round trip looks the same. */
+const MIN_PER_TARGET = 2;
 /** Targets and paths that are remembered; of a longer one its first characters. */
 const MAX_KEYS = 256;
 const MAX_KEY_LENGTH = 1_024;
@@ -26,7 +28,7 @@ export class RefusedTargets {
 
   constructor(clock: Clock, perTarget: number) {
     this.#clock = clock;
-    this.#perTarget = perTarget;
+    this.#perTarget = Math.max(MIN_PER_TARGET, perTarget);
   }
 
   /** A request ended with this error, which counts if the upstream refused its target. */
@@ -35,6 +37,13 @@ export class RefusedTargets {
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
     this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
     this.#circuit(pathKey(client, target), PER_PATH).attempted();
+  }
+
+  /** The upstream responded to a request with this target, so what it refused before was something else. */
+  accepted({ client, target }: Targeted): void {
+    if (this.#circuits.size === 0) return;
+    this.#circuits.delete(target.slice(0, MAX_KEY_LENGTH));
+    this.#circuits.delete(pathKey(client, target));
   }
 
   /** True if no request of this client for this target is due. */

@@ -185,7 +185,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/upstream/credential-selector.ts',
     find: "    if (result.kind === 'unclear') version.health.reset();\n",
     replace: '',
-    first: 2_500,
+    first: 3_689,
   },
   {
     name: 'refused-while-unknown',
