@@ -1,6 +1,6 @@
 import type { Config } from '../config/schema.ts';
 
-/** What identifies the client `anonymous`. */
+/** Shown as the condition of the client `anonymous`. */
 export const IDENTIFIED_BY_NOTHING = 'any other request that presents no API key, token or certificate';
 
 /**

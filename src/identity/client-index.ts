@@ -21,7 +21,7 @@ export interface ClientDescription extends Client {
   };
 }
 
-/** What a connection, or the proxy that opened it, says of a request's sender. */
+/** Facts about the sender of a request, from its connection or the proxy that opened it. */
 export interface Peer {
   /** Undefined if a trusted proxy did not send it. */
   readonly address: Address | undefined;

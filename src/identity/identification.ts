@@ -49,7 +49,7 @@ export interface Caller {
   readonly ambient: boolean;
 }
 
-/** What is known of a connection. */
+/** Facts of a connection. */
 interface Connection {
   readonly certificate: PresentedCertificate;
   /** When an accepted certificate ends, in Unix milliseconds; infinity without one. */

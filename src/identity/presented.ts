@@ -12,7 +12,7 @@ export interface Presented {
   readonly key?: PresentedKey;
   /** The Bearer token (RFC 6750 §2.1). */
   readonly token?: string;
-  /** What is wrong with the fields; undefined if they can be read in one way only. */
+  /** The error in the fields; undefined if they can be read in one way only. */
   readonly malformed?: string;
 }
 

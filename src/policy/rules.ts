@@ -20,7 +20,7 @@ export interface DeploymentSettings {
   readonly restricted?: RestrictedSettings;
 }
 
-/** What clients may send although a rule restricts them, beyond what no server misreads. */
+/** Additions to the fields, content types and parameter names that restricted clients may send. */
 export interface RestrictedSettings {
   readonly fields: readonly string[];
   readonly bodyTypes: readonly string[];

@@ -11,7 +11,7 @@ export interface Queued<T> extends Linked<T> {
 class ClientQueue<T extends Queued<T>> extends LinkedQueue<T> implements ClientState, Linked<ClientQueue<T>> {
   previous: ClientQueue<T> | undefined = undefined;
   next: ClientQueue<T> | undefined = undefined;
-  /** What its items hold that were taken. */
+  /** Number of its items that were taken and not given back. */
   held = 0;
 
   get isUnused(): boolean {

@@ -45,7 +45,7 @@ export interface RotationNews {
 interface Entry<V> {
   readonly version: V;
   state: RotationState;
-  /** What it is in the sources of the credential; undefined: they do not hold it. */
+  /** Its place in the sources of the credential; undefined: they do not hold it. */
   role: 'current' | 'next' | undefined;
 }
 

@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, test } from '@jest/globals';
 import { compileCache, PROGRAM, runProgram } from '../support/program.ts';
 
-// What only a process shows; the other tests of commands run them in their own.
+// Behaviour that only a process of its own shows; other tests run commands in their own process.
 
 const manifest = JSON.parse(await readFile('package.json', 'utf8')) as {
   version: string;

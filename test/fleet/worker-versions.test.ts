@@ -24,7 +24,7 @@ async function offer(gateway: RunningGateway, name: string, next?: string): Prom
   gateway.plane.offer(await credentialSet(gateway, name, 'demo-api-key', next));
 }
 
-/** What the primary calls of a worker with this data plane. `afterCheck`: happens once its versions were checked. */
+/** A worker over this data plane, as the primary calls it. `afterCheck`: runs once its versions were checked. */
 const workerOf = (number: number, { plane }: RunningGateway, afterCheck = async () => {}) => ({
   number,
   isGone: false,

@@ -54,7 +54,7 @@ const GIVEN = '--head';
 
 /** The end that a log had once. */
 interface ExpectedHead extends Head {
-  /** Who says so. */
+  /** The source of this statement. */
   readonly source: string;
   /** True: the newest segments may be missing, as in a copy, which has closed segments only. */
   readonly mayBeAhead: boolean;
