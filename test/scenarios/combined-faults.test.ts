@@ -15,7 +15,7 @@ afterEach(async () => {
   scene = undefined;
 });
 
-// More rounds, and how long all of it takes: test/bench/combined-faults.ts.
+// More rounds, and how long all of it takes: lab/bench/combined-faults.ts.
 test.each([
   ['strict nc', 3],
   ['one-time nonce', 1],

@@ -25,7 +25,7 @@ async function ask({ origin }: RunningGateway, target: string): Promise<number> 
   return response.status;
 }
 
-// How long its requests take meanwhile: test/bench/isolation.ts.
+// How long its requests take meanwhile: lab/bench/isolation.ts.
 test.each(Object.entries<UpstreamFault>(UPSTREAM_FAULTS))(
   'a deployment serves every request while another one is faulty: %s',
   async (name, { target, perSecond, underWay, outcomes }) => {

@@ -7,7 +7,7 @@ import { COUNTS, startLeakScene } from '../../support/leak-scene.ts';
 const REQUESTS = 1_000;
 const WARM_UP = 300;
 const SETTLE_MS = 120_000;
-/** A small run cannot tell a leak from code that is compiled; test/bench/leaks.ts can. */
+/** A small run cannot tell a leak from code that is compiled; lab/bench/leaks.ts can. */
 const HEAP_GROWTH = 16 * 2 ** 20;
 const LIMIT_MS = 600_000;
 const BROKEN_OFF = 20;
