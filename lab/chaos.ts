@@ -1,5 +1,5 @@
 import { CHAOS_HEAD, runChaos } from './chaos/run.ts';
-import type { Finding, PartReport, Table, LabOptions, LabPart } from './part.ts';
+import type { Finding, LabOptions, LabPart, PartReport, Table } from './part.ts';
 
 const SCENES = [
   { redis: 'alone', title: 'with one Redis' },

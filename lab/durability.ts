@@ -1,6 +1,6 @@
 import { runKills } from './durability/kills.ts';
 import { runPowerLosses } from './durability/power-losses.ts';
-import type { PartReport, LabOptions, LabPart } from './part.ts';
+import type { LabOptions, LabPart, PartReport } from './part.ts';
 
 const KILLS = 200;
 /** Kills for each loss of power, which takes longer. */

@@ -9,7 +9,7 @@ import { targets } from './guided/targets.ts';
 
 let folder: string;
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'torture-guided-'));
+  folder = await mkdtemp(join(tmpdir(), 'lab-guided-'));
 });
 afterAll(() => rm(folder, { recursive: true }));
 

@@ -1,7 +1,7 @@
 import { MOST_KEPT_BYTES, readCorpus, writeCorpus } from './guided/corpus.ts';
 import { type GuidedResult, runGuided } from './guided/run.ts';
 import { type GuidedTarget, targets } from './guided/targets.ts';
-import type { Finding, PartReport, LabOptions, LabPart } from './part.ts';
+import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 import type { Mutation } from './simulation/mutations.ts';
 
 /** Each mutation has to be found within this time, in milliseconds. */

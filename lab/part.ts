@@ -1,4 +1,4 @@
-/** Choices of who starts the torture. */
+/** What the command line chooses for a part. */
 export interface LabOptions {
   /** The first seed. */
   readonly seed: number;
@@ -38,7 +38,7 @@ export interface PartReport {
   readonly findings: readonly Finding[];
 }
 
-/** One way to torture the program. A part is one file that exports it, and an entry in `parts.ts`. */
+/** One way to look for defects. A part is one file that exports it, and an entry in `parts.ts`. */
 export interface LabPart {
   readonly name: string;
   /** One sentence. */

@@ -1,3 +1,4 @@
+import { count } from '../src/base/count.ts';
 import type { PartReport } from './part.ts';
 
 /** The report of one part. */
@@ -6,25 +7,30 @@ export interface NamedReport extends PartReport {
   readonly description: string;
 }
 
-/** The report for people, in Markdown. */
-export function markdownOf(reports: readonly NamedReport[]): string {
-  const findings = reports.reduce((sum, report) => sum + report.findings.length, 0);
-  const sections = reports.map(sectionOf);
-  return `# Torture\n\n${findings} findings.\n\n${sections.join('\n')}`;
+/** When, with which code and by which command a part was run. */
+export interface RunFacts {
+  /** `YYYY-MM-DD`, UTC. */
+  readonly date: string;
+  readonly commit: string;
+  readonly node: string;
+  readonly command: string;
 }
 
-function sectionOf({ name, description, figures, tables, findings }: NamedReport): string {
+/** Formats the report of a part as Markdown. */
+export function markdownOf(report: NamedReport, { date, commit, node, command }: RunFacts): string {
+  const { name, description, figures, tables, findings } = report;
   const parts = [
-    `## ${name}\n\n${description}\n`,
+    `# ${name}\n\n${description}\n`,
+    `${date}, commit ${commit}, Node.js ${node}, \`${command}\`: ${count(findings.length, 'finding')}.\n`,
     tableOf(
       ['figure', 'value'],
       Object.entries(figures).map(([figure, value]) => [figure, String(value)]),
     ),
-    ...tables.map(({ title, head, rows }) => `### ${title}\n\n${tableOf(head, rows)}`),
+    ...tables.map(({ title, head, rows }) => `## ${title}\n\n${tableOf(head, rows)}`),
   ];
   if (findings.length > 0) {
     const rows = findings.map(({ what, replay }) => [what, `\`${replay}\``]);
-    parts.push(`### Findings\n\n${tableOf(['finding', 'replay'], rows)}`);
+    parts.push(`## Findings\n\n${tableOf(['finding', 'replay'], rows)}`);
   }
   return parts.join('\n');
 }

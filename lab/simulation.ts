@@ -1,4 +1,4 @@
-import type { Finding, PartReport, Table, LabOptions, LabPart } from './part.ts';
+import type { Finding, LabOptions, LabPart, PartReport, Table } from './part.ts';
 import { type JobReport, runJob } from './simulation/job.ts';
 import { MUTATIONS } from './simulation/mutations.ts';
 

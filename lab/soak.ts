@@ -8,7 +8,7 @@ import { quantile, seededRandom, spreadOf } from '../test/bench/compare/statisti
 import { type BenchUpstream, startBenchUpstream } from '../test/bench/compare/upstream.ts';
 import { type GatewayProcess, startGatewayProcess } from '../test/support/gateway-process.ts';
 import { type Held, probed, readHeld } from '../test/support/held-resources.ts';
-import type { Finding, PartReport, LabOptions, LabPart } from './part.ts';
+import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 
 const CONNECTIONS = 32;
 /** V8 compiles for the first 20,000 requests of a process; then it is measured how many it serves. */

@@ -6,7 +6,7 @@ import { join, relative } from 'node:path';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
 import { repository } from '../test/support/repository.ts';
-import type { Finding, PartReport, LabOptions, LabPart } from './part.ts';
+import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 
 const RUNS = 10;
 /** What takes the machine from the tests: as many busy processes as there are processors here, memory, disk, and switches. */

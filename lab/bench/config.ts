@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 import { stringify } from 'yaml';
+import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 import { runCommand } from '../../test/support/command.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
 import { addressConfig } from '../../test/support/large-config.ts';
 import { longestTurn, MONITORED, measuredReload } from '../../test/support/measured-reload.ts';
 import { repository } from '../../test/support/repository.ts';
-import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 
 /**
  * Measures a large configuration: `check` in a process of its own, and the longest turn of the event loop of a gateway

@@ -2,6 +2,11 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { getBorderCharacters, table } from 'table';
+import { divideCores } from '../../test/bench/compare/cores.ts';
+import { QUERY } from '../../test/bench/compare/documents.ts';
+import { LoadConnections } from '../../test/bench/compare/load.ts';
+import { quantile, seededRandom, shuffled, spreadOf } from '../../test/bench/compare/statistics.ts';
+import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 import { startArrivals } from '../../test/support/arrivals.ts';
 import {
   type FaultyUpstreams,
@@ -12,11 +17,6 @@ import {
   type UpstreamFault,
 } from '../../test/support/faulty-upstreams.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
-import { divideCores } from '../../test/bench/compare/cores.ts';
-import { QUERY } from '../../test/bench/compare/documents.ts';
-import { LoadConnections } from '../../test/bench/compare/load.ts';
-import { quantile, seededRandom, shuffled, spreadOf } from '../../test/bench/compare/statistics.ts';
-import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 
 /**
  * p50 and p99 of a healthy deployment while another one of the same process is faulty: a ratio to the slices right before

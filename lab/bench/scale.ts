@@ -5,11 +5,11 @@ import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { RedisOptions, RedisServers } from '../../src/redis/connection.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
+import { cpuBetween, cpuOf } from '../../test/bench/compare/process-tree.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../test/support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../../test/support/redis.ts';
 import { startRedisCluster } from '../../test/support/redis-cluster.ts';
 import { authors } from '../../test/support/simulator.ts';
-import { cpuBetween, cpuOf } from '../../test/bench/compare/process-tree.ts';
 
 /**
  * Measures what gateways ask of Redis: calls, bytes and CPU time, for 1, 2 and 4 gateway processes with two limits, on

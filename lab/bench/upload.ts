@@ -8,14 +8,14 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createCertificates } from '../../src/simulator/certificates.ts';
-import { writeConfig } from '../../test/support/gateway.ts';
-import { account } from '../../test/support/real-server.ts';
 import { builtGateway } from '../../test/bench/compare/built-gateway.ts';
 import { CONTENDERS, type Contender, startContender } from '../../test/bench/compare/contenders.ts';
 import { divideCores } from '../../test/bench/compare/cores.ts';
 import { DOCUMENTS } from '../../test/bench/compare/documents.ts';
 import { cpuBetween, cpuOf, memoryOf } from '../../test/bench/compare/process-tree.ts';
 import type { BenchUpstream } from '../../test/bench/compare/upstream.ts';
+import { writeConfig } from '../../test/support/gateway.ts';
+import { account } from '../../test/support/real-server.ts';
 
 /**
  * Memory and CPU time of one upload, with Content-Length and chunked, of the gateway and of Go. The upstream sends a

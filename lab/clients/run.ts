@@ -20,7 +20,7 @@ const MOST_VIOLATIONS = 20;
 
 /** Sends the messages of clients to a gateway, and checks what becomes of them. */
 export async function runClients(job: WireJob): Promise<WireReport> {
-  const folder = await mkdtemp(join(tmpdir(), 'torture-'));
+  const folder = await mkdtemp(join(tmpdir(), 'lab-'));
   try {
     const run = new ClientsRun(job);
     await run.run(folder);

@@ -14,7 +14,7 @@ interface FileCounters {
 }
 
 const require = createRequire(import.meta.url);
-const VARIABLE = '__torture_coverage__';
+const VARIABLE = '__lab_coverage__';
 /** The least count of each class: more rounds of a loop are something new only if they are many more. */
 const CLASSES = [1, 2, 3, 4, 8, 16, 32, 128];
 const TEXTS = /'([^'\\\n]{1,40})'|"([^"\\\n]{1,40})"/g;

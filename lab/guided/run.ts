@@ -72,7 +72,7 @@ export async function runGuided(
   job: GuidedJob,
   progress: (figures: GuidedFigures) => void = () => undefined,
 ): Promise<GuidedResult> {
-  const folder = await mkdtemp(join(tmpdir(), 'torture-guided-'));
+  const folder = await mkdtemp(join(tmpdir(), 'lab-guided-'));
   const shared = SharedInput.allocate(LONGEST_INPUT);
   const current = new SharedInput(shared);
   const worker = new Worker(new URL('program.ts', import.meta.url), {

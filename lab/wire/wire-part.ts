@@ -1,4 +1,4 @@
-import type { Finding, PartReport, LabOptions } from '../part.ts';
+import type { Finding, LabOptions, PartReport } from '../part.ts';
 import type { Mutation } from '../simulation/mutations.ts';
 
 /** One run of a part over sockets. */
