@@ -15,7 +15,7 @@ export default {
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
-  globalSetup: '<rootDir>/test/support/jest/certificates.js',
+  globalSetup: '<rootDir>/test/support/jest/global-setup.js',
   setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js'],
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },

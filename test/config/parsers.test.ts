@@ -4,11 +4,13 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { repository } from '../support/repository.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 // PyYAML is strict about plain texts, and on YAML 1.1; tools of operators use it or parsers like it.
 const PRINT_JSON = 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))';
 
 function readByPython(text: string): unknown {
+  needPackages('python3-yaml');
   return JSON.parse(execFileSync('python3', ['-c', PRINT_JSON], { input: text, encoding: 'utf8' }));
 }
 

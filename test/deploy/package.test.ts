@@ -19,6 +19,7 @@ import {
 import { repository } from '../support/repository.ts';
 import { authors } from '../support/simulated-pair.ts';
 import { startSimulator } from '../support/simulator.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 /** The oldest supported line of Node.js. The package is the program of one platform, without scripts. */
 const OLDEST_NODE = {
@@ -162,6 +163,7 @@ describe('the Debian package', () => {
   const dpkg = (...args: string[]): Promise<string> => {
     const force = '--force-not-root,depends,script-chrootless,unsafe-io';
     const isRoot = process.getuid?.() === 0;
+    if (!isRoot) needPackages('fakeroot');
     return run('env', [...(isRoot ? [] : ['fakeroot']), 'dpkg', `--root=${host}`, force, ...args], root);
   };
 

@@ -6,6 +6,7 @@ import { runCommand } from '../support/command.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { repository } from '../support/repository.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
+import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
 
 const EXAMPLES = join(repository, 'deploy/examples/clients');
@@ -19,6 +20,12 @@ const COMMANDS: Readonly<Record<string, (folder: string) => string>> = {
   // Mono, because Debian has no other .NET.
   'Client.cs': (folder) =>
     `mcs -r:System.Net.Http.dll -out:${folder}/Client.exe ${EXAMPLES}/Client.cs && mono ${folder}/Client.exe`,
+};
+const PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  'client.sh': ['curl'],
+  'client.py': ['python3-requests'],
+  'Client.java': ['default-jdk-headless'],
+  'Client.cs': ['mono-mcs', 'libmono-system-net-http4.0-cil'],
 };
 const names = Object.keys(COMMANDS);
 const keyOf = (name: string): string => `key of ${name}`.padEnd(32, '.');
@@ -41,6 +48,7 @@ afterAll(() => pair?.close());
 
 /** Runs an example against the gateway of the test. */
 async function run(name: string, key: string) {
+  needPackages(...(PACKAGES[name] ?? []));
   const command = COMMANDS[name]?.(await folder()) ?? '';
   const environment = `GATEWAY=${pair.gateway.origin} API_KEY='${key}'`;
   return runCommand('sh', ['-c', `export ${environment}; ${command}`]);

@@ -17,6 +17,7 @@ import { gateway } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 import { type ServerProcess, speaksTls, startServer } from '../support/server-process.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 const example = (name: string): Promise<string> =>
   readFile(join(repository, 'deploy/examples', name), 'utf8');
@@ -131,13 +132,15 @@ test.each(['nginx', 'http-proxy'])('the configuration for %s has no issue', asyn
 
 describe('http_proxy', () => {
   test.each([
-    ['curl', (url: string) => `curl -s '${url}'`],
+    ['curl', 'curl', (url: string) => `curl -s '${url}'`],
     [
       'requests of Python',
+      'python3-requests',
       (url: string) =>
         `/usr/bin/python3 -c "import requests,sys; print(requests.get(sys.argv[1]).text)" '${url}'`,
     ],
-  ])('%s reaches the upstream by its own URL', async (_name, command) => {
+  ])('%s reaches the upstream by its own URL', async (_name, packageName, command) => {
+    needPackages(packageName);
     const { gateway, simulator } = await gatewayOf('http-proxy/gateway.yaml', await folder());
     const { host } = new URL(simulator.deployments.submissions.origin);
     const line = (user: string): string =>
