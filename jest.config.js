@@ -6,7 +6,7 @@ process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules/.cach
 /** @type {import('jest').Config} */
 export default {
   testEnvironment: '<rootDir>/test/support/jest/environment.js',
-  testMatch: ['<rootDir>/test/**/*.test.ts'],
+  testMatch: ['<rootDir>/{test,lab}/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
   maxWorkers: 4,

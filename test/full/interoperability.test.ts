@@ -2,10 +2,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
-import { algorithmNames, defaultSettings } from '../../../src/simulator/settings.ts';
-import { startApache } from '../../support/apache.ts';
-import { useClosing } from '../../support/closing.ts';
-import { type RunningGateway, startGateway, type TestDeployment } from '../../support/gateway.ts';
+import { algorithmNames, defaultSettings } from '../../src/simulator/settings.ts';
+import { startApache } from '../support/apache.ts';
+import { useClosing } from '../support/closing.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
 import {
   type ExpiredRow,
   interoperabilityPage,
@@ -13,18 +13,18 @@ import {
   type ProxyRow,
   type ServerRow,
   type SimulatedRow,
-} from '../../support/interoperability-page.ts';
-import { startLighttpd } from '../../support/lighttpd.ts';
-import { startCherryPy, startFlask, startTwisted } from '../../support/python-servers.ts';
-import { echoOf, type RealServer } from '../../support/real-server.ts';
-import { repository } from '../../support/repository.ts';
-import { serverProfiles } from '../../support/server-profiles.ts';
-import { useServerScenes } from '../../support/server-scene.ts';
-import { startSimulator } from '../../support/simulator.ts';
-import { proxyAccount, startSquid } from '../../support/squid.ts';
-import { startTomcat } from '../../support/tomcat.ts';
-import { until } from '../../support/until.ts';
-import { startWebrick } from '../../support/webrick.ts';
+} from '../support/interoperability-page.ts';
+import { startLighttpd } from '../support/lighttpd.ts';
+import { startCherryPy, startFlask, startTwisted } from '../support/python-servers.ts';
+import { echoOf, type RealServer } from '../support/real-server.ts';
+import { repository } from '../support/repository.ts';
+import { serverProfiles } from '../support/server-profiles.ts';
+import { useServerScenes } from '../support/server-scene.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { proxyAccount, startSquid } from '../support/squid.ts';
+import { startTomcat } from '../support/tomcat.ts';
+import { until } from '../support/until.ts';
+import { startWebrick } from '../support/webrick.ts';
 
 const setScene = useServerScenes();
 const closing = useClosing();
