@@ -6,7 +6,7 @@ process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules/.cach
 /** @type {import('jest').Config} */
 export default {
   testEnvironment: '<rootDir>/test/support/jest/environment.js',
-  testMatch: ['<rootDir>/test/**/*.test.ts'],
+  testMatch: ['<rootDir>/{test,lab}/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
   maxWorkers: 4,
@@ -15,7 +15,7 @@ export default {
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
-  globalSetup: '<rootDir>/test/support/jest/certificates.js',
+  globalSetup: '<rootDir>/test/support/jest/global-setup.js',
   setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js'],
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { gateway } from '../support/program.ts';
+import { needProgram } from '../support/system-packages.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -24,6 +25,7 @@ async function run(program: string, args: readonly string[], typed: readonly str
   // Of fish, whose folders are otherwise those of the user.
   const folders = { HOME: folder, XDG_CONFIG_HOME: folder, XDG_DATA_HOME: folder };
   const env = { PATH: process.env['PATH'], TERM: 'dumb', ...folders };
+  needProgram(program);
   const { stdout } = await promisify(execFile)(program, [...args, ...typed], { cwd: folder, env });
   return stdout.split('\n').filter((line) => line !== '');
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { type Ended, gateway } from '../support/program.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 let folder: string;
 let file: string;
@@ -184,6 +185,7 @@ describe('on a terminal', () => {
   /** The command in a pseudo-terminal of its own; what it showed, and its exit status. */
   async function typed(keys: string): Promise<{ shown: string; status: number }> {
     const command = `${process.execPath} src/cli/digest-gateway.js credential seal a --new-identity --config ${file}`;
+    needPackages('bsdutils');
     const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' });
     const seen: string[] = [];
     child.stdout.on('data', (chunk: Buffer) => {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { repository } from '../support/repository.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 // PyYAML is strict about plain texts, and on YAML 1.1; tools of operators use it or parsers like it.
 // One process reads all texts, because a start takes longer than the reading.
@@ -16,6 +17,7 @@ print(json.dumps([read(text) for text in json.load(sys.stdin)]))`;
 type Read = { readonly value: unknown } | { readonly error: string };
 
 function readByPython(texts: readonly string[]): Read[] {
+  needPackages('python3-yaml');
   const input = JSON.stringify(texts);
   return JSON.parse(execFileSync('python3', ['-c', PRINT_JSON], { input, encoding: 'utf8' }));
 }

@@ -4,6 +4,7 @@ import { access, chmod, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 const run = promisify(execFile);
 
@@ -15,6 +16,7 @@ export async function sealedWith(
 ): Promise<SealedSection> {
   const file = join(folder, 'credentials.age');
   const identity = await keyFile(folder, 'identity.txt');
+  needPackages('age');
   const child = execFile('age', [...flags, '-r', await recipientOf(identity), '-o', `${file}.made`]);
   child.stdin?.end(plain);
   const [status] = (await once(child, 'close')) as [number | null];
@@ -31,6 +33,7 @@ export async function keyFile(folder: string, name: string): Promise<string> {
     () => true,
     () => false,
   );
+  needPackages('age');
   if (!there) await run('age-keygen', ['-o', file]);
   return file;
 }

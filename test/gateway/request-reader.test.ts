@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { readRequests } from '../../lab/wire/request-reading.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { RequestHead } from '../../src/gateway/request-head.ts';
 import { RequestReader } from '../../src/gateway/request-reader.ts';
@@ -9,7 +10,6 @@ import { fuzzRuns } from '../support/fuzz-runs.ts';
 import { PARSER_BYTES, REQUEST_PARTS } from '../support/parser-bytes.ts';
 import { HTTPParser } from '../support/response-readings.ts';
 import { SMUGGLING_SHAPES } from '../support/smuggling-shapes.ts';
-import { readRequests } from '../torture/wire/request-reading.ts';
 
 const { methods }: { methods: readonly string[] } = createRequire(import.meta.url)('node:_http_common');
 const MOST_HEAD = 4 * 1024;

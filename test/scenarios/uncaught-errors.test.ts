@@ -18,6 +18,7 @@ import { PROGRAM } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { startRawUpstream } from '../support/raw-upstream.ts';
 import { freePort } from '../support/server-process.ts';
+import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
 
 const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
@@ -227,6 +228,7 @@ describe('a log that cannot be written', () => {
 
 test('a gateway without a free file descriptor blames itself, not the upstream, and recovers', async () => {
   const origin = await upstreamOf(() => OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+  needPackages('util-linux');
   const gateway = await served(origin, {}, ['prlimit', '--nofile=64']);
   const clients: RawClient[] = [];
   closing.push(async () => {

@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import { needPackages } from '../support/system-packages.ts';
 import { authors } from './session.ts';
 
 const run = promisify(execFile);
@@ -31,6 +32,7 @@ beforeEach(() => {
 
 /** curl with the authority, Digest and the demo's account; the last line is the status. */
 async function curl(name: 'submissions' | 'abstracts', target: string, ...more: string[]) {
+  needPackages('curl');
   const { stdout } = await run('curl', [
     ...['--silent', '--show-error', '--max-time', '20', '--cacert', join(folder, 'ca.pem')],
     ...['--digest', '--user', 'demo-user:demo-api-key', '--write-out', '\n%{http_code}', ...more],

@@ -2,10 +2,12 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { repository } from '../support/repository.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 const PAGE = join(repository, 'docs/digest-gateway.1');
 
 test('mandoc finds nothing wrong with the manual page', () => {
+  needPackages('mandoc');
   const { stdout } = spawnSync('mandoc', ['-T', 'lint', '-W', 'style', PAGE], { encoding: 'utf8' });
   const found = stdout.trim().split('\n');
   // The page has no date: it would change whenever it is made again.
@@ -15,6 +17,7 @@ test('mandoc finds nothing wrong with the manual page', () => {
 });
 
 test('the manual page shows commands with their options', () => {
+  needPackages('mandoc');
   const { stdout } = spawnSync('mandoc', ['-T', 'ascii', PAGE], { encoding: 'utf8' });
   const text = stdout.replaceAll(/.[\b]/g, '');
   expect(text).toContain('digest-gateway audit search --config <file> [options]');

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { account, logFormat, type RealServer, startRealServer } from './real-server.ts';
+import { needPackages } from './system-packages.ts';
 
 export interface ApacheOptions {
   /** AuthDigestNonceLifetime, in seconds; 0: each nonce is good for one request. 300 when left out. */
@@ -33,6 +34,7 @@ export function apacheUsers(password: string): string {
 
 /** Apache httpd with mod_auth_digest (MD5, qop=auth, rspauth always). */
 export function startApache(options: ApacheOptions = {}): Promise<RealServer> {
+  needPackages('apache2-bin');
   const { nonceLifetime = 300, checkCount = false, client, tlsVersion } = options;
   const { realm } = account;
   return startRealServer({

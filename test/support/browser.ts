@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { needPackages } from './system-packages.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Shorter than a test may take, so that the browser says what it waited for, in milliseconds. */
@@ -36,6 +37,7 @@ export async function buildConsole(): Promise<BuiltConsole> {
 
 /** Debian's Chromium, without a screen. `local`: names that lead to 127.0.0.1. */
 export function openBrowser(local: readonly string[] = []): Promise<Browser> {
+  needPackages('chromium');
   const rules = local.map((name) => `MAP ${name} 127.0.0.1`).join(',');
   const args = rules === '' ? FLAGS : [...FLAGS, `--host-resolver-rules=${rules}`];
   return chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: LIMIT_MS });

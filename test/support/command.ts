@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
+import { needProgram } from './system-packages.ts';
 
 export interface CommandEnd {
   readonly status: number | null;
@@ -14,6 +15,7 @@ export async function runCommand(
   args: readonly string[],
   input: string | Buffer = '',
 ): Promise<CommandEnd> {
+  needProgram(command);
   const child = spawn(command, args, { stdio: 'pipe' });
   // A program that reads nothing may be gone before this is written.
   child.stdin.on('error', () => undefined).end(input);

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { repository } from './repository.ts';
+import { needPackages } from './system-packages.ts';
 
 const execute = promisify(execFile);
 
@@ -76,6 +77,7 @@ export interface ContainerEngine {
 
 /** Prepares an engine; nothing runs until its first command. */
 export async function startContainerEngine(): Promise<ContainerEngine> {
+  needPackages('podman', 'runc', 'util-linux');
   const folder = await mkdtemp(join(tmpdir(), 'containers-'));
   await writeFile(join(folder, 'containers.conf'), CONFIGURATION);
   const env = { ...process.env, CONTAINERS_CONF: join(folder, 'containers.conf') };

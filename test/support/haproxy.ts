@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Place, startServer } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 /** A server behind HAProxy. */
 export interface Backend {
@@ -27,6 +28,7 @@ export interface HaProxySetup {
 
 /** HAProxy in front of gateways; it asks each for its readiness every 50 ms. */
 export async function startHaProxy(backends: readonly Backend[], setup: HaProxySetup): Promise<HaProxy> {
+  needPackages('haproxy');
   const server = await startServer({
     async prepare(place) {
       const file = join(place.folder, 'haproxy.cfg');

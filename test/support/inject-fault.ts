@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
+import { needPackages } from './system-packages.ts';
 import { until } from './until.ts';
 
 /**
@@ -9,6 +10,7 @@ import { until } from './until.ts';
  * has it.
  */
 export async function injectFault(pid: number, inject: string): Promise<() => Promise<void>> {
+  needPackages('strace');
   const call = inject.split(':')[0] ?? '';
   const args = [
     '-f',

@@ -58,7 +58,7 @@ export interface Observed {
 }
 
 const INTRODUCTION = [
-  '<!-- Written by test/scenarios/servers/interoperability.test.ts with "npm run docs:interop". Do not edit. -->',
+  '<!-- Written by test/full/interoperability.test.ts with "npm run docs:interop". Do not edit. -->',
   '# Interoperability',
   wrap(
     'What the gateway does in front of real servers with Digest, as its tests see it. Each run of the tests starts the servers, makes the requests, and compares what it saw with this page; the number of requests is that of the access log of the server. Only what does not depend on timing is here.',

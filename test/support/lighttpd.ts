@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { account, logFormat, type RealServer, startRealServer } from './real-server.ts';
+import { needPackages } from './system-packages.ts';
 
 export type LighttpdAlgorithm = 'MD5' | 'SHA-256';
 
@@ -12,6 +13,7 @@ export interface LighttpdOptions {
 
 /** lighttpd with mod_auth (qop=auth, no rspauth, uri compared byte by byte). */
 export function startLighttpd({ algorithms, userhash = false }: LighttpdOptions): Promise<RealServer> {
+  needPackages('lighttpd', 'lighttpd-mod-openssl');
   return startRealServer({
     users: algorithms.map((algorithm) => userLine(algorithm, userhash)).join(''),
     command: (file) => ['/usr/sbin/lighttpd', '-D', '-f', file],

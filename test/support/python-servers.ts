@@ -1,5 +1,6 @@
 import { account, type RealServer, startRealServer } from './real-server.ts';
 import type { Place } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 /** The common part of each program: its address, the account, its access log, and the echo. */
 const common = ({ folder, port }: Place): string => `
@@ -24,6 +25,7 @@ function startPython(program: string): Promise<RealServer> {
 
 /** CherryPy with its tool auth_digest (MD5, qop=auth, nonces of 600 s, nc unchecked). */
 export function startCherryPy(): Promise<RealServer> {
+  needPackages('python3-cherrypy3');
   return startPython(`
 import cherrypy
 from cherrypy.lib import auth_digest
@@ -57,6 +59,7 @@ cherrypy.quickstart(Echo(), '/', {'/': {
 
 /** Twisted's guard (MD5, qop=auth). @param lifetime seconds of a nonce, 900 when left out */
 export function startTwisted(lifetime = 900): Promise<RealServer> {
+  needPackages('python3-twisted');
   return startPython(`
 from twisted.cred import checkers, credentials, portal
 from twisted.internet import reactor, ssl
@@ -87,6 +90,7 @@ reactor.run()
 
 /** Flask-HTTPAuth: nonce and opaque live in the cookie of a session; HTTP/1.0, so each request has a connection. */
 export function startFlask(): Promise<RealServer> {
+  needPackages('python3-flask-httpauth');
   return startPython(`
 from flask import Flask, request
 from flask_httpauth import HTTPDigestAuth

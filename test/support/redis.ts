@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type Place, type ServerProcess, startServer } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 export interface RedisSetup {
   /** Lines of redis.conf, beside those that make it small and private. */
@@ -38,6 +39,7 @@ export interface RedisServer {
 
 /** Starts a Redis that keeps nothing on disk; resolves when it listens. */
 export async function startRedis(setup: RedisSetup = {}): Promise<RedisServer> {
+  needPackages('redis-server');
   let server = await launch(setup, setup.port);
   const { port } = server.place;
   const signal = async (name: NodeJS.Signals): Promise<void> => {

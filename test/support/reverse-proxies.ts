@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { type ServerProcess, startServer } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 /** A reverse proxy from the system's packages, which keeps its connections to one server and refuses one path. */
 export interface ReverseProxy {
@@ -18,6 +19,7 @@ export interface ProxyOptions {
 
 /** nginx with one worker, which keeps one connection to its server. */
 export function startNginx({ to, refuses }: ProxyOptions): Promise<ReverseProxy> {
+  needPackages('nginx-light');
   return startProxy(
     (folder, port) => `
 daemon off;
@@ -54,6 +56,7 @@ http {
 
 /** HAProxy, whose clients share its connections to its server. */
 export function startHaproxy({ to, refuses }: ProxyOptions): Promise<ReverseProxy> {
+  needPackages('haproxy');
   return startProxy(
     (_folder, port) => `
 defaults

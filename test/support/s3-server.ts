@@ -6,6 +6,7 @@ import type { S3Options } from '../../src/audit/sinks/options.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { freePort, type ServerProcess, startServer } from './server-process.ts';
 import { SINK } from './sink-scene.ts';
+import { needPackages } from './system-packages.ts';
 
 const SCRIPT = fileURLToPath(new URL('s3-server.sh', import.meta.url));
 export const ACCESS = { accessKeyId: 'test-access-key', secretAccessKey: 'test-secret-of-s3' };
@@ -31,6 +32,7 @@ export interface Bucket {
 }
 
 export async function startS3(): Promise<S3Server> {
+  needPackages('radosgw', 'ceph-mon', 'ceph-osd', 'ceph-common');
   const monitor = await freePort();
   const { accessKeyId, secretAccessKey } = ACCESS;
   const process = await startServer({

@@ -5,6 +5,7 @@ import { request } from 'node:http';
 import { basename, join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { type Place, speaksTls, startServer } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 /** The one account that the proxy knows. */
 export const proxyAccount = { username: 'proxy-user', password: 'proxy-word', realm: 'Proxy of the tests' };
@@ -44,6 +45,7 @@ export interface Squid {
 
 /** Squid as a forward proxy on a free port, to anywhere. */
 export async function startSquid(options: SquidOptions = {}): Promise<Squid> {
+  needPackages('squid', 'openssl');
   const { ca, server: certificates } = await createCertificates();
   const scheme = options.tls === true ? 'https' : 'http';
   const server = await startServer({

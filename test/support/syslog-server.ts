@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type Place, type ServerProcess, speaksTls, startServer } from './server-process.ts';
+import { needPackages } from './system-packages.ts';
 
 /** A message as rsyslog parsed it. */
 export interface ReceivedMessage {
@@ -53,6 +54,7 @@ const FIELDS = [
 
 /** Starts Debian's rsyslog; each message is in the file before the next is read. */
 export async function startSyslog({ port, tls, file }: SyslogOptions = {}): Promise<SyslogServer> {
+  needPackages('rsyslog', 'rsyslog-openssl');
   const process = await startServer(
     {
       answers: (place) =>

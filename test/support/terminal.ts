@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
+import { needPackages } from './system-packages.ts';
 
 export interface TerminalEnd {
   readonly status: number | null;
@@ -12,6 +13,7 @@ export interface TerminalEnd {
  * Runs a shell command on a pseudo terminal of 120 columns to its end. Redirections are the shell's: `… 2>file`.
  */
 export async function onTerminal(command: string): Promise<TerminalEnd> {
+  needPackages('bsdutils');
   const run = `stty cols 120; exec ${command}`;
   const args = ['--quiet', '--return', '--command', run, '/dev/null'];
   const child = spawn('script', args, {

@@ -1,7 +1,9 @@
 import { account, type RealServer, startRealServer } from './real-server.ts';
+import { needPackages } from './system-packages.ts';
 
 /** Tomcat 10 with its DigestAuthenticator (SHA-256 and MD5, qop=auth, nonces of five minutes). */
 export function startTomcat(): Promise<RealServer> {
+  needPackages('libtomcat10-embed-java', 'default-jdk-headless');
   const { realm, username, password } = account;
   const [user, word, name] = [username, password, realm].map((text) => JSON.stringify(text));
   return startRealServer({

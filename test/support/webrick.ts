@@ -1,5 +1,6 @@
 import { apacheUsers } from './apache.ts';
 import { account, type RealServer, startRealServer } from './real-server.ts';
+import { needPackages } from './system-packages.ts';
 
 export interface WebrickOptions {
   /** Seconds; 1800 when left out. */
@@ -12,6 +13,7 @@ export interface WebrickOptions {
 
 /** Ruby's WEBrick with its DigestAuth (MD5, qop auth and auth-int). */
 export function startWebrick(options: WebrickOptions = {}): Promise<RealServer> {
+  needPackages('ruby', 'ruby-webrick');
   const { nonceLifetime = 1800, nextNonce = false, checkCount = false } = options;
   return startRealServer({
     users: apacheUsers(account.password),

@@ -21,6 +21,7 @@ import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../s
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { injectFault } from '../../support/inject-fault.ts';
 import { authors, openPair, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { needPackages } from '../../support/system-packages.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients } from '../../support/wire.ts';
 
@@ -63,6 +64,7 @@ type Fault = (gateway: GatewayProcess, directory: string) => Promise<() => Promi
 const limited: Fault = async ({ pid }, directory) => {
   const { size } = await stat(join(directory, SEGMENT));
   // Room for a part of the next batch, as on a disk that fills up.
+  needPackages('util-linux');
   await run('prlimit', ['--pid', String(pid), `--fsize=${size + 50}:unlimited`]);
   return () => run('prlimit', ['--pid', String(pid), '--fsize=unlimited']);
 };
@@ -180,6 +182,7 @@ test('answers 503 also to malformed requests', async () => {
   expect((await ask(gateway, 'before')).status).toBe(200);
   for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
   // Not even a new file may grow, so the log stays unwritable until the limit is lifted.
+  needPackages('util-linux');
   await run('prlimit', ['--pid', String(gateway.pid), '--fsize=1:unlimited']);
   await until(() => refuses(gateway));
   for (const [bytes] of refused) expect(await refusalOf(gateway, bytes)).toEqual([503, 'audit-unavailable']);

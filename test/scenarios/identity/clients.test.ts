@@ -6,6 +6,7 @@ import { describe, expect, test } from '@jest/globals';
 import { basic, type Call, call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
 import { authors, openPair } from '../../support/simulated-pair.ts';
+import { needPackages } from '../../support/system-packages.ts';
 import { useRunning } from '../../support/wire.ts';
 
 describe('a client is identified by its address', () => {
@@ -137,6 +138,7 @@ describe('a client is identified by its API key', () => {
 
   /** The kind of connection that curl makes, with its own idea of what to send. */
   async function curl(...args: string[]): Promise<{ status: number; body: string }> {
+    needPackages('curl');
     const { stdout } = await promisify(execFile)('curl', ['-sS', '-w', '\n%{http_code}', ...args]);
     const end = stdout.lastIndexOf('\n');
     return { status: Number(stdout.slice(end + 1)), body: stdout.slice(0, end) };

@@ -10,6 +10,7 @@ import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { valuesOf } from '../../support/raw-response.ts';
+import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, echoOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
 
 const wire = useWire();
@@ -212,6 +213,7 @@ describe('a gateway with TLS', () => {
 
   test('ends a connection with close_notify', async () => {
     // Node.js does not tell whether an alert came; OpenSSL prints it.
+    needPackages('openssl');
     const openssl = spawn('openssl', [
       's_client',
       '-quiet',

@@ -11,6 +11,7 @@ import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-response.ts';
 import { startRawUpstream } from '../../support/raw-upstream.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
+import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
 describe('a body that may have to be sent again', () => {
@@ -417,6 +418,7 @@ describe('Expect: 100-continue', () => {
           await writeFile(file, Buffer.alloc(length, 'x'));
           const format = '%{stderr}%{http_code} %{size_upload}';
           const url = `${wire.gateway.origin}/echo`;
+          needPackages('curl');
           const { stderr } = await run('curl', [...args, '--data-binary', `@${file}`, '-w', format, url]);
           return stderr;
         };

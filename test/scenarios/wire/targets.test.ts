@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startSimulator } from '../../support/simulator.ts';
+import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
 const run = promisify(execFile);
@@ -73,6 +74,7 @@ describe('the upstream gets the target byte for byte:', () => {
 
   test('as curl sends it', async () => {
     const target = "/echo/a/../b//c?ids=%27DEMO%27&q='x'";
+    needPackages('curl');
     const { stdout } = await run('curl', [
       '-sS',
       '--path-as-is',
@@ -198,6 +200,7 @@ describe('a request goes to its deployment', () => {
     test('as curl sends it with http_proxy', async () => {
       const { gateway, simulator } = scene();
       const { port } = simulator.deployments.submissions;
+      needPackages('curl');
       const { stdout } = await run(
         'curl',
         ['-sS', '--max-time', '20', `http://127.0.0.1:${port}${SUBMISSION}`],

@@ -3,7 +3,7 @@ import Sequencer from '@jest/test-sequencer';
 import { seededRandom, shuffled } from '../../bench/compare/statistics.ts';
 
 /** Folders of tests that start servers and wait for them. Some of these files are short and take half a minute. */
-const FIRST = ['deploy', 'scenarios'];
+const FIRST = ['full', 'scenarios'];
 
 /**
  * Puts files that take long first, so that none of them runs alone at the end. With `--randomize`, files are in random

@@ -1,0 +1,291 @@
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { asGatewayError, GatewayError } from '../../src/base/errors.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { NoncePools } from '../../src/challenges/pools.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
+import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { NO_BODY, type RequestBody } from '../../src/handshake/request.ts';
+import { discardResponse } from '../../src/handshake/response-handler.ts';
+import { Limits } from '../../src/limits/limits.ts';
+import type { LimitSettings } from '../../src/limits/settings.ts';
+import type { LimitStore } from '../../src/limits/store.ts';
+import { Metrics } from '../../src/metrics/metrics.ts';
+import { CredentialSelectors, type SelectorUse } from '../../src/upstream/credential-selectors.ts';
+import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
+import { Deadlines } from '../../src/upstream/deadlines.ts';
+import { RetryBudget } from '../../src/upstream/retry-budget.ts';
+import type { Network } from './network.ts';
+import type { Observer, RequestRecord } from './observer.ts';
+import { UpstreamConnections } from './upstream/connections.ts';
+import { USERNAME } from './upstream/server.ts';
+import type { UpstreamService } from './upstream/service.ts';
+import type { SimulatedProcess } from './world.ts';
+
+const RESPONSE_TIMEOUT_MS = 4_000;
+export const TOTAL_TIMEOUT_MS = 12_000;
+/** Client whose requests are limited. */
+export const LIMITED = 'limited';
+export const DEPLOYMENT = 'upstream';
+
+/** One for all: a registry for each gateway would take longer than its simulation. */
+const metrics = new Metrics({ version: '', node: '' });
+
+/** The settings that all gateways have. */
+export interface GatewaySettings {
+  readonly attemptsWhenRefused: number;
+  readonly renewAhead: boolean;
+  readonly limits: LimitSettings | undefined;
+}
+
+/** Passwords that the sources of the credential hold. */
+export interface HeldPasswords {
+  readonly current: string;
+  readonly next: string | undefined;
+}
+
+export interface GatewayDeps {
+  readonly process: SimulatedProcess;
+  readonly network: Network;
+  readonly service: UpstreamService;
+  readonly observer: Observer;
+  readonly openStore: () => ChallengeStore;
+  /** Undefined: this process is the only one. */
+  readonly openLimits: (() => LimitStore) | undefined;
+}
+
+/** A request of a client. */
+export interface ClientRequest {
+  readonly id: number;
+  /** Virtual milliseconds. */
+  readonly at: number;
+  readonly gateway: number;
+  readonly client: string;
+  readonly method: 'GET' | 'HEAD' | 'POST';
+  readonly target: string;
+  readonly body: RequestBody['kind'];
+  /** After so many milliseconds the client gives up; undefined: it waits. */
+  readonly givesUpAfter: number | undefined;
+}
+
+/** The parts of a gateway that take part in authentication and limits, in one simulated process. */
+export class Gateway {
+  readonly process: SimulatedProcess;
+  readonly #deps: GatewayDeps;
+  readonly #settings: GatewaySettings;
+  readonly #store: ChallengeStore;
+  readonly #selectors: CredentialSelectors;
+  readonly #limits: Limits;
+  readonly #deadlines: Deadlines;
+  readonly #retries: RetryBudget;
+  /** Versions by password, in the order in which this process has seen them. */
+  readonly #versions = new Map<string, string>();
+  #held: HeldPasswords;
+  #transport: Transport;
+  #use: SelectorUse;
+  readonly #retiring: Promise<void>[] = [];
+  #isDraining = false;
+
+  /** The caller runs it as part of the process. */
+  constructor(deps: GatewayDeps, settings: GatewaySettings, held: HeldPasswords) {
+    const { process, observer, openStore, openLimits } = deps;
+    this.process = process;
+    this.#deps = deps;
+    this.#settings = settings;
+    this.#held = held;
+    const clock = monotonicClock;
+    this.#store = openStore();
+    this.#selectors = new CredentialSelectors({
+      pools: new NoncePools(this.#store),
+      clock,
+      metrics,
+      tracing: undefined,
+      onPolicyStep: (_, policy) => observer.note(process, `policy ${policy}`),
+      onCrossProcess: (_, works) => observer.note(process, `cross-process ${works}`),
+      onHealth: ({ version, refused }) => observer.health(process, version, refused),
+      onRotation: ({ to, result }) => observer.rotation(process, to, result),
+    });
+    const { limits } = settings;
+    this.#limits = new Limits(
+      { clients: new Map(limits === undefined ? [] : [[LIMITED, limits]]), deployments: new Map() },
+      { clocks: { now: () => clock.now(), epoch: () => Date.now() }, metrics, openStore: openLimits },
+    );
+    this.#deadlines = new Deadlines(TOTAL_TIMEOUT_MS, clock);
+    this.#retries = new RetryBudget(
+      { attempts: 1, budget: 0.1 },
+      clock,
+      metrics.deployment(DEPLOYMENT).retries,
+    );
+    this.#transport = this.#newTransport();
+    this.#use = this.#selectors.use(this.#set, this.#transport, settings.attemptsWhenRefused);
+  }
+
+  /** Takes over what other processes share. */
+  async start(): Promise<void> {
+    await Promise.all([this.#limits.restore(), this.#use.selector.current.restore()]);
+  }
+
+  /** True if every version of the credential counts as refused. */
+  get isRefused(): boolean {
+    return this.#use.selector.isRefused;
+  }
+
+  get held(): HeldPasswords {
+    return this.#held;
+  }
+
+  /** True: it takes no more requests. */
+  get isDraining(): boolean {
+    return this.#isDraining;
+  }
+
+  /** Sends a request; resolves when it has ended. */
+  async send(request: ClientRequest, record: RequestRecord): Promise<void> {
+    try {
+      await this.#admit(request, record);
+    } catch (error) {
+      record.code = asGatewayError(error).code;
+      if (record.code === 'internal-error') this.#deps.observer.fault(this.process, error);
+    }
+  }
+
+  /** The sources of the credential hold other passwords. */
+  offer(held: HeldPasswords): void {
+    this.#held = held;
+    this.#use.selector.offer(this.#set);
+  }
+
+  /** Another configuration takes the place of this one: other connections, the same credential. */
+  async reload(): Promise<void> {
+    const transport = this.#newTransport();
+    const use = this.#selectors.use(this.#set, transport, this.#settings.attemptsWhenRefused);
+    await use.selector.current.restore();
+    // As a configuration that was prepared when the shutdown began.
+    if (this.#isDraining) return use.end();
+    const former = this.#use;
+    this.#use = use;
+    this.#transport = transport;
+    this.#retiring.push(former.end());
+  }
+
+  /** Ends the gateway when its requests have ended. */
+  async drain(): Promise<void> {
+    this.#isDraining = true;
+    await Promise.all([this.#use.end(), ...this.#retiring]);
+    await Promise.all([this.#store.close(), this.#limits.close()]);
+  }
+
+  /** Requests that the limited client may have under way, as far as this process knows; undefined: a limit refuses it. */
+  freeSlots(): number | undefined {
+    try {
+      const permit = this.#limits.take(LIMITED, DEPLOYMENT);
+      const [, free] = /"client-concurrent";r=(\d+)/.exec(permit?.fields.join(' ') ?? '') ?? [];
+      permit?.release();
+      return free === undefined ? undefined : Number(free) + 1;
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #admit(request: ClientRequest, record: RequestRecord): Promise<void> {
+    const { observer } = this.#deps;
+    const permit = this.#limits.take(request.client, DEPLOYMENT);
+    if (permit !== undefined) observer.admitted(this.process, 1);
+    try {
+      await this.#forward(request, record);
+    } finally {
+      permit?.release();
+      if (permit !== undefined) observer.admitted(this.process, -1);
+    }
+  }
+
+  async #forward(
+    { id, client, method, target, body, givesUpAfter }: ClientRequest,
+    record: RequestRecord,
+  ): Promise<void> {
+    const cancellation = new Cancellation();
+    const deadline = this.#deadlines.begin(cancellation, false);
+    const giveUp = (): void =>
+      cancellation.cancel(new GatewayError('request-timeout', 'The client is gone.'));
+    const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
+    const use = this.#use;
+    const transport = this.#transport;
+    use.enter();
+    this.#retries.onRequest(monotonicClock.now());
+    const headers = ['x-request', String(id)];
+    const request = { method, target, headers, body: bodyOf(body), client, trace: undefined };
+    const handler = {
+      ...discardResponse,
+      head: (status: number) => {
+        record.status = status;
+      },
+    };
+    try {
+      const budget = new AttemptBudget(this.#retries);
+      const { exchange } = transport;
+      await use.selector.send({ request, handler, cancellation, budget, transport, exchange });
+    } finally {
+      use.leave();
+      clearTimeout(timer);
+      this.#deadlines.end(deadline);
+    }
+  }
+
+  #newTransport(): Transport {
+    const { process, service, network, observer } = this.#deps;
+    const listener = observer.exchanges(process, () => this.isRefused);
+    const connections = new UpstreamConnections(process, service, network, listener, RESPONSE_TIMEOUT_MS);
+    const options: VersionOptions = {
+      deployment: DEPLOYMENT,
+      origin: 'https://upstream.example',
+      egress: { localAddress: undefined, proxy: undefined },
+      tls: {
+        ca: undefined,
+        minVersion: 'TLSv1.2',
+        serverName: undefined,
+        pins: [],
+        clientCertificate: undefined,
+      },
+      algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
+      noncePolicy: 'auto',
+      renewAhead: this.#settings.renewAhead,
+      neutralTarget: '/neutral',
+      timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
+      forwardTrace: false,
+    };
+    return { options, address: 'upstream.example', exchange: connections.exchange };
+  }
+
+  get #set(): CredentialSet {
+    const { current, next } = this.#held;
+    return {
+      name: 'credential',
+      current: this.#credential(current),
+      next: next === undefined ? undefined : this.#credential(next),
+    };
+  }
+
+  /** Each process numbers the versions that it sees, as `CredentialVersions` does. */
+  #credential(password: string): Credential {
+    const version = this.#versions.get(password) ?? String(this.#versions.size + 1);
+    this.#versions.set(password, version);
+    return {
+      name: 'credential',
+      version,
+      username: USERNAME,
+      password: new Secret(password),
+      changedAt: undefined,
+    };
+  }
+}
+
+function bodyOf(kind: RequestBody['kind']): RequestBody {
+  if (kind === 'none') return NO_BODY;
+  const bytes = Buffer.from('body');
+  if (kind === 'kept') return { kind, bytes };
+  async function* chunks(): AsyncGenerator<Buffer> {
+    yield bytes;
+  }
+  return { kind, chunks: chunks(), spilled: false };
+}

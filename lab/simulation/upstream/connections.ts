@@ -1,0 +1,226 @@
+import { GatewayError } from '../../../src/base/errors.ts';
+import type { Exchange, ExchangeRequest, ExchangeResult } from '../../../src/handshake/exchange.ts';
+import type { ResponseHandler } from '../../../src/handshake/response-handler.ts';
+import { isConnectionLost, upstreamError } from '../../../src/transport/network-error.ts';
+import { hostOf, type Network } from '../network.ts';
+import type { Planned, SimulatedProcess } from '../world.ts';
+import { type UpstreamReply, valuesOf } from './server.ts';
+import type { UpstreamService } from './service.ts';
+
+const CONNECT_TIMEOUT_MS = 2_000;
+/** Time between the head of a response and its end, in milliseconds. */
+const BODY_MS = 2;
+const BODY = Buffer.from('response');
+
+/** Is told of each exchange of a gateway. */
+export interface ExchangeListener {
+  sent(request: ExchangeRequest): void;
+  /** Undefined: no response came. */
+  ended(request: ExchangeRequest, reply: UpstreamReply | undefined): void;
+}
+
+/** The connections of one gateway to the upstream, in the place of `src/transport/`. */
+export class UpstreamConnections {
+  readonly process: SimulatedProcess;
+  readonly service: UpstreamService;
+  readonly network: Network;
+  readonly listener: ExchangeListener;
+  readonly responseTimeout: number;
+  /** Connections that are open and free. */
+  idle = 0;
+
+  constructor(
+    process: SimulatedProcess,
+    service: UpstreamService,
+    network: Network,
+    listener: ExchangeListener,
+    responseTimeout: number,
+  ) {
+    this.process = process;
+    this.service = service;
+    this.network = network;
+    this.listener = listener;
+    this.responseTimeout = responseTimeout;
+  }
+
+  readonly exchange: Exchange = (request, handler) =>
+    new Promise((resolve, reject) => new SimulatedExchange(this, request, handler, resolve, reject).begin());
+}
+
+/** One request and its response. */
+class SimulatedExchange {
+  readonly #connections: UpstreamConnections;
+  readonly #request: ExchangeRequest;
+  readonly #handler: ResponseHandler;
+  readonly #resolve: (result: ExchangeResult) => void;
+  readonly #reject: (error: GatewayError) => void;
+  #reused = false;
+  #progress: 'unsent' | 'sent' | 'responding' = 'unsent';
+  #timer: Planned | undefined;
+  #over = false;
+  #forget: (() => void) | undefined;
+
+  constructor(
+    connections: UpstreamConnections,
+    request: ExchangeRequest,
+    handler: ResponseHandler,
+    resolve: (result: ExchangeResult) => void,
+    reject: (error: GatewayError) => void,
+  ) {
+    this.#connections = connections;
+    this.#request = request;
+    this.#handler = handler;
+    this.#resolve = resolve;
+    this.#reject = reject;
+  }
+
+  begin(): void {
+    const { request, connections } = { request: this.#request, connections: this.#connections };
+    request.cancellation.onCancel((reason) => this.#fail(reason));
+    if (this.#over) return;
+    this.#reused = request.freshConnection !== true && connections.idle > 0;
+    if (this.#reused) {
+      connections.idle -= 1;
+      this.#send();
+      return;
+    }
+    const { process } = connections;
+    this.#timer = process.timer(CONNECT_TIMEOUT_MS, 'connect timeout', () => this.#break('ETIMEDOUT'));
+    process.deliver(2 * this.#wayThere(), 'connected', () => this.#connected());
+  }
+
+  #connected(): void {
+    if (this.#over) return;
+    this.#cancelTimer();
+    if (this.#connections.service.isUp) this.#send();
+    else this.#break('ECONNREFUSED');
+  }
+
+  #send(): void {
+    const { process, service, listener, responseTimeout } = this.#connections;
+    const request = this.#request;
+    const refusal = request.refusal?.();
+    if (refusal !== undefined) {
+      this.#fail(refusal);
+      return;
+    }
+    this.#progress = 'sent';
+    listener.sent(request);
+    this.#timer = process.timer(responseTimeout, 'response timeout', () => this.#timedOut());
+    this.#forget = service.watch(() => this.#reset());
+    const fate = service.takeFate();
+    if (fate === 'lost-before' || !service.isUp) {
+      process.deliver(this.#wayThere(), 'reset', () => this.#break('ECONNRESET'));
+      return;
+    }
+    service.process.deliver(this.#wayThere(), `${request.method} ${request.target}`, () => this.#serve(fate));
+  }
+
+  #serve(fate: 'ok' | 'lost-after'): void {
+    const { process, service } = this.#connections;
+    const { method, target: uri, headers } = this.#request;
+    const reply = service.handle({ address: hostOf(process.name), method, uri, headers });
+    service.process.deliver(service.serviceTime(), `answers ${reply.status} ${reply.verdict}`, () => {
+      process.deliver(this.#wayBack(), `response ${reply.status}`, () => {
+        if (fate === 'lost-after') this.#break('ECONNRESET');
+        else this.#respond(reply);
+      });
+    });
+  }
+
+  #respond(reply: UpstreamReply): void {
+    if (this.#over) return;
+    const { status, headers } = reply;
+    this.#progress = 'responding';
+    this.#cancelTimer();
+    if (status === 401) {
+      this.#end(reply, {
+        kind: 'challenged',
+        challenges: valuesOf(headers, 'www-authenticate'),
+        setCookies: valuesOf(headers, 'set-cookie'),
+        date: undefined,
+      });
+      return;
+    }
+    try {
+      this.#request.onHead(status, valuesOf(headers, 'authentication-info'));
+      this.#handler.head(status, '', [...headers], true);
+    } catch (error) {
+      this.#fail(upstreamError(error), reply);
+      return;
+    }
+    this.#connections.process.deliver(BODY_MS, 'end of response', () => {
+      if (this.#over) return;
+      this.#handler.data(BODY);
+      this.#handler.end([]);
+      this.#end(reply, { kind: 'answered', status });
+    });
+  }
+
+  #timedOut(): void {
+    this.#fail(
+      new GatewayError('upstream-timeout', 'The upstream did not respond in time (timeouts.response).'),
+    );
+  }
+
+  /** The upstream ended: its connections break a moment later. */
+  #reset(): void {
+    this.#connections.process.deliver(this.#wayBack(), 'reset by the upstream', () =>
+      this.#break('ECONNRESET'),
+    );
+  }
+
+  #break(code: string): void {
+    if (this.#over) return;
+    const thrown = Object.assign(new Error(code), { code });
+    const error = upstreamError(thrown);
+    if (this.#progress === 'responding') {
+      this.#fail(error);
+      return;
+    }
+    const sent = this.#progress === 'sent';
+    this.#connections.idle = 0;
+    this.#end(undefined, {
+      kind: 'lost',
+      error,
+      broke: isConnectionLost(thrown),
+      sent,
+      reused: this.#reused,
+    });
+  }
+
+  #end(reply: UpstreamReply | undefined, result: ExchangeResult): void {
+    if (!this.#close(reply)) return;
+    if (result.kind !== 'lost') this.#connections.idle += 1;
+    this.#resolve(result);
+  }
+
+  #fail(error: GatewayError, reply?: UpstreamReply): void {
+    if (this.#close(reply)) this.#reject(error);
+  }
+
+  /** False: it is over already. */
+  #close(reply: UpstreamReply | undefined): boolean {
+    if (this.#over) return false;
+    this.#over = true;
+    this.#cancelTimer();
+    this.#forget?.();
+    this.#request.cancellation.onCancel(undefined);
+    if (this.#progress !== 'unsent') this.#connections.listener.ended(this.#request, reply);
+    return true;
+  }
+
+  #cancelTimer(): void {
+    if (this.#timer !== undefined) this.#connections.process.cancel(this.#timer);
+  }
+
+  #wayThere(): number {
+    const { network, process } = this.#connections;
+    return network.arrival(hostOf(process.name), 'upstream') - process.world.now;
+  }
+
+  #wayBack(): number {
+    const { network, process } = this.#connections;
+    return network.arrival('upstream', hostOf(process.name)) - process.world.now;
+  }
+}

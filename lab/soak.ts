@@ -1,0 +1,185 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { QUERY } from '../test/bench/compare/documents.ts';
+import { LoadConnections } from '../test/bench/compare/load.ts';
+import { quantile, seededRandom, spreadOf } from '../test/bench/compare/statistics.ts';
+import { type BenchUpstream, startBenchUpstream } from '../test/bench/compare/upstream.ts';
+import { type GatewayProcess, startGatewayProcess } from '../test/support/gateway-process.ts';
+import { type Held, probed, readHeld } from '../test/support/held-resources.ts';
+import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
+
+const CONNECTIONS = 32;
+/** V8 compiles for the first 20,000 requests of a process; then it is measured how many it serves. */
+const WARM_UP_MS = 15_000;
+const FULL_LOAD_MS = 5_000;
+const LOAD_SHARE = 0.5;
+const LONGEST_STEP_MS = 60_000;
+/** Steps at least: the first third is compared with the last. */
+const STEPS = 18;
+/** How much a figure may grow, beyond its noise. */
+const GROWTH = 1.05;
+const MIB = 2 ** 20;
+
+export const soak: LabPart = {
+  name: 'soak',
+  description:
+    'A gateway with an audit log at half load before lighttpd with Digest: memory, handles and latency are at the end as in the first minutes.',
+  run,
+};
+
+/** The figures of one step. */
+interface Step {
+  readonly requests: number;
+  /** The share of requests that were not measured, since this process was late. */
+  readonly disturbed: number;
+  readonly rss: number;
+  readonly heap: number;
+  readonly descriptors: number;
+  readonly p50: number;
+  readonly p99: number;
+}
+
+const FIGURES = {
+  rss: 'resident memory',
+  descriptors: 'file descriptors',
+  p50: 'p50',
+  p99: 'p99',
+} as const satisfies Partial<Record<keyof Step, string>>;
+
+async function run(options: LabOptions): Promise<PartReport> {
+  const { seed, runs, limitMs } = options;
+  await using stack = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(tmpdir(), 'soak-'));
+  stack.defer(() => rm(folder, { recursive: true }));
+  const upstream = await startBenchUpstream();
+  stack.defer(() => upstream.close());
+  const gateway = stack.use(await startSoaked(upstream, folder));
+  const question = { origin: gateway.origin, path: `/digest/2KB${QUERY}`, length: 2048, headers: [] };
+  const load = await LoadConnections.open(question, CONNECTIONS);
+  stack.defer(() => load.close());
+
+  await load.saturate(WARM_UP_MS);
+  const capacity = (1_000 * (await load.saturate(FULL_LOAD_MS))) / FULL_LOAD_MS;
+  const perSecond = Math.min(LOAD_SHARE * capacity, runs === undefined ? capacity : (1_000 * runs) / limitMs);
+  const before = await readHeld(gateway, folder);
+  const steps: Step[] = [];
+  const stepMs = Math.min(LONGEST_STEP_MS, limitMs / STEPS);
+  const random = seededRandom(seed);
+  for (let left = Math.round(limitMs / stepMs); left > 0; left -= 1) {
+    const { latencies, disturbed } = await load.arrive(perSecond, stepMs, random);
+    steps.push(await stepOf(gateway, latencies, disturbed));
+    options.progress(
+      `${left - 1} steps left, ${steps.reduce((sum, { requests }) => sum + requests, 0)} requests`,
+    );
+  }
+  const after = await readHeld(gateway, folder);
+  return reportOf(options, { capacity, perSecond, steps, stepMs, before, after });
+}
+
+async function startSoaked(upstream: BenchUpstream, folder: string): Promise<GatewayProcess> {
+  const { origin, ca, username, password } = upstream;
+  const keyFile = join(folder, 'key');
+  await writeFile(keyFile, randomBytes(32).toString('hex'), { mode: 0o600 });
+  return startGatewayProcess(
+    { upstream: { origin, ca, username, password } },
+    { audit: { directory: join(folder, 'audit'), keyFile } },
+    probed(folder),
+  );
+}
+
+async function stepOf(
+  gateway: GatewayProcess,
+  latencies: readonly number[],
+  disturbed: number,
+): Promise<Step> {
+  const sorted = latencies.toSorted((one, other) => one - other);
+  const requests = latencies.length + disturbed;
+  return {
+    requests,
+    disturbed: disturbed / requests,
+    rss: (await gateway.memory()).now,
+    heap: await gateway.metric('nodejs_heap_size_used_bytes'),
+    descriptors: (await readdir(`/proc/${gateway.pid}/fd`)).length,
+    p50: quantile(sorted, 0.5),
+    p99: quantile(sorted, 0.99),
+  };
+}
+
+interface Soaked {
+  readonly capacity: number;
+  readonly perSecond: number;
+  readonly steps: readonly Step[];
+  readonly stepMs: number;
+  /** At rest, after a garbage collection. */
+  readonly before: Held;
+  readonly after: Held;
+}
+
+function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
+  const { capacity, perSecond, steps, stepMs, before, after } = soaked;
+  const findings: Finding[] = [];
+  const replay = `npm run lab -- soak --minutes ${Math.ceil(limitMs / 60_000)}`;
+  const judged = Object.entries(FIGURES).map(([key, name]) => {
+    const { ratio, margin } = growthOf(steps.map((step) => step[key as keyof typeof FIGURES]));
+    const text = `${ratio.toFixed(3)} ± ${margin.toFixed(3)}`;
+    if (ratio - margin > GROWTH) findings.push({ seed, what: `${name} grew to ${text} times`, replay });
+    return [name, text];
+  });
+  const heap = after.heap / before.heap;
+  if (heap > GROWTH)
+    findings.push({ seed, what: `the heap at rest grew to ${heap.toFixed(3)} times`, replay });
+  const rows = steps.map((step, at) => [
+    (((at + 1) * stepMs) / 60_000).toFixed(1),
+    String(step.requests),
+    (step.rss / MIB).toFixed(1),
+    (step.heap / MIB).toFixed(1),
+    String(step.descriptors),
+    step.p50.toFixed(2),
+    step.p99.toFixed(2),
+    `${(100 * step.disturbed).toFixed(0)} %`,
+  ]);
+  return {
+    figures: {
+      requests: steps.reduce((sum, { requests }) => sum + requests, 0),
+      minutes: ((steps.length * stepMs) / 60_000).toFixed(1),
+      'requests a second at full load': Math.round(capacity),
+      'requests a second': Math.round(perSecond),
+      'heap at rest before, in MiB': (before.heap / MIB).toFixed(2),
+      'heap at rest after, in MiB': (after.heap / MIB).toFixed(2),
+      'handles at rest before': before.handles,
+      'handles at rest after': after.handles,
+    },
+    tables: [
+      {
+        title: 'The last third of the steps, as a multiple of the first',
+        head: ['figure', 'ratio of the medians'],
+        rows: judged,
+      },
+      {
+        title: 'Steps',
+        head: [
+          'minute',
+          'requests',
+          'RSS in MiB',
+          'heap in MiB',
+          'file descriptors',
+          'p50 in ms',
+          'p99 in ms',
+          'not measured',
+        ],
+        rows,
+      },
+    ],
+    findings,
+  };
+}
+
+/** The median of the last third as a multiple of that of the first third, and how much chance may change it. */
+function growthOf(values: readonly number[]): { readonly ratio: number; readonly margin: number } {
+  const count = Math.max(1, Math.floor(values.length / 3));
+  const [first, last] = [spreadOf(values.slice(0, count)), spreadOf(values.slice(-count))];
+  const ratio = last.median / first.median;
+  return { ratio, margin: ratio * Math.hypot(first.margin / first.median, last.margin / last.median) };
+}

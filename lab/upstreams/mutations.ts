@@ -1,0 +1,47 @@
+import type { Mutation } from '../simulation/mutations.ts';
+
+/** Each has to be found: see `lab/simulation/mutations.ts`. */
+export const MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'surplus-kept',
+    breaks: 'what follows a response is not taken for the response to the next request',
+    file: 'src/transport/response-reader.ts',
+    find: '    if (at < input.length) this.#isPersistent = false;',
+    replace: '    if (at < input.length) this.#partial = input.subarray(at);',
+  },
+  {
+    name: 'short-body',
+    breaks: 'a response that breaks off is broken off for the client',
+    file: 'src/transport/response-reader.ts',
+    find: '    if (this.#body.endsWithConnection) {\n',
+    replace: '    if (this.isInBody) {\n',
+  },
+  {
+    name: 'two-lengths',
+    breaks: 'a response with two lengths is refused',
+    file: 'src/transport/response-head.ts',
+    find: "lengthOf(joinedValue(headers, 'content-length'))",
+    replace: "lengthOf(joinedValue(headers, 'content-length')?.split(',')[0])",
+  },
+  {
+    name: 'interim-flood',
+    breaks: 'no more than 64 interim responses are passed on',
+    file: 'src/transport/response-reader.ts',
+    find: 'const MAX_INTERIM = 64;',
+    replace: 'const MAX_INTERIM = 6400;',
+  },
+  {
+    name: 'refusal-passed-on',
+    breaks: 'a 401 of the upstream does not reach a client',
+    file: 'src/transport/exchange.ts',
+    find: '    if (status === 401) {',
+    replace: "    if (status === 401 && !this.request.headers.includes('authorization')) {",
+  },
+  {
+    name: 'challenge-leaks',
+    breaks: 'WWW-Authenticate does not reach a client',
+    file: 'src/gateway/headers.ts',
+    find: "  'www-authenticate',\n  'authentication-info',\n",
+    replace: "  'authentication-info',\n",
+  },
+];

@@ -1,0 +1,323 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, describe, expect, test } from '@jest/globals';
+import { algorithmNames, defaultSettings } from '../../src/simulator/settings.ts';
+import { startApache } from '../support/apache.ts';
+import { useClosing } from '../support/closing.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
+import {
+  type ExpiredRow,
+  interoperabilityPage,
+  type Observed,
+  type ProxyRow,
+  type ServerRow,
+  type SimulatedRow,
+} from '../support/interoperability-page.ts';
+import { startLighttpd } from '../support/lighttpd.ts';
+import { startCherryPy, startFlask, startTwisted } from '../support/python-servers.ts';
+import { echoOf, type RealServer } from '../support/real-server.ts';
+import { repository } from '../support/repository.ts';
+import { serverProfiles } from '../support/server-profiles.ts';
+import { useServerScenes } from '../support/server-scene.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { proxyAccount, startSquid } from '../support/squid.ts';
+import { startTomcat } from '../support/tomcat.ts';
+import { until } from '../support/until.ts';
+import { startWebrick } from '../support/webrick.ts';
+
+const setScene = useServerScenes();
+const closing = useClosing();
+
+const FILE = join(repository, 'docs/interoperability.md');
+/** Set by "npm run docs:interop": the page is written, and not compared. */
+const writes = process.env['INTEROPERABILITY'] === 'write';
+const page = writes ? '' : readFileSync(FILE, 'utf8');
+/** Rows by their test: one that runs again replaces its own. */
+const servers = new Map<string, ServerRow>();
+const expired = new Map<string, ExpiredRow>();
+const proxies = new Map<string, ProxyRow>();
+const simulated = new Map<string, SimulatedRow[]>();
+
+const observedPage = (): string =>
+  interoperabilityPage({
+    servers: [...servers.values()],
+    expired: [...expired.values()],
+    proxies: [...proxies.values()],
+    simulated: [...simulated.values()].flat(),
+  });
+
+const sortedLines = (text: string): string[] => text.split('\n').toSorted();
+
+afterAll(() => {
+  if (writes) writeFileSync(FILE, observedPage());
+  // The page has no other rows. Tests may have run in any order.
+  else expect(sortedLines(page)).toEqual(sortedLines(observedPage()));
+});
+
+/** Compares rows with the page: the whole line of each must be there. */
+function expectOnPage(rows: Partial<Observed>): void {
+  if (writes) return;
+  const lines = interoperabilityPage({ servers: [], expired: [], proxies: [], simulated: [], ...rows }).split(
+    '\n',
+  );
+  const known = new Set(page.split('\n'));
+  expect(lines.filter((line) => line.startsWith('| ') && !known.has(line))).toEqual([]);
+}
+
+/** The reuse policies that a gateway has come to, by deployment. */
+async function policiesOf(gateway: RunningGateway): Promise<Map<string, string>> {
+  const text = await (await fetch(`${gateway.control}/metrics`)).text();
+  const current = text.matchAll(/^digest_gateway_nonce_policy\{deployment="([^"]*)",policy="([^"]*)"\} 1$/gm);
+  return new Map(Array.from(current, ([, name = '', policy = '']) => [name, policy]));
+}
+
+/** Requests that a gateway has sent for a deployment, by its own metric. */
+function requestsOf(gateway: RunningGateway, deployment: string): Promise<number> {
+  return gateway.metric('digest_gateway_upstream_attempts_total', { deployment });
+}
+
+/** Three client requests with a wrong password: attempts, and what the clients got. */
+async function wrongPassword(deployment: TestDeployment): Promise<{ text: string; requests: number }> {
+  const gateway = await startGateway({ wrong: { ...deployment, password: 'wrong' } });
+  closing.push(() => gateway.close());
+  const codes = new Set<string>();
+  for (let index = 0; index < 3; index += 1) {
+    const response = await fetch(`${gateway.origin}/api/wrong`);
+    codes.add(`${response.status} ${((await response.json()) as { code: string }).code}`);
+  }
+  const requests = await requestsOf(gateway, 'wrong');
+  const refused = { deployment: 'wrong', result: 'refused' };
+  const attempts = await gateway.metric('digest_gateway_upstream_attempts_total', refused);
+  return {
+    requests,
+    text: `${attempts} ${attempts === 1 ? 'attempt' : 'attempts'}, ${[...codes].join(', ')}`,
+  };
+}
+
+interface Kind {
+  readonly server: string;
+  readonly setting: string;
+  start(): Promise<RealServer>;
+  /** False if the number that is served at once depends on timing. */
+  readonly atOnce?: false;
+}
+
+const KINDS: readonly Kind[] = [
+  {
+    server: 'Apache httpd',
+    setting: '',
+    start: startApache,
+  },
+  { server: 'Apache httpd', setting: 'AuthDigestNcCheck', start: () => startApache({ checkCount: true }) },
+  { server: 'Apache httpd', setting: 'one-time nonces', start: () => startApache({ nonceLifetime: 0 }) },
+  { server: 'lighttpd', setting: 'MD5', start: () => startLighttpd({ algorithms: ['MD5'] }) },
+  {
+    server: 'lighttpd',
+    setting: 'SHA-256 and MD5',
+    start: () => startLighttpd({ algorithms: ['SHA-256', 'MD5'] }),
+  },
+  {
+    server: 'lighttpd',
+    setting: 'userhash',
+    start: () => startLighttpd({ algorithms: ['SHA-256'], userhash: true }),
+  },
+  { server: 'Tomcat', setting: '', start: startTomcat },
+  {
+    server: 'WEBrick',
+    setting: '',
+    start: startWebrick,
+  },
+  {
+    server: 'WEBrick',
+    setting: 'UseNextNonce',
+    start: () => startWebrick({ nextNonce: true }),
+    atOnce: false,
+  },
+  { server: 'CherryPy', setting: '', start: startCherryPy },
+  { server: 'Twisted', setting: '', start: startTwisted },
+  { server: 'Flask-HTTPAuth', setting: '', start: startFlask },
+];
+
+/** Long enough for a challenge and its answer on a slow machine, in seconds. */
+const LIFETIME_S = 4;
+const EXPIRING: Readonly<Record<string, () => Promise<RealServer>>> = {
+  'Apache httpd': () => startApache({ nonceLifetime: LIFETIME_S }),
+  WEBrick: () => startWebrick({ nonceLifetime: LIFETIME_S }),
+  Twisted: () => startTwisted(LIFETIME_S),
+};
+
+const titled = KINDS.map((kind) => [`${kind.server} ${kind.setting}`.trim(), kind] as const);
+
+describe('in front of', () => {
+  test.each(titled)('%s: requests, retries and policy are those of the page', async (_title, kind) => {
+    const { gateway, server, ask, stop } = await setScene(kind.start());
+    const isServed = async (target: string): Promise<boolean> => {
+      const seen = await ask(target);
+      return seen.status === 200 && seen.body === echoOf('GET', target);
+    };
+    expect(await isServed('/api/first?ids=%27A%27')).toBe(true);
+    const first = await requestsOf(gateway, 'real');
+    for (let index = 0; index < 20; index += 1) expect(await isServed(`/api/turn?n=${index}`)).toBe(true);
+    const inTurn = (await requestsOf(gateway, 'real')) - first;
+    const policy = (await policiesOf(gateway)).get('real') ?? '';
+    const crowd = Array.from({ length: 8 }, (_, index) => isServed(`/api/once?n=${index}`));
+    const served = (await Promise.all(crowd)).filter(Boolean).length;
+    const { text: wrong, requests } = await wrongPassword(server.deployment);
+    const counted = (await requestsOf(gateway, 'real')) + requests;
+    await gateway.close();
+    const logged = (await stop()).filter(({ method }) => /^[A-Z]+$/.test(method));
+    expect(logged).toHaveLength(counted);
+    const { server: name, setting } = kind;
+    const atOnce = kind.atOnce === false ? undefined : served;
+    const row = { server: name, setting, first, inTurn, atOnce, wrong, policy };
+    servers.set(`${name} ${setting}`, row);
+    expectOnPage({ servers: [row] });
+  });
+
+  test('WEBrick CheckNc: requests in turn are served', async () => {
+    const { ask, attempts } = await setScene(startWebrick({ checkCount: true }));
+    // Its nonce changes with the second, and one that is new to the gateway is refused until the gateway counts as it does.
+    for (let index = 0; index < 20 || (await attempts())['stale'] === undefined; index += 1) {
+      const target = `/api/turn?n=${index}`;
+      expect(await ask(target)).toMatchObject({ status: 200, body: echoOf('GET', target) });
+    }
+  });
+
+  test('servers whose nonces have expired: requests are those of the page', async () => {
+    const scenes = await Promise.all(
+      Object.entries(EXPIRING).map(async ([name, start]) => ({ name, ...(await setScene(start())) })),
+    );
+    const statuses = (target: string) =>
+      Promise.all(scenes.map(async ({ ask }) => (await ask(target)).status));
+    const counts = () => Promise.all(scenes.map(({ gateway }) => requestsOf(gateway, 'real')));
+    expect(await statuses('/api/fresh')).toEqual(scenes.map(() => 200));
+    const before = await counts();
+    await delay(LIFETIME_S * 1000 + 2_000);
+    expect(await statuses('/api/expired')).toEqual(scenes.map(() => 200));
+    const after = await counts();
+    for (const [index, { name }] of scenes.entries()) {
+      expired.set(name, { server: name, requests: (after[index] ?? 0) - (before[index] ?? 0) });
+    }
+    expectOnPage({ expired: [...expired.values()] });
+  });
+});
+
+describe('behind the gateway', () => {
+  test.each(['digest', 'basic'] as const)(
+    'Squid asks for %s: tunnels are those of the page',
+    async (auth) => {
+      const [squid, simulator] = await Promise.all([startSquid({ auth }), startSimulator(defaultSettings())]);
+      closing.push(
+        () => squid.close(),
+        () => simulator.close(),
+      );
+      const { origin } = simulator.deployments.submissions;
+      const through = (password: string) =>
+        startGateway(
+          {
+            upstream: {
+              origin,
+              ca: simulator.ca,
+              settings: {
+                egress: { proxy: { url: squid.url, credential: 'proxy' } },
+                health: { interval: 'off' },
+              },
+            },
+          },
+          {
+            credentials: {
+              proxy: { username: { value: proxyAccount.username }, password: { value: password } },
+            },
+          },
+        );
+      const gateway = await through(proxyAccount.password);
+      closing.push(() => gateway.close());
+      /** The statuses that Squid has logged, once every tunnel has ended. */
+      const statuses = async (running: RunningGateway, count: number): Promise<number[]> => {
+        await running.close();
+        await until(async () => (await squid.log()).length >= count);
+        return (await squid.log()).map(({ status }) => status);
+      };
+      const target = `${gateway.origin}/api/manuscripts/v2/`;
+      for (let index = 0; index < 21; index += 1) expect((await fetch(target)).status).toBe(404);
+      const all = await statuses(gateway, 2);
+      const wrong = await through('wrong');
+      closing.push(() => wrong.close());
+      for (let index = 0; index < 3; index += 1)
+        expect((await fetch(`${wrong.origin}/api/`)).status).toBe(502);
+      const refused = (await statuses(wrong, all.length + 1)).slice(all.length);
+      const [first, inTurn] = [all.slice(0, 2).join(', '), all.length - 2];
+      const row = { proxy: `Squid, ${auth}`, first, inTurn, wrong: refused.join(', ') };
+      proxies.set(auth, row);
+      expectOnPage({ proxies: [row] });
+    },
+  );
+});
+
+describe('behaviours, algorithms and qop', () => {
+  const QOPS = ['none', 'auth', 'auth-int', 'both'] as const;
+  type OneAlgorithm = Omit<SimulatedRow, 'algorithms'> & { readonly algorithm: string };
+
+  test.each(Object.entries(serverProfiles))('%s: is served as the page says', async (profile, behaviour) => {
+    const cases = QOPS.flatMap((qop) => algorithmNames.map((algorithm) => ({ qop, algorithm })));
+    const { submissions } = defaultSettings().deployments;
+    const simulator = await startSimulator({
+      deployments: { submissions: { ...submissions, ...behaviour, plaintext: true, testPaths: true } },
+    });
+    closing.push(() => simulator.close());
+    const { origin } = simulator.deployments.submissions;
+    const deployments = cases.map((_, index) => {
+      const [name, prefix] = [`d${index}`, `/d${index}`];
+      const routing = { match: { pathPrefix: `${prefix}/` }, rewrite: { stripPrefix: prefix } };
+      const settings = { tls: { allowPlaintext: true }, health: { interval: 'off' }, ...routing };
+      return [name, { origin, settings }] as const;
+    });
+    const gateway = await startGateway(Object.fromEntries(deployments));
+    closing.push(() => gateway.close());
+    const codes = cases.map(() => new Set<string>());
+    const isServed = async (index: number): Promise<boolean> => {
+      const response = await fetch(`${gateway.origin}/d${index}/echo?ids=%27A%27`);
+      const { code = 'served' } = (await response.json()) as { code?: string };
+      codes[index]?.add(code);
+      return response.status === 200;
+    };
+    const choose = (index: number): void => {
+      const { qop = 'none', algorithm = 'MD5' } = cases[index] ?? {};
+      simulator.set('submissions', { qop, algorithms: [algorithm] });
+      simulator.reset('submissions');
+    };
+    const counts: { first: number; inTurn: number }[] = [];
+    for (const index of cases.keys()) {
+      choose(index);
+      await isServed(index);
+      const first = simulator.counts('submissions').requests;
+      for (let turn = 0; turn < 10; turn += 1) await isServed(index);
+      counts.push({ first, inTurn: simulator.counts('submissions').requests - first });
+    }
+    // Requests at once may teach more, depending on their order.
+    const policies = await policiesOf(gateway);
+    const rows: OneAlgorithm[] = [];
+    for (const [index, { qop, algorithm }] of cases.entries()) {
+      choose(index);
+      const atOnce = (await Promise.all([1, 2, 3, 4].map(() => isServed(index)))).filter(Boolean).length;
+      const { first = 0, inTurn = 0 } = counts[index] ?? {};
+      // How soon refused nonces make the policy stricter depends on timing.
+      const policy = inTurn > 10 ? undefined : policies.get(`d${index}`);
+      const result = [...(codes[index] ?? [])].join(', ');
+      rows.push({ profile, qop, algorithm, first, inTurn, atOnce, policy, result });
+    }
+    simulated.set(profile, grouped(rows));
+    expectOnPage({ simulated: grouped(rows) });
+  });
+
+  /** One row for all algorithms that behave alike. */
+  function grouped(rows: readonly OneAlgorithm[]): SimulatedRow[] {
+    const alike = Map.groupBy(rows, ({ algorithm: _, ...row }) => JSON.stringify(row));
+    return Array.from(alike.values(), (group) => {
+      const names = group.map(({ algorithm }) => algorithm);
+      const [{ algorithm: _, ...row }] = group as [OneAlgorithm];
+      return { ...row, algorithms: names.length === algorithmNames.length ? 'all six' : names.join(', ') };
+    });
+  }
+});

@@ -1,0 +1,59 @@
+import { expect, test } from '@jest/globals';
+import { stringify } from 'yaml';
+import { parseConfig } from '../../src/config/load.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
+import { addressConfig, largeConfig } from '../support/large-config.ts';
+import { MONITORED, measuredReload } from '../support/measured-reload.ts';
+
+const [CLIENTS, DEPLOYMENTS] = [4_000, 800];
+/** Four times as large takes 16 times as long where each is compared with each. */
+const [PARTS, LINEAR] = [4, 8];
+
+/** Milliseconds of the processor that reading and checking takes, in one go. */
+function workOf(text: string): number {
+  const before = process.threadCpuUsage();
+  parseConfig(text, 'c.yaml');
+  const { user, system } = process.threadCpuUsage(before);
+  return (user + system) / 1000;
+}
+
+test('a reload of four thousand clients keeps no request waiting', async () => {
+  const text = (config: object): string =>
+    stringify({ listen: { port: 0 }, control: { port: 0 }, ...config });
+  const small = valued(largeConfig(1, 1));
+  await using gateway = await startGatewayProcess({}, small, { runner: MONITORED });
+  const large = valued(largeConfig(CLIENTS, DEPLOYMENTS));
+  const changed = { ...large, clients: large.clients.toReversed(), deployments: others(large.deployments) };
+  const [before, after] = [text(large), text(changed)];
+  const inOneGo = workOf(before);
+
+  await measuredReload(gateway, before);
+  const turns = [await measuredReload(gateway, after), await measuredReload(gateway, before)];
+  expect(Math.min(...turns.map(({ cpuMs }) => cpuMs))).toBeLessThan(inOneGo / 40);
+  expect((await fetch(`${gateway.origin}/api/d7/x`)).status).toBe(401);
+}, 600_000);
+
+test('the time to check a configuration grows with its size, not with its square', () => {
+  const text = (parts: number): string => stringify(addressConfig(CLIENTS / parts, DEPLOYMENTS / parts));
+  const [part, whole] = [text(PARTS), text(1)];
+  const ofPart = Math.min(workOf(part), workOf(part));
+  let ofWhole = workOf(whole);
+  // Collecting garbage of the test before can take as long as the work.
+  if (ofWhole >= LINEAR * ofPart) ofWhole = Math.min(ofWhole, workOf(whole));
+  expect(ofWhole / ofPart).toBeLessThan(LINEAR);
+}, 600_000);
+
+/** With secrets that need no environment. */
+function valued({ credentials, ...config }: ReturnType<typeof largeConfig>) {
+  const named = Object.keys(credentials).map((name) => [
+    name,
+    { username: { value: 'user' }, password: { value: 'word' } },
+  ]);
+  return { ...config, credentials: Object.fromEntries(named) };
+}
+
+function others(deployments: Record<string, object>): Record<string, object> {
+  return Object.fromEntries(
+    Object.entries(deployments).map(([name, each]) => [name, { ...each, connections: 7 }]),
+  );
+}

