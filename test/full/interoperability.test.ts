@@ -78,7 +78,10 @@ function requestsOf(gateway: RunningGateway, deployment: string): Promise<number
 }
 
 /** Three client requests with a wrong password: attempts, and what the clients got. */
-async function wrongPassword(deployment: TestDeployment): Promise<{ text: string; requests: number }> {
+async function wrongPassword(
+  deployment: TestDeployment,
+  nonceChanges: Kind['nonceChanges'],
+): Promise<{ text: string; requests: number }> {
   const gateway = await startGateway({ wrong: { ...deployment, password: 'wrong' } });
   closing.push(() => gateway.close());
   const codes = new Set<string>();
@@ -89,10 +92,8 @@ async function wrongPassword(deployment: TestDeployment): Promise<{ text: string
   const requests = await requestsOf(gateway, 'wrong');
   const refused = { deployment: 'wrong', result: 'refused' };
   const attempts = await gateway.metric('digest_gateway_upstream_attempts_total', refused);
-  return {
-    requests,
-    text: `${attempts} ${attempts === 1 ? 'attempt' : 'attempts'}, ${[...codes].join(', ')}`,
-  };
+  const isAsOthers = nonceChanges === 'each second' && attempts >= 2 && attempts <= 4;
+  return { requests, text: `${isAsOthers ? '2 to 4' : attempts} attempts, ${[...codes].join(', ')}` };
 }
 
 interface Kind {
@@ -101,6 +102,8 @@ interface Kind {
   start(): Promise<RealServer>;
   /** False if the number that is served at once depends on timing. */
   readonly atOnce?: false;
+  /** A refusal that names the refused nonce once more proves nothing, so attempts depend on when a second ends. */
+  readonly nonceChanges?: 'each second';
 }
 
 const KINDS: readonly Kind[] = [
@@ -123,18 +126,15 @@ const KINDS: readonly Kind[] = [
     start: () => startLighttpd({ algorithms: ['SHA-256'], userhash: true }),
   },
   { server: 'Tomcat', setting: '', start: startTomcat },
-  {
-    server: 'WEBrick',
-    setting: '',
-    start: startWebrick,
-  },
+  { server: 'WEBrick', setting: '', start: startWebrick, nonceChanges: 'each second' },
   {
     server: 'WEBrick',
     setting: 'UseNextNonce',
     start: () => startWebrick({ nextNonce: true }),
     atOnce: false,
+    nonceChanges: 'each second',
   },
-  { server: 'CherryPy', setting: '', start: startCherryPy },
+  { server: 'CherryPy', setting: '', start: startCherryPy, nonceChanges: 'each second' },
   { server: 'Twisted', setting: '', start: startTwisted },
   { server: 'Flask-HTTPAuth', setting: '', start: startFlask },
 ];
@@ -163,7 +163,7 @@ describe('in front of', () => {
     const policy = (await policiesOf(gateway)).get('real') ?? '';
     const crowd = Array.from({ length: 8 }, (_, index) => isServed(`/api/once?n=${index}`));
     const served = (await Promise.all(crowd)).filter(Boolean).length;
-    const { text: wrong, requests } = await wrongPassword(server.deployment);
+    const { text: wrong, requests } = await wrongPassword(server.deployment, kind.nonceChanges);
     const counted = (await requestsOf(gateway, 'real')) + requests;
     await gateway.close();
     const logged = (await stop()).filter(({ method }) => /^[A-Z]+$/.test(method));

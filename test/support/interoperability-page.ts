@@ -66,7 +66,7 @@ const INTRODUCTION = [
 ];
 
 const SERVERS = wrap(
-  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
+  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Wrong password" has a range where the nonce changes with the second: a refusal that names the refused nonce proves nothing, and the next nonce is awaited. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
 );
 
 const COUNTS_BY_OPAQUE = wrap(
