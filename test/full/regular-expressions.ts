@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkSync } from 'recheck';
 import { parseAst } from 'vite';
-import { repository } from './repository.ts';
+import { repository } from '../support/repository.ts';
 
 /*
  * Prints what recheck says of each regular expression of src/, and of those in the arguments, as JSON. A program of its
