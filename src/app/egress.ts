@@ -19,14 +19,13 @@ export function upstreamTlsOf(setup: AppSetup, deployment: string, { tls }: Sett
 }
 
 /** Returns the egress options of a deployment. */
-export function egressOf(setup: AppSetup, deployment: string, { egress }: Settings): Egress {
+export function egressOf(setup: AppSetup, deployment: string, { digest, egress }: Settings): Egress {
   const { localAddress, proxy } = egress;
   if (proxy === undefined) return { localAddress, proxy };
-  const { url: origin, credential, allowBasic } = proxy;
-  return {
-    localAddress,
-    proxy: { origin, credential, allowBasic, ca: setup.proxyAuthorities.get(deployment) },
-  };
+  const { url: origin, credential, allowPlaintext } = proxy;
+  const { algorithms } = digest;
+  const ca = setup.proxyAuthorities.get(deployment);
+  return { localAddress, proxy: { origin, credential, algorithms, allowPlaintext, ca } };
 }
 
 /**

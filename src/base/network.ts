@@ -22,6 +22,11 @@ export function isLoopbackHost(host: string): boolean {
   return parseAddress(inBrackets ?? host)?.range() === 'loopback';
 }
 
+/** True if others on the network can read what is sent to this URL: it is not encrypted and leaves this machine. */
+export function isExposed({ protocol, hostname }: URL): boolean {
+  return protocol !== 'https:' && !isLoopbackHost(hostname);
+}
+
 /** ipaddr.js parses ::10.0.0.1 as ::ffff:10.0.0.1, so an IPv4 tail is converted to hex first. */
 function parse(text: string): Address {
   const [tail, ...bytes] = /(?<=:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(text) ?? [];

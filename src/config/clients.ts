@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isLoopbackHost } from '../base/network.ts';
+import { isExposed } from '../base/network.ts';
 import { ANONYMOUS } from '../policy/client.ts';
 import { allowSchema } from './allow.ts';
 import { limitsSchema } from './limits.ts';
@@ -135,9 +135,9 @@ export const jwtSchema = () =>
 /** Requires https, or http to a loopback host: an attacker who replaces the keys could forge tokens. */
 function isKeySetUrl(value: string): boolean {
   if (!URL.canParse(value)) return false;
-  const { protocol, hostname, username, password } = new URL(value);
-  const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopbackHost(hostname));
-  return isSafe && username === '' && password === '';
+  const url = new URL(value);
+  const { protocol, username, password } = url;
+  return /^https?:$/.test(protocol) && !isExposed(url) && username === '' && password === '';
 }
 
 function isNotEmpty(section: object): boolean {

@@ -70,7 +70,7 @@ const digest = () =>
         })
         .default([...ALGORITHMS])
         .describe(
-          'The algorithms with which a challenge may be answered. The strongest one that is offered is taken.',
+          'The algorithms with which a challenge may be answered, also that of a forward proxy. The strongest one that is offered is taken.',
         ),
       noncePolicy: oneOf(['auto', 'shared', 'exclusive', 'single-use'])
         .default('auto')

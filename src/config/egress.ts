@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
+import { isExposed } from '../base/network.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { fileName, flag, isOrigin, SECTION, text } from './value-schemas.ts';
 
@@ -23,10 +24,14 @@ const proxy = (folder: string) =>
         ),
       credential: text('the name of a credential')
         .exactOptional()
-        .describe('The credential for the proxy. It answers Digest, and Basic as far as that is allowed.'),
-      allowBasic: flag()
+        .describe(
+          'The credential for the proxy. It answers Digest with qop and an algorithm of `digest.algorithms`, and Basic only if the proxy does not offer Digest. An `http://` proxy needs `allowPlaintext`, unless it is on a loopback address.',
+        ),
+      allowPlaintext: flag()
         .default(false)
-        .describe('Allows to send the password to an `http://` proxy in Basic, unencrypted.'),
+        .describe(
+          'Allows a credential for an `http://` proxy on another machine. Others on the network can then read the password in Basic, and guess it from Digest. A proxy on localhost or a loopback address does not need it.',
+        ),
       caFile: fileName(folder)
         .exactOptional()
         .describe('PEM: the authorities of an `https://` proxy, instead of those that Node.js has.'),
@@ -58,13 +63,20 @@ export const egressSchema = (folder: string) =>
 type Egress = z.output<ReturnType<typeof egressSchema>>;
 
 function* proxyIssues(proxy: Accepted<Proxy>): Generator<CrossIssue> {
+  if ('credential' in proxy && proxy.allowPlaintext === false && proxy.url && isExposed(new URL(proxy.url))) {
+    yield {
+      path: ['url'],
+      message:
+        'is not encrypted, which exposes the credential: write https://, or set allowPlaintext to true',
+    };
+  }
   if (proxy.url?.startsWith('http://') && 'caFile' in proxy) {
     yield { path: ['caFile'], message: 'needs a url with TLS: write https:// there, or leave caFile out' };
   }
-  if (proxy.allowBasic === true && !('credential' in proxy)) {
+  if (proxy.allowPlaintext === true && !('credential' in proxy)) {
     yield {
-      path: ['allowBasic'],
-      message: 'is for a credential, and there is none: name one, or leave allowBasic out',
+      path: ['allowPlaintext'],
+      message: 'is for a credential, and there is none: name one, or leave allowPlaintext out',
     };
   }
 }

@@ -3,6 +3,7 @@ import { lookup } from 'node:dns/promises';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
+import { isExposed } from '../base/network.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
@@ -220,10 +221,12 @@ function egressFinding({ localAddress, proxy }: Egress, address: string | undefi
     address === undefined ? 'the address that the system chooses' : `${address}, chosen by the system`;
   const from = `from ${localAddress ?? chosen}`;
   const through = proxy === undefined ? '' : `, through the proxy ${proxy.origin}`;
-  return fine('egress', `${from}${through}`, {
-    address: localAddress ?? address ?? null,
-    proxy: proxy?.origin ?? null,
-  });
+  const saw = `${from}${through}`;
+  const facts = { address: localAddress ?? address ?? null, proxy: proxy?.origin ?? null };
+  const showsCredential = proxy?.credential !== undefined && isExposed(new URL(proxy.origin));
+  return showsCredential
+    ? wrong('egress', 'proxy-plaintext', `${saw}, no TLS`, facts)
+    : fine('egress', saw, facts);
 }
 
 /** Through a proxy the upstream sees the proxy's address, not this one. */

@@ -48,6 +48,11 @@ export const problems = {
     advice: 'Try again later; if it happens again, ask the operator of the upstream.',
   },
   proxy: { mark: 'fail', advice: 'Check {egress.proxy}, or ask the operator of the proxy.' },
+  'proxy-plaintext': {
+    mark: 'warn',
+    advice:
+      'Write https:// in {egress.proxy.url}: everyone on the network can read the password in Basic, and guess it from Digest.',
+  },
   'not-https': { mark: 'fail', advice: 'Write the port in {baseUrl} on which the upstream speaks HTTPS.' },
   'not-http': {
     mark: 'fail',

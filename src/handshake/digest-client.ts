@@ -58,6 +58,8 @@ export interface DigestClientOptions {
   readonly credential: Credential;
   /** Algorithms that may be used. */
   readonly algorithms: readonly AlgorithmName[];
+  /** True: a challenge without qop is not answered; left out: it is. */
+  readonly requireQop?: boolean;
   /** The longest that requests wait for another one that tests the credential, in milliseconds. */
   readonly patienceMs: number;
   readonly field: CredentialsField;
@@ -122,8 +124,9 @@ export class DigestClient {
 
   /** Returns the challenge to answer among these WWW-Authenticate field lines; undefined: none may be answered. */
   choose(lines: readonly string[]): Challenge | undefined {
-    const { credential, algorithms } = this.options;
-    return chooseFor(credential, parseChallenges(lines), algorithms);
+    const { credential, algorithms, requireQop = false } = this.options;
+    const challenges = parseChallenges(lines).filter(({ qop }) => !requireQop || qop.length > 0);
+    return chooseFor(credential, challenges, algorithms);
   }
 
   /** Waits for the challenge that another request obtains, or gets the duty to obtain one: `NoncePool.enter`. */

@@ -17,18 +17,18 @@ import { NO_BODY } from '../handshake/request.ts';
 import { discardResponse } from '../handshake/response-handler.ts';
 import { sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import {
-  basicNotAllowed,
   noCredential,
   ProxyError,
   passwordNeeded,
+  plaintextNotAllowed,
   proxyAlwaysStale,
   proxyProofInvalid,
   proxyRefuses,
   proxyRefusesCredential,
   unusableProxyChallenge,
+  weakProxyChallenge,
 } from './proxy-errors.ts';
 
-const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
 /** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
 const TRIAL_INTERVAL_MS = 30_000;
 /** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
@@ -38,7 +38,6 @@ const TURN: Turn = { ownNonce: false, attempts: 2 };
 /** Errors of the Digest client, as errors of the proxy. */
 const PROXY_ERRORS: Partial<Record<ErrorCode, () => ProxyError>> = {
   'credential-unavailable': passwordNeeded,
-  'upstream-no-digest': unusableProxyChallenge,
   'upstream-protocol': proxyAlwaysStale,
   'upstream-proof-invalid': proxyProofInvalid,
 };
@@ -48,8 +47,10 @@ type PasswordCredential = Extract<Credential, { readonly password: unknown }>;
 export interface ProxyAccount {
   /** Undefined: the proxy is expected not to ask. */
   readonly credential: Credential | undefined;
-  /** True: the password may be sent as it is. */
-  readonly basicAllowed: boolean;
+  /** Algorithms that may answer Digest. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** False: others can read the connection, so nothing of the credential is sent. */
+  readonly mayAnswer: boolean;
   /** `host:port`, the target of every CONNECT. */
   readonly authority: string;
 }
@@ -94,8 +95,11 @@ export class ProxyAuthentication implements DigestListener {
    * @throws GatewayError `upstream-unreachable`, which says that it was the proxy
    */
   async open(connect: Connect): Promise<Socket> {
-    const { credential } = this.#account;
-    if (this.#digest === undefined || credential === undefined) return openUnauthenticated(connect);
+    const { credential, mayAnswer } = this.#account;
+    if (this.#digest === undefined || credential === undefined) {
+      return openUnauthenticated(connect, noCredential);
+    }
+    if (!mayAnswer) return openUnauthenticated(connect, plaintextNotAllowed);
     if (this.#clock.now() < this.#nextTrial) throw proxyRefusesCredential();
     if (this.#state.health.refused) this.#state.health.reset();
     if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
@@ -128,18 +132,14 @@ export class ProxyAuthentication implements DigestListener {
       await sendAuthenticated(client, call, TURN);
     } catch (error) {
       tunnel?.destroy();
-      if (isCode(error, 'upstream-no-digest') && offersScheme(lines, 'basic'))
-        return this.#openWithBasic(connect, this.#basicCredential(credential));
-      throw asProxyError(error);
+      if (!isCode(error, 'upstream-no-digest')) throw asProxyError(error);
+      if (offersScheme(lines, 'digest')) throw weakProxyChallenge();
+      if (!offersScheme(lines, 'basic')) throw unusableProxyChallenge();
+      if (!('password' in credential)) throw passwordNeeded();
+      return this.#openWithBasic(connect, credential);
     }
     if (tunnel === undefined) throw proxyRefusesCredential();
     return tunnel;
-  }
-
-  #basicCredential(credential: Credential): PasswordCredential {
-    if (!this.#account.basicAllowed) throw basicNotAllowed();
-    if (!('password' in credential)) throw passwordNeeded();
-    return credential;
   }
 
   async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
@@ -157,9 +157,10 @@ export class ProxyAuthentication implements DigestListener {
 
   #digestClient(credential: Credential): DigestClient {
     const clock = this.#clock;
+    const { algorithms } = this.#account;
     const pool = new NoncePool({
       credential,
-      algorithms: ALGORITHMS,
+      algorithms,
       clock,
       wallTime: Date.now,
       random: Math.random,
@@ -175,7 +176,8 @@ export class ProxyAuthentication implements DigestListener {
     return new DigestClient(
       {
         credential,
-        algorithms: ALGORITHMS,
+        algorithms,
+        requireQop: true,
         patienceMs: PATIENCE_MS,
         field: 'proxy-authorization',
         address: '',
@@ -211,11 +213,12 @@ export class ProxyAuthentication implements DigestListener {
   onRefused(): void {}
 }
 
-async function openUnauthenticated(connect: Connect): Promise<Socket> {
+/** Makes a tunnel without any credential; `whenAsked`: the error if the proxy asks for one. */
+async function openUnauthenticated(connect: Connect, whenAsked: () => GatewayError): Promise<Socket> {
   const reply = await connect([]);
   if (reply.status !== 407) return tunnelOf(reply);
   reply.socket.destroy();
-  throw noCredential();
+  throw whenAsked();
 }
 
 /** Returns the socket of the tunnel that the proxy made; throws if it made none, or if `check` throws. */

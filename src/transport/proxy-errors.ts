@@ -82,6 +82,13 @@ export function passwordNeeded(): GatewayError {
   );
 }
 
+/** A 407 with Digest that may not be answered; Basic beside it would give the password away instead. */
+export function weakProxyChallenge(): GatewayError {
+  return unreachable(
+    'The proxy offers no Digest challenge with qop and an algorithm that digest.algorithms allows. Allow its algorithm there, or ask its operator for another one, or for qop.',
+  );
+}
+
 /** A 407 with neither Digest nor Basic. */
 export function unusableProxyChallenge(): GatewayError {
   return unreachable(
@@ -89,10 +96,10 @@ export function unusableProxyChallenge(): GatewayError {
   );
 }
 
-/** A 407 with Basic on a connection that others can read (RFC 7617 §4). */
-export function basicNotAllowed(): GatewayError {
+/** A 407 on a connection that others can read (RFC 7616 §5.1, RFC 7617 §4). */
+export function plaintextNotAllowed(): GatewayError {
   return unreachable(
-    'The proxy asks for Basic authentication, which shows the password to everyone on the network. Use an https:// url in egress.proxy, or set its allowBasic.',
+    'The proxy asks for authentication without TLS, where others can read the password (Basic) or guess it (Digest). Use an https:// url in egress.proxy, or set egress.proxy.allowPlaintext.',
   );
 }
 

@@ -2,12 +2,13 @@ import type { RequestOptions } from 'node:http';
 import { request as requestOverTls } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
-import { isLoopbackHost } from '../base/network.ts';
+import { isExposed } from '../base/network.ts';
 import { request as requestInClear } from '../base/node-http.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Credential } from '../credentials/credentials.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
 import { leavingFrom } from './egress.ts';
-import { ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts';
+import { type ProxyAccount, ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts';
 import { proxyError, proxyTooSlow } from './proxy-errors.ts';
 import { checkServerName } from './upstream-tls.ts';
 
@@ -17,8 +18,10 @@ export interface ProxyOptions {
   readonly origin: string;
   /** The name of its credential; undefined: it does not ask for any. */
   readonly credential: string | undefined;
-  /** True if Basic may be answered where others can listen: without TLS, to another machine. */
-  readonly allowBasic: boolean;
+  /** Algorithms that may answer Digest. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** True if a challenge may be answered where others can listen: without TLS, to another machine. */
+  readonly allowPlaintext: boolean;
   /** PEM of the authorities to trust instead of the system's. */
   readonly ca: string | undefined;
 }
@@ -45,18 +48,19 @@ export class ProxyTunnel {
   readonly #options: TunnelOptions;
   readonly #deps: TunnelDeps;
   readonly #proxy: URL;
-  readonly #basicAllowed: boolean;
-  readonly #authority: string;
+  readonly #account: Omit<ProxyAccount, 'credential'>;
   #authentication: ProxyAuthentication;
 
   constructor(options: TunnelOptions, deps: TunnelDeps) {
-    const { allowBasic, origin } = options.proxy;
+    const { algorithms, allowPlaintext, origin } = options.proxy;
     this.#proxy = new URL(origin);
-    const { protocol, hostname } = this.#proxy;
     this.#options = options;
     this.#deps = deps;
-    this.#authority = authorityOf(options.origin);
-    this.#basicAllowed = allowBasic || protocol === 'https:' || isLoopbackHost(hostname);
+    this.#account = {
+      algorithms,
+      mayAnswer: allowPlaintext || !isExposed(this.#proxy),
+      authority: authorityOf(options.origin),
+    };
     this.#authentication = this.#authenticationWith(deps.credential());
   }
 
@@ -73,8 +77,7 @@ export class ProxyTunnel {
   }
 
   #authenticationWith(credential: Credential | undefined): ProxyAuthentication {
-    const account = { credential, basicAllowed: this.#basicAllowed, authority: this.#authority };
-    return new ProxyAuthentication(account, this.#deps.clock);
+    return new ProxyAuthentication({ ...this.#account, credential }, this.#deps.clock);
   }
 
   /** One CONNECT, on a connection of its own: what comes after a 407 need not be read. */
@@ -105,11 +108,12 @@ export class ProxyTunnel {
   #request(credentials: RawHeaders) {
     const { proxy, localAddress } = this.#options;
     const { protocol, hostname, port } = this.#proxy;
+    const { authority } = this.#account;
     const host = hostname.replace(/^\[|\]$/g, '');
-    const headers = ['host', this.#authority, ...credentials];
+    const headers = ['host', authority, ...credentials];
     const options: RequestOptions = {
       method: 'CONNECT',
-      path: this.#authority,
+      path: authority,
       host,
       port,
       headers,

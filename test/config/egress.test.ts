@@ -57,15 +57,38 @@ const egress: Case[] = [
   ],
   [
     'with a credential that does not exist',
-    withMore('egress: { proxy: { url: "http://proxy:3128", credential: b } }'),
-    ['7:62 deployments.d.egress.proxy.credential: names a credential that does not exist: credentials has a'],
+    withMore('egress: { proxy: { url: "https://proxy:3128", credential: b } }'),
+    ['7:63 deployments.d.egress.proxy.credential: names a credential that does not exist: credentials has a'],
   ],
+  ...['proxy', '10.0.0.1', '0.0.0.0', '[2001:db8::1]'].map(
+    (host): Case => [
+      `with a credential that http://${host} exposes`,
+      withMore(`egress: { proxy: { url: "http://${host}:3128", credential: a } }`),
+      [
+        '7:29 deployments.d.egress.proxy.url: is not encrypted, which exposes the credential: write https://, or set allowPlaintext to true',
+      ],
+    ],
+  ),
+  ...[
+    'url: "http://proxy:3128", credential: a, allowPlaintext: true',
+    'url: "http://proxy:3128"',
+    'url: "https://proxy:3128", credential: a',
+    'url: "http://localhost:3128", credential: a',
+    'url: "http://127.8.8.8:3128", credential: a',
+    'url: "http://[::1]:3128", credential: a',
+  ].map(
+    (keys): Case => [
+      `with no credential that others can read: ${keys}`,
+      withMore(`egress: { proxy: { ${keys} } }`),
+      [],
+    ],
+  ),
   [
     'with what only a credential or TLS can use',
-    withMore('egress: { proxy: { url: "http://proxy:3128", allowBasic: true, caFile: x } }'),
+    withMore('egress: { proxy: { url: "http://proxy:3128", allowPlaintext: true, caFile: x } }'),
     [
-      '7:62 deployments.d.egress.proxy.allowBasic: is for a credential, and there is none: name one, or leave allowBasic out',
-      '7:76 deployments.d.egress.proxy.caFile: needs a url with TLS: write https:// there, or leave caFile out',
+      '7:66 deployments.d.egress.proxy.allowPlaintext: is for a credential, and there is none: name one, or leave allowPlaintext out',
+      '7:80 deployments.d.egress.proxy.caFile: needs a url with TLS: write https:// there, or leave caFile out',
     ],
   ],
 ];

@@ -115,7 +115,7 @@ describe('a valid configuration', () => {
       '      keyPassphrase: { env: KEY }',
       '    egress:',
       '      localAddress: 203.0.113.7',
-      '      proxy: { url: "https://p:3129", credential: a, allowBasic: true, caFile: p.pem }',
+      '      proxy: { url: "https://p:3129", credential: a, allowPlaintext: true, caFile: p.pem }',
       '    connections: 1',
       '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
       '    retry: { attempts: 0, budget: 100% }',
@@ -185,7 +185,12 @@ describe('a valid configuration', () => {
           },
           egress: {
             localAddress: '203.0.113.7',
-            proxy: { url: 'https://p:3129', credential: 'a', allowBasic: true, caFile: '/srv/gateway/p.pem' },
+            proxy: {
+              url: 'https://p:3129',
+              credential: 'a',
+              allowPlaintext: true,
+              caFile: '/srv/gateway/p.pem',
+            },
           },
           connections: 1,
           timeouts: { connect: 500, response: 60_000, idle: 3_600_000, total: 86_400_000 },

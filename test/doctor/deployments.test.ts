@@ -14,7 +14,7 @@ import {
 } from '../support/doctor-scene.ts';
 import { startRawUpstream } from '../support/raw-upstream.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
-import { startSquid } from '../support/squid.ts';
+import { proxyAccount, startSquid } from '../support/squid.ts';
 
 const HEALTHY = [
   'egress  ok',
@@ -280,6 +280,51 @@ describe('where the connection goes', () => {
     const report = await examined(simulated(simulator, settings));
     expect(verdicts(report)).toEqual(HEALTHY);
     expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.2');
+  });
+
+  describe('a proxy with a credential', () => {
+    const examinedThrough = async (proxy: (url: string) => object, digest = {}) => {
+      const [squid, simulator] = await Promise.all([
+        startSquid({ auth: 'digest' }),
+        startSubmissions({ algorithms: ['MD5', 'SHA-256'] }),
+      ]);
+      const settings = {
+        ...withSites('demo'),
+        digest,
+        egress: { proxy: { credential: 'proxy', ...proxy(squid.url) } },
+      };
+      const username = { value: proxyAccount.username };
+      const password = { value: proxyAccount.password };
+      const report = await examined(simulated(simulator, settings), {
+        top: { credentials: { proxy: { username, password } } },
+      });
+      await squid.close();
+      return report;
+    };
+
+    test('whose challenge digest.algorithms does not allow', async () => {
+      const report = await examinedThrough((url) => ({ url }), { algorithms: ['SHA-256'] });
+      const { saw, advice } = findingOf(report, 'proxy');
+      expect([saw, advice]).toEqual([
+        'The proxy offers no Digest challenge with qop and an algorithm that digest.algorithms allows',
+        'Allow its algorithm there, or ask its operator for another one, or for qop.',
+      ]);
+    });
+
+    test('that others on the network can read or guess', async () => {
+      const report = await examinedThrough((url) => ({
+        // Reaches this machine on Linux, and is no loopback address.
+        url: url.replace('127.0.0.1', '0.0.0.0'),
+        allowPlaintext: true,
+      }));
+      expect(report).toMatchObject({ mark: 'warn', failures: 0, warnings: 1 });
+      expect(findingOf(report, 'proxy-plaintext')).toMatchObject({
+        check: 'egress',
+        mark: 'warn',
+        saw: expect.stringMatching(/, through the proxy http:\/\/0\.0\.0\.0:\d+, no TLS$/),
+        advice: expect.stringContaining('https:// in deployments.d.egress.proxy.url'),
+      });
+    });
   });
 
   test('a proxy that is not there is not taken for the upstream', async () => {

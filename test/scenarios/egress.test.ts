@@ -86,6 +86,8 @@ interface ProxiedOptions {
   readonly behaviour?: BehaviourChange;
   /** Password of the proxy's credential; undefined: there is no credential. */
   readonly password?: string | undefined;
+  /** Further settings of the proxy, by its URL. */
+  readonly proxy?: (url: string) => Record<string, unknown>;
   /** PEM of the authority that is trusted for a proxy with TLS; its own when left out. */
   readonly proxyCa?: string | undefined;
   /** Further settings of the deployment. */
@@ -110,7 +112,11 @@ async function startProxiedPair(
   const ownCa = squidOptions.tls === true ? squid.ca : undefined;
   const proxyCa = 'proxyCa' in options ? options.proxyCa : ownCa;
   const withCredential = squidOptions.auth !== undefined && password !== undefined;
-  const proxy = { url: squid.url, ...(withCredential && { credential: 'proxy' }) };
+  const proxy = {
+    url: squid.url,
+    ...(withCredential && { credential: 'proxy' }),
+    ...options.proxy?.(squid.url),
+  };
   const pair = await startPair(behaviour, {
     // A check would use the proxy, too, and be counted there.
     settings: { egress: { proxy }, health: { interval: 'off' }, ...settings },
@@ -204,6 +210,25 @@ describe('a forward proxy (Squid)', () => {
     );
   });
 
+  // 0.0.0.0 reaches this machine on Linux, and is no loopback address.
+  const elsewhere = (url: string): string => url.replace('127.0.0.1', '0.0.0.0');
+
+  describe.each(['basic', 'digest'] as const)(
+    'without TLS that is not on loopback and asks for %s',
+    (auth) => {
+      test('is authenticated to if allowPlaintext is true', async () => {
+        const proxy = (url: string) => ({ url: elsewhere(url), allowPlaintext: true });
+        const { get } = await startProxiedPair({ auth }, { proxy });
+        expect((await get(authors)).status).toBe(200);
+      });
+
+      test('is no configuration otherwise', async () => {
+        const proxy = (url: string) => ({ url: elsewhere(url) });
+        await expect(startProxiedPair({ auth }, { proxy })).rejects.toThrow('set allowPlaintext to true');
+      });
+    },
+  );
+
   test('over https is trusted only with a certificate of its authority', async () => {
     const { get } = await startProxiedPair({ tls: true }, { proxyCa: undefined });
     const problem = await problemOf(await get(authors));
@@ -251,6 +276,18 @@ describe('a forward proxy (Squid)', () => {
     test('a missing credential', async () => {
       const { get } = await startProxiedPair({ auth: 'digest' }, { password: undefined });
       expect((await problemOf(await get(authors))).detail).toContain('name one in egress.proxy.credential');
+    });
+
+    test('Digest with an algorithm that the deployment does not allow, which it does not answer', async () => {
+      const { get, end, squid, simulator } = await startProxiedPair(
+        { auth: 'digest' },
+        { behaviour: { algorithms: ['SHA-256'] }, settings: { digest: { algorithms: ['SHA-256'] } } },
+      );
+      expect((await problemOf(await get(authors))).detail).toContain('digest.algorithms');
+      await end();
+      await until(async () => (await squid.log()).length > 0);
+      expect((await squid.log()).map(({ status, user }) => [status, user])).toEqual([[407, '-']]);
+      expect(simulator.counts('submissions').connections).toBe(0);
     });
 
     test('an upstream that its rules do not allow', async () => {

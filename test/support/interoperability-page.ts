@@ -78,7 +78,7 @@ const EXPIRED = wrap(
 );
 
 const PROXIES = wrap(
-  'Squid as the forward proxy of a deployment (`egress.proxy`), with its own log of CONNECT requests.',
+  'Squid as the forward proxy of a deployment (`egress.proxy`), with its own log of CONNECT requests. Its Digest is MD5 with `qop=auth`, so `digest.algorithms` has to contain MD5, as the default does.',
 );
 
 const SIMULATED = wrap(

@@ -12,7 +12,13 @@ test.each([
 });
 
 describe('nonces are kept apart', () => {
-  const proxy = { origin: 'http://p:1', credential: undefined, allowBasic: false, ca: undefined };
+  const proxy = {
+    origin: 'http://p:1',
+    credential: undefined,
+    algorithms: [],
+    allowPlaintext: false,
+    ca: undefined,
+  };
   test.each([
     ['by nothing', undefined, undefined, ''],
     ['by the address', '10.0.0.1', undefined, '10.0.0.1'],

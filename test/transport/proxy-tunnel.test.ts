@@ -4,6 +4,7 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
+import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import {
   type Connect,
   type ProxyAccount,
@@ -19,6 +20,8 @@ import { until } from '../support/until.ts';
 const named = { name: 'proxy', version: '1', changedAt: undefined };
 const credential = { ...named, username: proxyAccount.username, password: new Secret(proxyAccount.password) };
 const URI = 'upstream.example:443';
+const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
+const proxyDefaults = { credential: 'proxy', algorithms: ALGORITHMS, allowPlaintext: false, ca: undefined };
 
 const closing = useClosing();
 
@@ -29,7 +32,7 @@ function tunnelThrough(
   const { now = monotonicClock.now, ...rest } = options;
   return new ProxyTunnel(
     {
-      proxy: { origin: proxy, credential: 'proxy', allowBasic: false, ca: undefined, ...rest },
+      proxy: { ...proxyDefaults, origin: proxy, ...rest },
       origin: 'https://upstream.example',
       localAddress: undefined,
       timeout: 5000,
@@ -59,7 +62,7 @@ describe('Squid', () => {
     );
     const tunnel = new ProxyTunnel(
       {
-        proxy: { origin: squid.url, credential: 'proxy', allowBasic: false, ca: squid.ca },
+        proxy: { ...proxyDefaults, origin: squid.url, ca: squid.ca },
         origin: upstream.origin,
         localAddress: undefined,
         timeout: 5000,
@@ -186,7 +189,7 @@ describe('a proxy that answers', () => {
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 6]);
   });
 
-  const stale = 'Digest realm="r", nonce="n", stale=true';
+  const stale = `${DIGEST}, stale=true`;
   const rows: [string, string[], string][] = [
     [
       '200 with a wrong rspauth',
@@ -206,6 +209,52 @@ describe('a proxy that answers', () => {
     expect(await outcome(tunnelThrough(proxy.origin))).toContain(sentence);
   });
 
+  const noQop = 'Digest realm="r", nonce="n"';
+  const basic = 'Basic realm="r"';
+  test.each<[string, readonly AlgorithmName[], string[]]>([
+    ['Digest without qop', ALGORITHMS, [noQop]],
+    ['Digest with another algorithm than digest.algorithms', ['SHA-256'], [DIGEST]],
+    ['Digest without qop, and Basic', ALGORITHMS, [basic, noQop]],
+    ['Digest with another algorithm, and Basic', ['SHA-256'], [DIGEST, basic]],
+    [
+      'Digest with an algorithm that nobody knows, and Basic',
+      ALGORITHMS,
+      [`${DIGEST}, algorithm=SHA-1`, basic],
+    ],
+  ])('with %s gets nothing of the credential', async (_name, algorithms, challenges) => {
+    const { proxy, heads } = await scripted(asks(...challenges), OK);
+    expect(await outcome(tunnelThrough(proxy.origin, { algorithms }))).toMatch(
+      /Digest.* qop .*digest\.algorithms/,
+    );
+    expect(heads).toEqual([expect.not.stringMatching(/authorization/i)]);
+  });
+
+  test('with a strong challenge without qop and a weaker one with qop is answered with the second', async () => {
+    const { proxy, heads } = await scripted(asks(`${noQop}, algorithm=SHA-256`, DIGEST), OK);
+    expect(await outcome(tunnelThrough(proxy.origin))).toBe('open');
+    expect(heads[1]).toMatch(/^proxy-authorization: Digest (?!.*SHA-256).*qop=auth/im);
+  });
+
+  describe('on another machine without TLS', () => {
+    // Reaches this machine on Linux, and is no loopback address.
+    const elsewhere = ({ origin }: RawUpstream): string => origin.replace('127.0.0.1', '0.0.0.0');
+
+    test.each([DIGEST, basic])(
+      'gets nothing of the credential unless allowPlaintext is true: %s',
+      async (challenge) => {
+        const { proxy, heads } = await scripted(asks(challenge), OK);
+        expect(await outcome(tunnelThrough(elsewhere(proxy)))).toContain('egress.proxy.allowPlaintext');
+        expect(heads).toEqual([expect.not.stringMatching(/authorization/i)]);
+        expect(await outcome(tunnelThrough(elsewhere(proxy), { allowPlaintext: true }))).toBe('open');
+      },
+    );
+
+    test('makes tunnels as long as it does not ask', async () => {
+      const { proxy } = await scripted(OK);
+      expect(await outcome(tunnelThrough(elsewhere(proxy)))).toBe('open');
+    });
+  });
+
   test('a credential that it refused is kept back for half a minute, then tried once', async () => {
     let now = 0;
     const { proxy, heads } = await scripted(asks(DIGEST));
@@ -219,7 +268,7 @@ describe('a proxy that answers', () => {
   test('a credential that is exchanged is tried at once', async () => {
     const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST), asks(DIGEST), OK);
     let current = credential;
-    const options = { origin: proxy.origin, credential: 'proxy', allowBasic: false, ca: undefined };
+    const options = { ...proxyDefaults, origin: proxy.origin };
     const tunnel = new ProxyTunnel(
       { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 5000 },
       { clock: monotonicClock, credential: () => current },
@@ -232,7 +281,7 @@ describe('a proxy that answers', () => {
 
   test('nothing is told to be slow', async () => {
     const { proxy } = await scripted('');
-    const options = { origin: proxy.origin, credential: 'proxy', allowBasic: false, ca: undefined };
+    const options = { ...proxyDefaults, origin: proxy.origin };
     const tunnel = new ProxyTunnel(
       { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 50 },
       { clock: monotonicClock, credential: () => credential },
@@ -258,8 +307,11 @@ describe('a proxy that answers', () => {
 });
 
 /** Authenticates to a proxy that gives these challenges to a CONNECT without credentials; what the next one carries. */
-async function answerTo(account: Pick<ProxyAccount, 'credential' | 'basicAllowed'>, ...challenges: string[]) {
-  const authentication = new ProxyAuthentication({ ...account, authority: URI }, monotonicClock);
+async function answerTo(account: Pick<ProxyAccount, 'credential'>, ...challenges: string[]) {
+  const authentication = new ProxyAuthentication(
+    { ...account, algorithms: ALGORITHMS, mayAnswer: true, authority: URI },
+    monotonicClock,
+  );
   let sent: RawHeaders = [];
   const connect: Connect = async (headers) => {
     sent = headers;
@@ -274,28 +326,19 @@ test('a hash of the password answers Digest of its realm, and nothing else', asy
   const hashes = { MD5: new Secret('0'.repeat(32)) };
   const account = {
     credential: { ...named, username: 'u', ha1: { realm: 'r', hashes } },
-    basicAllowed: true,
   };
-  expect(await answerTo(account, 'Digest realm="r", nonce="n"')).toMatch(/^Digest username="u"/);
+  expect(await answerTo(account, 'Digest realm="r", nonce="n", qop="auth"')).toMatch(/^Digest username="u"/);
   for (const line of [
-    'Digest realm="x", nonce="n"',
-    'Digest realm="r", nonce="n", algorithm=SHA-256',
+    'Digest realm="x", nonce="n", qop="auth"',
+    'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256',
     'Basic realm="r"',
   ]) {
     await expect(answerTo(account, line)).rejects.toThrow('do not fit');
   }
 });
 
-describe('Basic', () => {
-  test('is not answered where others could listen', async () => {
-    await expect(answerTo({ credential, basicAllowed: false }, 'Basic realm="r"')).rejects.toThrow(
-      'shows the password to everyone on the network',
-    );
-  });
-
-  test('carries user name and password as UTF-8', async () => {
-    const umlauts = { ...named, username: 'jürgen', password: new Secret('päss') };
-    const header = await answerTo({ credential: umlauts, basicAllowed: true }, 'Basic realm="r"');
-    expect(header).toBe(`Basic ${Buffer.from('jürgen:päss').toString('base64')}`);
-  });
+test('Basic carries user name and password as UTF-8', async () => {
+  const umlauts = { ...named, username: 'jürgen', password: new Secret('päss') };
+  const header = await answerTo({ credential: umlauts }, 'Basic realm="r"');
+  expect(header).toBe(`Basic ${Buffer.from('jürgen:päss').toString('base64')}`);
 });
