@@ -6,6 +6,7 @@ process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules/.cach
 /** @type {import('jest').Config} */
 export default {
   testEnvironment: '<rootDir>/test/support/jest/environment.js',
+  runtime: '<rootDir>/test/support/jest/runtime.js',
   testMatch: ['<rootDir>/{test,lab}/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
@@ -18,7 +19,7 @@ export default {
   globalSetup: '<rootDir>/test/support/jest/global-setup.js',
   setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js'],
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
-  transform: { '\\.ts$': '<rootDir>/test/support/jest/strip-types.js' },
+  transform: {},
   // The build's output holds a second copy of package names and modules.
   modulePathIgnorePatterns: ['<rootDir>/dist/'],
   reporters: ['default', 'summary', '<rootDir>/test/support/jest/count-reporter.js'],

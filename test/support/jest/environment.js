@@ -1,6 +1,7 @@
 import { appendFileSync } from 'node:fs';
 import { relative } from 'node:path';
-import { TestEnvironment } from 'jest-environment-node';
+import { ModernFakeTimers } from '@jest/fake-timers';
+import { ModuleMocker } from 'jest-mock';
 
 const TICK_MS = 50;
 /** Less than any timeout that a test waits for, and many times what a busy machine needs to change programs. */
@@ -11,26 +12,39 @@ const STANDSTILL_MS = 100;
  * them end, and after a standstill everything that was under way is too late. Any other failure is final. A test that needs
  * a package which this machine lacks counts as not run, and the end of the run lists it; with CI set it fails.
  */
-export default class Environment extends TestEnvironment {
+export default class Environment {
+  global = globalThis;
+  fakeTimers = null;
+  moduleMocker = new ModuleMocker(globalThis);
+  fakeTimersModern;
   #ticks;
   #lastAt = 0;
   #cpu = process.cpuUsage();
   #longestMs = 0;
   #file;
+  // Jest puts others in their place for each file.
+  #exit = process.exit;
+  #getBuiltinModule = process.getBuiltinModule;
 
   constructor(config, context) {
-    super(config, context);
+    this.fakeTimersModern = new ModernFakeTimers({ config: config.projectConfig, global: globalThis });
     this.#file = relative(config.globalConfig.rootDir, context.testPath);
   }
 
+  getVmContext() {
+    return null;
+  }
+
   async setup() {
-    await super.setup();
+    // Jest makes it 100, and then an error of the program takes as long as none of its processes needs.
+    Error.stackTraceLimit = 10;
     this.#ticks = setInterval(() => this.#measure(), TICK_MS).unref();
   }
 
   async teardown() {
     clearInterval(this.#ticks);
-    await super.teardown();
+    this.fakeTimersModern.dispose();
+    [process.exit, process.getBuiltinModule] = [this.#exit, this.#getBuiltinModule];
   }
 
   handleTestEvent({ name, test }, state) {
