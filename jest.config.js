@@ -17,7 +17,7 @@ export default {
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,
   globalSetup: '<rootDir>/test/support/jest/global-setup.js',
-  setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js'],
+  setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js', '<rootDir>/test/support/jest/closing.js'],
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: {},
   // The build's output holds a second copy of package names and modules.

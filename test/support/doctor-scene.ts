@@ -4,7 +4,7 @@ import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
-import { useClosing } from './closing.ts';
+import { closing } from './closing.ts';
 import { setupFor, type TestDeployment, type TopLevel } from './gateway.ts';
 import { startSimulator } from './simulator.ts';
 
@@ -26,8 +26,6 @@ export function withSites(...names: string[]): Record<string, unknown> {
 }
 
 type SubmissionsSimulator = Simulator<'submissions' | 'abstracts'>;
-
-const closing = useClosing();
 
 /** A simulator for one test, which closes it at its end. */
 export async function startSubmissions(behaviour: BehaviourChange = {}): Promise<SubmissionsSimulator> {

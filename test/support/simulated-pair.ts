@@ -3,7 +3,7 @@ import type { Clock } from '../../src/base/clock.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
-import { useClosing } from './closing.ts';
+import { closing } from './closing.ts';
 import { type RunningGateway, type StartOptions, startGateway } from './gateway.ts';
 import { startRelay } from './relay.ts';
 import { authors, startSimulator } from './simulator.ts';
@@ -40,8 +40,6 @@ export interface PairOptions {
 }
 
 export { authors };
-
-const closing = useClosing();
 
 /** Starts both for one test, which stops them at its end. */
 export async function startPair(
