@@ -6,8 +6,8 @@ import { QUERY } from '../test/bench/compare/documents.ts';
 import { LoadConnections } from '../test/bench/compare/load.ts';
 import { quantile, seededRandom, spreadOf } from '../test/bench/compare/statistics.ts';
 import { type BenchUpstream, startBenchUpstream } from '../test/bench/compare/upstream.ts';
+import { type Held, probed, readHeld } from '../test/full/held-resources.ts';
 import { type GatewayProcess, startGatewayProcess } from '../test/support/gateway-process.ts';
-import { type Held, probed, readHeld } from '../test/support/held-resources.ts';
 import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 
 const CONNECTIONS = 32;

@@ -9,9 +9,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { load, startScene, startTraffic } from '../../lab/bench/console-scene.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { buildConsole, openBrowser, openPage } from '../../test/support/browser.ts';
-import { load, startScene, startTraffic } from '../../test/support/console-scene.ts';
 
 const minutes = Number(process.argv[2] ?? 16);
 const docs = process.argv[3] ?? fileURLToPath(new URL('..', import.meta.url));

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { PROFILES, startFaultScene } from '../../test/support/combined-faults.ts';
+import { PROFILES, startFaultScene } from '../../test/full/combined-faults.ts';
 
 /**
  * A reload, a credential rotation and a reset of every upstream connection at the same time, again and again, while

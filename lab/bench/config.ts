@@ -5,10 +5,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 import { stringify } from 'yaml';
 import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
+import { addressConfig } from '../../test/full/large-config.ts';
+import { longestTurn, MONITORED, measuredReload } from '../../test/full/reloads.ts';
 import { runCommand } from '../../test/support/command.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
-import { addressConfig } from '../../test/support/large-config.ts';
-import { longestTurn, MONITORED, measuredReload } from '../../test/support/measured-reload.ts';
 import { repository } from '../../test/support/repository.ts';
 
 /**

@@ -15,7 +15,7 @@ import { CONSOLE_PACE } from '../../src/control/console.ts';
 import { Histories } from '../../src/control/history.ts';
 import { noTotals } from '../../src/control/totals.ts';
 import { buildConsole, openBrowser, openPage } from '../../test/support/browser.ts';
-import { load, startScene, startTraffic } from '../../test/support/console-scene.ts';
+import { load, startScene, startTraffic } from './console-scene.ts';
 
 const FASTER = 3;
 const LOADS = 5;

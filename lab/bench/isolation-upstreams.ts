@@ -1,5 +1,5 @@
 import { parentPort } from 'node:worker_threads';
-import { startFaultyUpstreams } from '../../test/support/faulty-upstreams.ts';
+import { startFaultyUpstreams } from '../../test/full/faulty-upstreams.ts';
 
 /** The upstreams of `isolation.ts`, in a thread of their own, so that their work does not delay its clients. */
 const upstreams = await startFaultyUpstreams();

@@ -7,7 +7,6 @@ import { QUERY } from '../../test/bench/compare/documents.ts';
 import { LoadConnections } from '../../test/bench/compare/load.ts';
 import { quantile, seededRandom, shuffled, spreadOf } from '../../test/bench/compare/statistics.ts';
 import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
-import { startArrivals } from '../../test/support/arrivals.ts';
 import {
   type FaultyUpstreams,
   faultyDeployments,
@@ -15,7 +14,8 @@ import {
   LIGHT,
   UPSTREAM_FAULTS,
   type UpstreamFault,
-} from '../../test/support/faulty-upstreams.ts';
+} from '../../test/full/faulty-upstreams.ts';
+import { startArrivals } from '../../test/support/arrivals.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
 
 /**

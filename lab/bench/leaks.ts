@@ -1,7 +1,7 @@
 import { SingleBar } from 'cli-progress';
 import { getBorderCharacters, table } from 'table';
-import type { Held } from '../../test/support/held-resources.ts';
-import { COUNTS, startLeakScene } from '../../test/support/leak-scene.ts';
+import type { Held } from '../../test/full/held-resources.ts';
+import { COUNTS, startLeakScene } from '../../test/full/leak-scene.ts';
 
 /**
  * Whether a gateway leaks: a mix of requests of which 5 % are aborted by their clients, 5 % meet a reset, 5 % a timeout

@@ -1,4 +1,4 @@
-import { reloadsUnderLoad } from '../../test/support/reloads-under-load.ts';
+import { reloadsUnderLoad } from '../../test/full/reloads.ts';
 
 /**
  * Measures reloads of a gateway that serves requests; one in four configurations is wrong. The times of the processor

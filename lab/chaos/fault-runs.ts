@@ -1,4 +1,4 @@
-import { type MarkedRequest, NO_END } from '../../test/support/marked-load.ts';
+import { type MarkedRequest, NO_END } from '../marked-load.ts';
 import type { Choices, Fault } from './faults.ts';
 
 /** The name of HAProxy among the targets of the clients; replicas have their own. */

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { type MarkedRequest, startMarkedLoad } from '../../test/support/marked-load.ts';
 import { readRecorded } from '../../test/support/recorded-requests.ts';
 import { watchStandstill } from '../../test/support/standstill.ts';
 import { until } from '../../test/support/until.ts';
+import { type MarkedRequest, startMarkedLoad } from '../marked-load.ts';
 import { Random } from '../simulation/random.ts';
 import { FaultRuns, THROUGH_HAPROXY } from './fault-runs.ts';
 import { drawChoices, FAULTS, type Fault, LANES, type Lane } from './faults.ts';

@@ -3,8 +3,8 @@ import { defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import type { TopLevel } from '../../test/support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../test/support/gateway-process.ts';
-import { startMarkedLoad } from '../../test/support/marked-load.ts';
 import { startSimulator } from '../../test/support/simulator.ts';
+import { startMarkedLoad } from '../marked-load.ts';
 
 export type Upstream = Simulator<'submissions' | 'abstracts'>;
 

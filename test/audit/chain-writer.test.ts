@@ -7,7 +7,7 @@ import { MOST_BATCH, parseSeal } from '../../src/audit/seal.ts';
 import { parseHeader, segmentName } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, useFolders } from '../support/audit-log.ts';
-import { useJournals } from '../support/journal-scene.ts';
+import { useJournals } from './journal-scene.ts';
 
 const folder = useFolders();
 const openJournal = useJournals();

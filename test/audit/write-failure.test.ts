@@ -2,9 +2,9 @@ import { readdir, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describe, expect, jest, test } from '@jest/globals';
 import { openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
-import { divertWrites, useHangingDisk } from '../support/faulty-disk.ts';
-import { DEADLINE_MS, TICK_MS, turns, useJournals } from '../support/journal-scene.ts';
 import { until } from '../support/until.ts';
+import { divertWrites, useHangingDisk } from './faulty-disk.ts';
+import { DEADLINE_MS, TICK_MS, turns, useJournals } from './journal-scene.ts';
 
 const disk = useHangingDisk();
 const openJournal = useJournals();

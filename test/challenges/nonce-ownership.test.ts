@@ -5,8 +5,8 @@ import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
+import { generator, unreliableStore } from '../contracts/unreliable-store.ts';
 import { poolOptions } from '../support/challenges.ts';
-import { generator, unreliableStore } from '../support/unreliable-store.ts';
 
 const STEPS = 400;
 const POOLS = 4;

@@ -1,8 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import { unreliableStore } from '../contracts/unreliable-store.ts';
 import { aged, learned, parked } from '../support/challenges.ts';
-import { unreliableStore } from '../support/unreliable-store.ts';
 
 const RELIABLE = { refuse: 0, loseAnswer: 0, loseState: 0, loseChange: 0, dawdle: 0 };
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { startSubmissions, withSites } from '../support/doctor-scene.ts';
+import { startSubmissions, withSites } from '../doctor/doctor-scene.ts';
 import { gateway, runProgram } from '../support/program.ts';
 
 let folder: string;

@@ -5,7 +5,7 @@ import { AUDIT_KEY, openTestAudit, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { PROGRAM, runProgram } from '../support/program.ts';
-import { onTerminal } from '../support/terminal.ts';
+import { onTerminal } from './terminal.ts';
 
 // Hooks run in this order: folders go when nothing writes there any more.
 const closing = useClosing();

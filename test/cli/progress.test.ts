@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFoldersOfAll } from '../support/audit-log.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
-import { onTerminal } from '../support/terminal.ts';
+import { onTerminal } from './terminal.ts';
 
 const MIB = 2 ** 20;
 const SHOWN = /(\d+)% of \d+ MiB read, about \d+ (?:s|min|h) left/g;

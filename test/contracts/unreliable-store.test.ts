@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { aged } from '../support/challenges.ts';
-import { type Misfortunes, unreliableStore } from '../support/unreliable-store.ts';
 import { keepsTheContract } from './challenge-store.ts';
+import { type Misfortunes, unreliableStore } from './unreliable-store.ts';
 
 const NONE = { refuse: 0, loseAnswer: 0, loseState: 0, loseChange: 0 };
 

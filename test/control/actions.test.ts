@@ -2,7 +2,6 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import type { PromotedView } from '../../src/control/action-view.ts';
 import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
 import { ControlError } from '../../src/control/control-error.ts';
-import { type ControlChange, type RunningControl, startControl } from '../support/console-source.ts';
 import {
   act,
   OF_PROGRAM,
@@ -14,6 +13,7 @@ import {
   TOKEN_HASHES,
 } from '../support/operator.ts';
 import { until } from '../support/until.ts';
+import { type ControlChange, type RunningControl, startControl } from './console-source.ts';
 
 let control: RunningControl | undefined;
 afterEach(() => control?.close());

@@ -2,9 +2,9 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { type RunningControl, startControl } from '../support/console-source.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
+import { type RunningControl, startControl } from './console-source.ts';
 
 const LONG = 60_000;
 /** More than the buffers of a connection of loopback hold. */

@@ -9,14 +9,14 @@ import {
   openBrowser,
   openPage,
 } from '../support/browser.ts';
+import { until } from '../support/until.ts';
 import {
   type ControlChange,
   countedMetrics,
   healthyDeployment,
   type RunningControl,
   startControl,
-} from '../support/console-source.ts';
-import { until } from '../support/until.ts';
+} from './console-source.ts';
 
 let built: BuiltConsole;
 let browser: Browser;

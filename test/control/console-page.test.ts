@@ -12,6 +12,7 @@ import {
   openBrowser,
   openPage,
 } from '../support/browser.ts';
+import { startSwitchedRelay } from '../support/switched-relay.ts';
 import {
   type ControlChange,
   countedMetrics,
@@ -21,8 +22,7 @@ import {
   recentError,
   sourceWith,
   startControl,
-} from '../support/console-source.ts';
-import { startSwitchedRelay } from '../support/switched-relay.ts';
+} from './console-source.ts';
 
 let built: BuiltConsole;
 let browser: Browser;

@@ -15,9 +15,9 @@ import {
   openBrowser,
   openPage,
 } from '../support/browser.ts';
-import { HandWrittenAudit, healthyDeployment, startControl } from '../support/console-source.ts';
 import { writeLog } from '../support/many-records.ts';
 import { authors, openPair } from '../support/simulated-pair.ts';
+import { HandWrittenAudit, healthyDeployment, startControl } from './console-source.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
 const REFUSED_ID = '0b09c2bc-cf30-4baf-8235-a720206927ad';

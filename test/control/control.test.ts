@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { type Readiness, simpleCheck } from '../../src/control/readiness.ts';
-import { startControl } from '../support/console-source.ts';
+import { startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 let close: (() => Promise<void>) | undefined;

@@ -9,7 +9,7 @@ import {
   openBrowser,
   openPage,
 } from '../support/browser.ts';
-import { type RunningControl, startControl } from '../support/console-source.ts';
+import { type RunningControl, startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 const tokenSha256 = createHash('sha256').update(token).digest('hex');

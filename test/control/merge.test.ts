@@ -14,7 +14,7 @@ import {
 } from '../../src/control/readiness.ts';
 import type { DeploymentFacts } from '../../src/control/snapshot.ts';
 import type { AuditView, ErrorView } from '../../src/control/view.ts';
-import { healthyDeployment, recentError } from '../support/console-source.ts';
+import { healthyDeployment, recentError } from './console-source.ts';
 
 const NAME = 'submissions';
 const well: AddressCheck = { address: 'u:443', health: 'healthy', age: 42, circuit: 'closed', reason: '' };

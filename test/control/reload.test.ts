@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { ReloadResult } from '../../src/control/reload.ts';
-import { type RunningControl, startControl } from '../support/console-source.ts';
 import { until } from '../support/until.ts';
+import { type RunningControl, startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 const tokenSha256 = createHash('sha256').update(token).digest('hex');

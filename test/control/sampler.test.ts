@@ -2,8 +2,8 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { deploymentInterval } from '../../src/control/interval.ts';
 import { Sampler } from '../../src/control/sampler.ts';
 import { noTotals, readTotals, type Totals } from '../../src/control/totals.ts';
-import { countedMetrics } from '../support/console-source.ts';
 import { until } from '../support/until.ts';
+import { countedMetrics } from './console-source.ts';
 
 let sampler: Sampler | undefined;
 

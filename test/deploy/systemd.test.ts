@@ -2,9 +2,16 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
+import { parseConfig } from '../../src/config/load.ts';
+import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { runCommand } from '../support/command.ts';
-import { defaultDrainSeconds } from '../support/drain-time.ts';
 import { repository } from '../support/repository.ts';
+
+/** The longest that a drain takes with the defaults, in seconds. */
+function defaultDrainSeconds(): number {
+  const { delay, timeout } = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml').drain;
+  return (delay + timeout) / 1000;
+}
 
 test('systemd waits for longer than a drain takes', async () => {
   const unit = await readFile(join(repository, 'deploy/systemd/digest-gateway.service'), 'utf8');

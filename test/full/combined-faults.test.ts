@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from '@jest/globals';
-import { type FaultScene, PROFILES, startFaultScene } from '../support/combined-faults.ts';
+import { type FaultScene, PROFILES, startFaultScene } from './combined-faults.ts';
 
 /** Milliseconds for each request at the upstream. Fewer requests than the processors could do show the same. */
 const DELAY_MS = 100;

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { type Config, sectionsSchema } from '../../src/config/schema.ts';
 import { sectionIssues } from '../../src/config/section-issues.ts';
 import { readYaml } from '../../src/config/yaml-source.ts';
-import { largeConfig } from '../support/large-config.ts';
+import { largeConfig } from './large-config.ts';
 
 type Large = ReturnType<typeof largeConfig>;
 

@@ -7,11 +7,18 @@ import { parse } from 'yaml';
 import { keysThatNeedRestart } from '../../src/app/pin.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { CHART, type ChartValues, helm, type Rendered, renderChart } from '../support/chart.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
-import { schemaIssue, typeIssues } from '../support/kubernetes-schemas.ts';
 import { gateway } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
+import {
+  CHART,
+  type ChartValues,
+  helm,
+  type Rendered,
+  renderChart,
+  schemaIssue,
+  typeIssues,
+} from './chart.ts';
 
 const read = (name: string): Promise<string> => readFile(join(repository, name), 'utf8');
 

@@ -2,17 +2,12 @@ import { chown, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import {
-  type ContainerEngine,
-  type NewImage,
-  nodeImage,
-  startContainerEngine,
-} from '../support/containers.ts';
 import { lockedPackages } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
-import type { RequestLoopResult } from '../support/request-loop.ts';
 import { authors } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
+import { type ContainerEngine, type NewImage, nodeImage, startContainerEngine } from './containers.ts';
+import type { RequestLoopResult } from './request-loop.ts';
 
 const MIB = 1024 * 1024;
 const SIZE_LIMIT_BYTES = 200_000_000;
@@ -207,7 +202,7 @@ describe('the image', () => {
 
   /** Sends requests to the gateway from a container beside it. */
   async function sendRequests(count: number): Promise<RequestLoopResult> {
-    const program = join(repository, 'test/support/request-loop.ts');
+    const program = join(repository, 'test/full/request-loop.ts');
     const printed = await engine.run(
       ...['--network=container:simulator', `--volume=${program}:/client/request-loop.ts:ro`, base],
       ...['node', '/client/request-loop.ts', `http://127.0.0.1:8080${authors}`, String(count)],

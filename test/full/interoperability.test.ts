@@ -2,10 +2,17 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
-import { algorithmNames, defaultSettings } from '../../src/simulator/settings.ts';
+import { algorithmNames, type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { startApache } from '../support/apache.ts';
 import { useClosing } from '../support/closing.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
+import { startLighttpd } from '../support/lighttpd.ts';
+import { echoOf, type RealServer } from '../support/real-server.ts';
+import { repository } from '../support/repository.ts';
+import { useServerScenes } from '../support/server-scene.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { proxyAccount, startSquid } from '../support/squid.ts';
+import { until } from '../support/until.ts';
 import {
   type ExpiredRow,
   interoperabilityPage,
@@ -13,18 +20,40 @@ import {
   type ProxyRow,
   type ServerRow,
   type SimulatedRow,
-} from '../support/interoperability-page.ts';
-import { startLighttpd } from '../support/lighttpd.ts';
-import { startCherryPy, startFlask, startTwisted } from '../support/python-servers.ts';
-import { echoOf, type RealServer } from '../support/real-server.ts';
-import { repository } from '../support/repository.ts';
-import { serverProfiles } from '../support/server-profiles.ts';
-import { useServerScenes } from '../support/server-scene.ts';
-import { startSimulator } from '../support/simulator.ts';
-import { proxyAccount, startSquid } from '../support/squid.ts';
-import { startTomcat } from '../support/tomcat.ts';
-import { until } from '../support/until.ts';
-import { startWebrick } from '../support/webrick.ts';
+} from './interoperability-page.ts';
+import { startCherryPy, startFlask, startTwisted } from './servers/python-servers.ts';
+import { startTomcat } from './servers/tomcat.ts';
+import { startWebrick } from './servers/webrick.ts';
+
+/** Behaviours of servers as the simulator has them, but for algorithm and qop. */
+const serverProfiles: Readonly<Record<string, BehaviourChange>> = {
+  'Spring Security': { staleFlag: 'after-digest' },
+  Tomcat: {
+    opaque: true,
+    requireMatchingOpaque: true,
+    bindNonceToAddress: true,
+    nc: 'window',
+    staleFlag: 'after-digest',
+  },
+  Jetty: { nc: 'window', staleFlag: 'always' },
+  'Apache httpd': {
+    requireMatchingOpaque: true,
+    uriMismatchStatus: 400,
+    rspauth: 'right',
+    staleFlag: 'after-digest',
+  },
+  'Apache httpd, one-time nonces': {
+    requireMatchingOpaque: true,
+    oneTimeNonces: true,
+    nextnonce: 'always',
+    rspauth: 'right',
+  },
+  lighttpd: { uriMismatchStatus: 400, staleFlag: 'always' },
+  'nginx module': { maxNonceUses: 20, nc: 'window', rspauth: 'right' },
+  Squid: { nc: 'rising', refusedNcKillsNonce: true, maxNonceUses: 50 },
+  'Flask-HTTPAuth': { opaque: true, requireMatchingOpaque: true, requireCookie: true, staleFlag: 'never' },
+  'one-time nonces, next not named': { oneTimeNonces: true },
+};
 
 const setScene = useServerScenes();
 const closing = useClosing();

@@ -1,15 +1,15 @@
 import { expect, test } from '@jest/globals';
 import { startArrivals } from '../support/arrivals.ts';
 import { useClosing } from '../support/closing.ts';
+import { type RunningGateway, startGateway } from '../support/gateway.ts';
+import { until } from '../support/until.ts';
 import {
   faultyDeployments,
   HEALTHY,
   startFaultyUpstreams,
   UPSTREAM_FAULTS,
   type UpstreamFault,
-} from '../support/faulty-upstreams.ts';
-import { type RunningGateway, startGateway } from '../support/gateway.ts';
-import { until } from '../support/until.ts';
+} from './faulty-upstreams.ts';
 
 /** Requests of the healthy deployment while the other is faulty. */
 const REQUESTS = 50;

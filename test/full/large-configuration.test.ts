@@ -2,8 +2,8 @@ import { expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { addressConfig, largeConfig } from '../support/large-config.ts';
-import { MONITORED, measuredReload } from '../support/measured-reload.ts';
+import { addressConfig, largeConfig } from './large-config.ts';
+import { MONITORED, measuredReload } from './reloads.ts';
 
 const [CLIENTS, DEPLOYMENTS] = [4_000, 800];
 /** Four times as large takes 16 times as long where each is compared with each. */

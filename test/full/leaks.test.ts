@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from '@jest/globals';
-import { COUNTS, startLeakScene } from '../support/leak-scene.ts';
+import { COUNTS, startLeakScene } from './leak-scene.ts';
 
 const REQUESTS = 1_000;
 const WARM_UP = 300;

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
-import { reloadsUnderLoad } from '../support/reloads-under-load.ts';
+import { reloadsUnderLoad } from './reloads.ts';
 
 /** A turn of the event loop must take much less than reading the configuration in one go. */
 const SHARE = 1 / 5;

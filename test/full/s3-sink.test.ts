@@ -6,9 +6,9 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { S3Delivery } from '../../src/audit/sinks/s3.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
-import { type S3Server, s3To, startS3 } from '../support/s3-server.ts';
 import { positionOf, recordMany, type SinkScene, storedSeq, useSinks } from '../support/sink-scene.ts';
 import { until } from '../support/until.ts';
+import { type S3Server, s3To, startS3 } from './servers/s3-server.ts';
 
 const scene = useSinks();
 const folder = useFolders();

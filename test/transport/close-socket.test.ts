@@ -7,10 +7,10 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { closeSocket } from '../../src/transport/close-socket.ts';
 import { useClosing } from '../support/closing.ts';
-import { type ExchangeSceneOptions, useExchanges } from '../support/exchanges.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import type { UpstreamConnection } from '../support/scripted-connections.ts';
+import { type ExchangeSceneOptions, useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const RECORD_HEADER = 5;

@@ -2,9 +2,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { useExchanges } from '../support/exchanges.ts';
 import type { UpstreamConnection } from '../support/scripted-connections.ts';
 import { until } from '../support/until.ts';
+import { useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const scene = useExchanges();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
-import { useExchanges } from '../support/exchanges.ts';
 import type { UpstreamConnection } from '../support/scripted-connections.ts';
+import { useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 

@@ -20,6 +20,7 @@ import type { RedisServer } from '../../support/redis.ts';
 import { moveSlot, startRedisCluster } from '../../support/redis-cluster.ts';
 import { startRedisSentinel } from '../../support/redis-sentinel.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
+import { until } from '../../support/until.ts';
 import {
   expectOutagesAndTheirEnds,
   numbersIn,
@@ -29,8 +30,7 @@ import {
   streamOn,
   untilSent,
   useStreams,
-} from '../../support/stream-scene.ts';
-import { until } from '../../support/until.ts';
+} from './stream-scene.ts';
 
 const folder = useFolders();
 

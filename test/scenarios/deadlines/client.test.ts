@@ -2,6 +2,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
+import { startGateway } from '../../support/gateway.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { valuesOf } from '../../support/raw-response.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
+import { until } from '../../support/until.ts';
+import { codeOf, useClients } from '../../support/wire.ts';
 import {
   type AuditedGateway,
   errorsLogged,
@@ -10,13 +16,7 @@ import {
   OWN_MS,
   startDeadlines,
   type Timeout,
-} from '../../support/deadlines.ts';
-import { startGateway } from '../../support/gateway.ts';
-import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { valuesOf } from '../../support/raw-response.ts';
-import { startUpstream } from '../../support/scripted-upstream.ts';
-import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
+} from './deadlines.ts';
 
 const REQUESTS = 'digest_gateway_requests_total';
 // Hooks run in this order: clients go first, and folders when nothing writes there any more.

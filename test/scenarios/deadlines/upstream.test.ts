@@ -4,6 +4,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
+import { createTestAuthority } from '../../support/issued-certificates.ts';
+import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
 import {
   type AuditedGateway,
   ask,
@@ -16,9 +18,7 @@ import {
   OWN_MS,
   startDeadlines,
   type Timeout,
-} from '../../support/deadlines.ts';
-import { createTestAuthority } from '../../support/issued-certificates.ts';
-import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
+} from './deadlines.ts';
 
 /*
  * Each fault ends within its own timeout, which is a hundredth of the others, and is told by its own code. Meanwhile

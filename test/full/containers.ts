@@ -4,8 +4,8 @@ import { cp, mkdir, mkdtemp, readFile, realpath, symlink, writeFile } from 'node
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { repository } from './repository.ts';
-import { needPackages } from './system-packages.ts';
+import { repository } from '../support/repository.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 const execute = promisify(execFile);
 
@@ -113,7 +113,7 @@ export async function startContainerEngine(): Promise<ContainerEngine> {
       ),
     async importImage(name, { programs, changes = [], fill }) {
       const root = await mkdtemp(join(folder, 'image-'));
-      await execute('sh', [join(repository, 'test/support/program-files.sh'), root, ...programs]);
+      await execute('sh', [join(repository, 'test/full/program-files.sh'), root, ...programs]);
       await fill?.(root);
       await execute('tar', ['-C', root, '-cf', `${root}.tar`, '.']);
       await podman(

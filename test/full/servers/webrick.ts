@@ -1,6 +1,6 @@
-import { apacheUsers } from './apache.ts';
-import { account, type RealServer, startRealServer } from './real-server.ts';
-import { needPackages } from './system-packages.ts';
+import { apacheUsers } from '../../support/apache.ts';
+import { account, type RealServer, startRealServer } from '../../support/real-server.ts';
+import { needPackages } from '../../support/system-packages.ts';
 
 export interface WebrickOptions {
   /** Seconds; 1800 when left out. */

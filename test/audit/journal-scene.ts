@@ -5,7 +5,7 @@ import { Journal, type JournalOptions } from '../../src/audit/journal/journal.ts
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, REPLICA, useFolders } from './audit-log.ts';
+import { AUDIT_KEY, REPLICA, useFolders } from '../support/audit-log.ts';
 
 export const DEADLINE_MS = 1_000;
 /** Interval at which the journal looks after what nobody waits for. */

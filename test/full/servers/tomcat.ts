@@ -1,5 +1,5 @@
-import { account, type RealServer, startRealServer } from './real-server.ts';
-import { needPackages } from './system-packages.ts';
+import { account, type RealServer, startRealServer } from '../../support/real-server.ts';
+import { needPackages } from '../../support/system-packages.ts';
 
 /** Tomcat 10 with its DigestAuthenticator (SHA-256 and MD5, qop=auth, nonces of five minutes). */
 export function startTomcat(): Promise<RealServer> {

@@ -1,6 +1,6 @@
-import { account, type RealServer, startRealServer } from './real-server.ts';
-import type { Place } from './server-process.ts';
-import { needPackages } from './system-packages.ts';
+import { account, type RealServer, startRealServer } from '../../support/real-server.ts';
+import type { Place } from '../../support/server-process.ts';
+import { needPackages } from '../../support/system-packages.ts';
 
 /** The common part of each program: its address, the account, its access log, and the echo. */
 const common = ({ folder, port }: Place): string => `

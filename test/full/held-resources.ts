@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import type { GatewayProcess } from './gateway-process.ts';
+import type { GatewayProcess } from '../support/gateway-process.ts';
 
 /** The resources of a gateway process after a garbage collection. */
 export interface Held {
@@ -26,7 +26,7 @@ export interface Held {
   readonly external: number;
 }
 
-const PROBE = fileURLToPath(new URL('resource-probe.js', import.meta.url));
+const PROBE = fileURLToPath(new URL('../support/resource-probe.js', import.meta.url));
 
 /** Options of `startGatewayProcess` with which `readHeld` can read it; the folder is for a socket. */
 export function probed(folder: string): { readonly runner: readonly string[] } {

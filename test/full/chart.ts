@@ -1,7 +1,9 @@
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseAllDocuments, stringify } from 'yaml';
-import { type CommandEnd, runCommand } from './command.ts';
-import { repository } from './repository.ts';
+import { type CommandEnd, runCommand } from '../support/command.ts';
+import { repository } from '../support/repository.ts';
 
 export const CHART = join(repository, 'deploy/helm/digest-gateway');
 
@@ -163,7 +165,7 @@ export async function helm(
   command: readonly string[],
   { examples = [], further = {} }: ChartValues,
 ): Promise<CommandEnd> {
-  const installed = await runCommand('sh', [join(repository, 'test/support/install-helm.sh')]);
+  const installed = await runCommand('sh', [join(repository, 'test/full/install-helm.sh')]);
   if (installed.status !== 0) throw new Error(installed.printed);
   const files = [...examples.map((name) => join(CHART, 'examples', `${name}.yaml`)), '-'];
   const program = join(repository, 'node_modules/.cache/helm/helm');
@@ -172,4 +174,42 @@ export async function helm(
     [...command, ...files.flatMap((file) => ['--values', file])],
     stringify(further),
   );
+}
+
+/** The module of npm's kubernetes-models that has the model of a kind. */
+function moduleOf({ apiVersion, kind }: KubernetesObject): string {
+  const ofOperator = apiVersion.startsWith('monitoring.coreos.com/');
+  return `${ofOperator ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'}/${apiVersion}/${kind}`;
+}
+
+/** The errors of an object by the schema of its kind, which permits unknown fields. */
+export async function schemaIssue(object: KubernetesObject): Promise<string | undefined> {
+  const models: Record<string, new (data: object) => { validate(): void }> = await import(moduleOf(object));
+  const Model = models[object.kind];
+  if (Model === undefined) return `${object.apiVersion} has no ${object.kind}`;
+  try {
+    new Model(object).validate();
+    return undefined;
+  } catch (error) {
+    return String(error);
+  }
+}
+
+/** The compiler's errors of objects as literals of their kinds' types: unknown fields are errors there. */
+export async function typeIssues(objects: readonly KubernetesObject[]): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'kubernetes-'));
+  try {
+    await symlink(join(repository, 'node_modules'), join(folder, 'node_modules'));
+    const source = objects.flatMap((object, index) => [
+      `import type { I${object.kind} as Type${index} } from '${moduleOf(object)}';`,
+      `export const object${index}: Type${index} = ${JSON.stringify(object, null, 1)};`,
+    ]);
+    await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
+    await writeFile(join(folder, 'objects.ts'), source.join('\n'));
+    const compilerOptions = { noEmit: true, strict: true, skipLibCheck: true, module: 'nodenext', types: [] };
+    await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions }));
+    return (await runCommand(join(repository, 'node_modules/.bin/tsc'), ['-p', folder])).printed;
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,13 +6,12 @@ import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
 import type { Observer } from '../../src/simulator/exchange.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { startBreakingRelay } from './breaking-relay.ts';
-import { type GatewayProcess, startGatewayProcess } from './gateway-process.ts';
-import { watchHealth } from './health-watch.ts';
-import { exchangeSecrets, mountedCredential } from './mounted-secrets.ts';
-import { startRedis } from './redis.ts';
-import { startSimulator } from './simulator.ts';
-import { until } from './until.ts';
+import { startBreakingRelay } from '../support/breaking-relay.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { watchHealth } from '../support/health-watch.ts';
+import { startRedis } from '../support/redis.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { until } from '../support/until.ts';
 
 /** An upstream, and how it is used once that is learned. */
 export interface FaultProfile {
@@ -342,5 +341,24 @@ async function openScene(
       };
     },
     close,
+  };
+}
+
+/** Files as Kubernetes mounts a secret: a link that is exchanged leads to all of them at once. */
+export async function exchangeSecrets(folder: string, password: string, next: string): Promise<void> {
+  const version = await mkdtemp(join(folder, 'version-'));
+  await writeFile(join(version, 'password'), password, { mode: 0o600 });
+  await writeFile(join(version, 'next'), next, { mode: 0o600 });
+  await symlink(version, join(folder, 'new'));
+  await rename(join(folder, 'new'), join(folder, 'now'));
+}
+
+/** The credential, as the configuration has it, whose password and next password are in such files. */
+export function mountedCredential(folder: string): Record<string, unknown> {
+  const file = (name: string) => ({ file: join(folder, 'now', name) });
+  return {
+    username: { value: 'demo-user' },
+    password: file('password'),
+    next: { password: file('next') },
   };
 }

@@ -3,7 +3,7 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
-import { startGateway, type TestDeployment } from './gateway.ts';
+import { startGateway, type TestDeployment } from '../../test/support/gateway.ts';
 
 const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
 const QUERY = '?ids=%27DEMO-2026-0001%27&site_name=demo';

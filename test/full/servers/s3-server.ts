@@ -2,13 +2,13 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AwsClient } from 'aws4fetch';
-import type { S3Options } from '../../src/audit/sinks/options.ts';
-import { Secret } from '../../src/base/secret.ts';
-import { freePort, type ServerProcess, startServer } from './server-process.ts';
-import { SINK } from './sink-scene.ts';
-import { needPackages } from './system-packages.ts';
+import type { S3Options } from '../../../src/audit/sinks/options.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import { freePort, type ServerProcess, startServer } from '../../support/server-process.ts';
+import { SINK } from '../../support/sink-scene.ts';
+import { needPackages } from '../../support/system-packages.ts';
 
-const SCRIPT = fileURLToPath(new URL('s3-server.sh', import.meta.url));
+const SCRIPT = fileURLToPath(new URL('../../support/s3-server.sh', import.meta.url));
 export const ACCESS = { accessKeyId: 'test-access-key', secretAccessKey: 'test-secret-of-s3' };
 
 /** Ceph's S3 gateway from the system's packages. */

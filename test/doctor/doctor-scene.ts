@@ -4,9 +4,9 @@ import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
-import { closing } from './closing.ts';
-import { setupFor, type TestDeployment, type TopLevel } from './gateway.ts';
-import { startSimulator } from './simulator.ts';
+import { closing } from '../support/closing.ts';
+import { setupFor, type TestDeployment, type TopLevel } from '../support/gateway.ts';
+import { startSimulator } from '../support/simulator.ts';
 
 const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
 
