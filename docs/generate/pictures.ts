@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Secret } from '../../src/base/secret.ts';
-import { buildConsole, openBrowser, openPage } from '../../test/support/browser.ts';
+import { builtConsole, openBrowser, openPage } from '../../test/support/browser.ts';
 import { load, startScene, startTraffic } from '../../test/support/console-scene.ts';
 
 const minutes = Number(process.argv[2] ?? 16);
@@ -42,11 +42,11 @@ const PICTURES = [
   { file: 'console-phone-dark.png', path: '/deployments/submissions', width: 360, scheme: 'dark' },
 ] as const;
 
-const built = await buildConsole();
+const consoleFolder = await builtConsole();
 const folder = await mkdtemp(join(tmpdir(), 'pictures-'));
 const scene = await startScene({
   deployments: 6,
-  consoleFolder: built.folder,
+  consoleFolder,
   audit: {
     directory: folder,
     replica: 'pictures',
@@ -88,6 +88,5 @@ try {
   await Promise.all(traffic.map((each) => each.stop()));
   await browser.close();
   await scene.close();
-  await built.remove();
   await rm(folder, { recursive: true });
 }
