@@ -11,7 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { load, startScene, startTraffic } from '../../lab/bench/console-scene.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { buildConsole, openBrowser, openPage } from '../../test/support/browser.ts';
+import { builtConsole, openBrowser, openPage } from '../../test/support/browser.ts';
 
 const minutes = Number(process.argv[2] ?? 16);
 const docs = process.argv[3] ?? fileURLToPath(new URL('..', import.meta.url));
@@ -42,11 +42,11 @@ const PICTURES = [
   { file: 'console-phone-dark.png', path: '/deployments/submissions', width: 360, scheme: 'dark' },
 ] as const;
 
-const built = await buildConsole();
+const consoleFolder = await builtConsole();
 const folder = await mkdtemp(join(tmpdir(), 'pictures-'));
 const scene = await startScene({
   deployments: 6,
-  consoleFolder: built.folder,
+  consoleFolder,
   audit: {
     directory: folder,
     replica: 'pictures',
@@ -88,6 +88,5 @@ try {
   await Promise.all(traffic.map((each) => each.stop()));
   await browser.close();
   await scene.close();
-  await built.remove();
   await rm(folder, { recursive: true });
 }

@@ -14,7 +14,7 @@ import { gzipSync } from 'node:zlib';
 import { CONSOLE_PACE } from '../../src/control/console.ts';
 import { Histories } from '../../src/control/history.ts';
 import { noTotals } from '../../src/control/totals.ts';
-import { buildConsole, openBrowser, openPage } from '../../test/support/browser.ts';
+import { builtConsole, openBrowser, openPage } from '../../test/support/browser.ts';
 import { load, startScene, startTraffic } from './console-scene.ts';
 
 const FASTER = 3;
@@ -28,11 +28,11 @@ setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
 tellMemoryOfHistories();
-const built = await buildConsole();
-tellSize(built.folder);
+const consoleFolder = await builtConsole();
+tellSize(consoleFolder);
 const scene = await startScene({
   deployments,
-  consoleFolder: built.folder,
+  consoleFolder,
   consolePace: { sampleMs: CONSOLE_PACE.sampleMs / FASTER, tickMs: CONSOLE_PACE.tickMs / FASTER },
 });
 const { gateway, names, urlOf } = scene;
@@ -71,7 +71,6 @@ try {
   await traffic.stop();
   await browser.close();
   await scene.close();
-  await built.remove();
 }
 
 function tellSize(folder: string): void {

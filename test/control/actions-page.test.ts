@@ -1,38 +1,26 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser, Page } from 'playwright-core';
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Page } from 'playwright-core';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import {
-  accessibilityFaults,
-  type BuiltConsole,
-  buildConsole,
-  type Look,
-  openBrowser,
-  openPage,
-} from '../support/browser.ts';
+import { accessibilityFaults, builtConsole, type Look } from '../support/browser.ts';
 import { READ_TOKEN, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
+import { usePages } from '../support/pages.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
 
 const NAME = 'submissions';
 const [OLD, NEW] = ['demo-api-key', 'another-api-key'];
 const folderOf = useFolders();
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 const pairs: Pair[] = [];
 
 beforeAll(async () => {
-  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+  consoleFolder = await builtConsole();
 });
 
 afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()));
   for (const pair of pairs.splice(0)) await pair.close();
-});
-
-afterAll(async () => {
-  await browser.close();
-  await built.remove();
 });
 
 interface Scene extends Pair {
@@ -72,7 +60,7 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
     },
     settings: { operations: { none: { method: 'POST', path: '/api/none' } } },
     audit: auditOptions(log),
-    run: { consoleFolder: built.folder, consolePace: { sampleMs: 1_000, tickMs: 100 } },
+    run: { consoleFolder, consolePace: { sampleMs: 1_000, tickMs: 100 } },
   });
   pairs.push(pair);
   return { ...pair, log };
@@ -82,7 +70,7 @@ const WIDE: Look = { width: 1400, scheme: 'light' };
 
 /** A page of the console in a session that this token opened. */
 async function signedIn(scene: Scene, path: string, look = WIDE, token = TOKEN) {
-  const { page, pageErrors } = await openPage(browser, look);
+  const { page, pageErrors } = await openPage(look);
   await page.goto(`${scene.gateway.control}/login`);
   await page.getByLabel('Token of the control plane').fill(token);
   await page.keyboard.press('Enter');

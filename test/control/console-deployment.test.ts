@@ -1,14 +1,9 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser, Page } from 'playwright-core';
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Page } from 'playwright-core';
 import { SERIES } from '../../src/control/view.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
-import {
-  accessibilityFaults,
-  type BuiltConsole,
-  buildConsole,
-  openBrowser,
-  openPage,
-} from '../support/browser.ts';
+import { accessibilityFaults, builtConsole } from '../support/browser.ts';
+import { usePages } from '../support/pages.ts';
 import { until } from '../support/until.ts';
 import {
   type ControlChange,
@@ -18,22 +13,16 @@ import {
   startControl,
 } from './console-source.ts';
 
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 const controls: RunningControl[] = [];
 
 beforeAll(async () => {
-  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+  consoleFolder = await builtConsole();
 });
 
 afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()));
   await Promise.all(controls.splice(0).map((control) => control.close()));
-});
-
-afterAll(async () => {
-  await browser.close();
-  await built.remove();
 });
 
 /** A control plane with these deployments, whose charts get many points in a short time. */
@@ -46,7 +35,7 @@ async function start(names: readonly string[], change: ControlChange = {}) {
     deployments: names.map(healthyDeployment),
   });
   const control = await startControl({
-    consoleFolder: built.folder,
+    consoleFolder,
     pace: { sampleMs: 20, tickMs: 100 },
     ...change,
     console: { values, condition, ...change.console },
@@ -105,7 +94,7 @@ function colouredPixels(page: Page): Promise<number> {
 
 test('the range is chosen by keyboard, stays in the address, and is fetched for this deployment alone', async () => {
   const { origin } = await start(['a', 'b']);
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   const fetched: string[] = [];
   page.on('request', (sent) => {
     if (sent.url().includes('/api/history')) fetched.push(new URL(sent.url()).search);
@@ -129,7 +118,7 @@ test('one crosshair goes through all charts, by pointer and by keyboard, with it
   await until(async () => (await pointsOf(origin, 'a')) > 3);
   for (let count = 0; count < 50; count += 1) request(metrics, 'a', '503', 0.003);
   await until(async () => (await pointsOf(origin, 'a')) > 30);
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/deployments/a`);
   const slider = page.getByRole('slider', { name: 'Time' });
   await slider.waitFor();
@@ -167,7 +156,7 @@ test('one crosshair goes through all charts, by pointer and by keyboard, with it
 
 test('the crosshair keeps its time when new points take the place of old ones', async () => {
   const { origin } = await start(['a']);
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.clock.install();
   let shift = 0;
   await page.route('**/api/history?*', (route) => route.fulfill({ json: historyFrom(shift) }));
@@ -199,7 +188,7 @@ test('the crosshair keeps its time when new points take the place of old ones', 
 test('a point between two gaps is drawn', async () => {
   const { origin, metrics } = await start(['a']);
   await until(async () => (await pointsOf(origin, 'a')) > 3);
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/deployments/a`);
   await page.locator('.canvas canvas').nth(2).waitFor();
   expect(await colouredPixels(page)).toBe(0);
@@ -213,7 +202,7 @@ test('a point between two gaps is drawn', async () => {
 
 test('a request that the page makes ends with the page', async () => {
   const { origin } = await start(['a']);
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.route('**/api/deployments/a', () => undefined);
   const aborted = page.waitForEvent('requestfailed', (sent) => sent.url().endsWith('/api/deployments/a'));
   await page.goto(`${origin}/#/deployments/a`);
@@ -225,7 +214,7 @@ test('a request that the page makes ends with the page', async () => {
 
 test('an error of the API is told in words, and the page recovers', async () => {
   const { origin } = await start(['a']);
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/deployments/a?range=9h`);
   // A range that does not exist is the shortest one.
   await page.getByLabel('Latency of a, the last 15 minutes').waitFor();
@@ -243,7 +232,7 @@ test('an error of the API is told in words, and the page recovers', async () => 
 test('a session that has ended leads to the sign-in', async () => {
   const tokenSha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
   const { origin } = await start(['a'], { tokenSha256 });
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(origin);
   await page.getByLabel('Token of the control plane').fill('test');
   await page.keyboard.press('Enter');
@@ -287,7 +276,7 @@ describe('the overview of 200 deployments', () => {
   ] as const)('has the worst on top, sorts, filters and fits: %s, %d px', async (scheme, width) => {
     const { origin, metrics } = await start(names, { console: { condition } });
     for (let count = 0; count < 30; count += 1) request(metrics, 'deployment-007');
-    const { page, pageErrors } = await openPage(browser, { width, scheme });
+    const { page, pageErrors } = await openPage({ width, scheme });
     await page.goto(origin);
     const table = page.getByRole('table', { name: 'Deployments' });
     const heads = () => table.locator('tbody th').allInnerTexts();

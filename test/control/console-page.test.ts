@@ -1,17 +1,12 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser, Page } from 'playwright-core';
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Page } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
-import {
-  accessibilityFaults,
-  type BuiltConsole,
-  buildConsole,
-  openBrowser,
-  openPage,
-} from '../support/browser.ts';
+import { accessibilityFaults, builtConsole } from '../support/browser.ts';
+import { usePages } from '../support/pages.ts';
 import { startSwitchedRelay } from '../support/switched-relay.ts';
 import {
   type ControlChange,
@@ -24,26 +19,20 @@ import {
   startControl,
 } from './console-source.ts';
 
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 const controls: RunningControl[] = [];
 
 beforeAll(async () => {
-  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+  consoleFolder = await builtConsole();
 });
 
 afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()));
   await Promise.all(controls.splice(0).map((control) => control.close()));
 });
 
-afterAll(async () => {
-  await browser.close();
-  await built.remove();
-});
-
 async function start(change: ControlChange): Promise<string> {
-  const control = await startControl({ consoleFolder: built.folder, ...change });
+  const control = await startControl({ consoleFolder, ...change });
   controls.push(control);
   return control.origin;
 }
@@ -101,7 +90,7 @@ describe.each([
     const { source, metrics } = troubled();
     const origin = await start({ console: source });
     countRequests(metrics);
-    const { page, pageErrors } = await openPage(browser, { width, scheme });
+    const { page, pageErrors } = await openPage({ width, scheme });
     const textOf = async (path: string): Promise<string> => {
       await page.goto(`${origin}/#${path}`);
       await page.getByText('live', { exact: true }).waitFor();
@@ -156,7 +145,7 @@ describe.each([
 test('audit lines come as they are written, and filters choose among them', async () => {
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit`);
   const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   const shown = () =>
@@ -178,7 +167,7 @@ test('audit lines come as they are written, and filters choose among them', asyn
 test('very many audit lines cost the page no more than the newest ones', async () => {
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit`);
   const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   await rows.nth(1).waitFor();
@@ -190,7 +179,7 @@ test('very many audit lines cost the page no more than the newest ones', async (
 
 test('the theme can be chosen by keyboard, and stays', async () => {
   const origin = await start({});
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(origin);
   const colour = () => page.evaluate('getComputedStyle(document.body).backgroundColor');
   const light = await colour();
@@ -208,8 +197,8 @@ test('the theme can be chosen by keyboard, and stays', async () => {
 });
 
 test('a gateway that is gone is told', async () => {
-  const first = await startControl({ consoleFolder: built.folder });
-  const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+  const first = await startControl({ consoleFolder });
+  const { page } = await openPage({ width: 400, scheme: 'light' });
   await page.goto(first.origin);
   await page.getByText('live', { exact: true }).waitFor();
   await first.close();
@@ -220,7 +209,7 @@ test('a connection that dies without a sign is told, and opened again', async ()
   const origin = await start({});
   const relay = await startSwitchedRelay(Number(new URL(origin).port));
   try {
-    const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+    const { page } = await openPage({ width: 400, scheme: 'light' });
     await page.goto(`http://127.0.0.1:${relay.port}`);
     await page.getByText('live', { exact: true }).waitFor();
     await relay.set('silent');
@@ -235,7 +224,7 @@ test('a connection that dies without a sign is told, and opened again', async ()
 test('on a phone, numbers stand beside their labels', async () => {
   const { source } = troubled();
   const origin = await start({ console: source });
-  const { page } = await openPage(browser, { width: 360, scheme: 'light' });
+  const { page } = await openPage({ width: 360, scheme: 'light' });
   await page.goto(origin);
   await page.locator('td.numeric').first().waitFor();
   expect(await page.evaluate(`getComputedStyle(document.querySelector('td.numeric')).textAlign`)).toBe(
@@ -246,7 +235,7 @@ test('on a phone, numbers stand beside their labels', async () => {
 test('a page that does not exist is told, and links lead from page to page', async () => {
   const { source } = troubled();
   const origin = await start({ console: source });
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/deployments/%zz`);
   await page.getByText('There is no such page.').waitFor();
   await page.goto(`${origin}/#/deployments/none`);
@@ -261,11 +250,11 @@ test('a page that does not exist is told, and links lead from page to page', asy
 });
 
 test('everything that the page loads comes to less than 200 KB, and 100 KB compressed', () => {
-  const files = readdirSync(built.folder, { recursive: true, encoding: 'utf8' });
-  const bytes = files.map((file) => statSync(join(built.folder, file))).filter((stat) => stat.isFile());
+  const files = readdirSync(consoleFolder, { recursive: true, encoding: 'utf8' });
+  const bytes = files.map((file) => statSync(join(consoleFolder, file))).filter((stat) => stat.isFile());
   expect(bytes.reduce((sum, { size }) => sum + size, 0)).toBeLessThan(200_000);
   const compressed = files
-    .map((file) => join(built.folder, file))
+    .map((file) => join(consoleFolder, file))
     .filter((file) => statSync(file).isFile())
     .map((file) => gzipSync(readFileSync(file)).length);
   expect(compressed.reduce((sum, size) => sum + size, 0)).toBeLessThan(100_000);

@@ -2,20 +2,15 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS } from '../../src/control/audit-api.ts';
 import type { ExplanationView } from '../../src/control/client-view.ts';
 import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../support/audit-log.ts';
-import {
-  accessibilityFaults,
-  type BuiltConsole,
-  buildConsole,
-  openBrowser,
-  openPage,
-} from '../support/browser.ts';
+import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { writeLog } from '../support/many-records.ts';
+import { usePages } from '../support/pages.ts';
 import { authors, openPair } from '../support/simulated-pair.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from './console-source.ts';
 
@@ -41,18 +36,15 @@ const REFUSED: ExplanationView = {
   limits: [],
 };
 
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 let directory: string;
 const closing: (() => Promise<void>)[] = [];
 
 // One log for all tests: 4,000 requests of two replicas over four days, and some of today.
 beforeAll(async () => {
-  [built, browser, directory] = await Promise.all([
-    buildConsole(),
-    openBrowser(),
-    mkdtemp(join(tmpdir(), 'console-search-')),
-  ]);
+  consoleFolder = await builtConsole();
+  directory = await mkdtemp(join(tmpdir(), 'console-search-'));
   const start = Date.parse('2026-03-01T00:00:00Z');
   for (const replica of ['gateway-1', 'gateway-2']) {
     await writeLog(directory, { replica, keys, start, days: 4, requestsADay: 500 });
@@ -74,13 +66,10 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()));
   for (const close of closing.splice(0)) await close();
 });
 
 afterAll(async () => {
-  await browser.close();
-  await built.remove();
   await rm(directory, { recursive: true });
 });
 
@@ -92,7 +81,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
   }));
   audit.write({ client: 'reporting' });
   const control = await startControl({
-    consoleFolder: built.folder,
+    consoleFolder,
     console: {
       audit,
       clients: () => ['reporting', 'archive'],
@@ -122,7 +111,7 @@ describe.each([
 ] as const)('in the %s theme, %d px wide', (scheme, width) => {
   test('search and request fit, are accessible, and nothing is refused', async () => {
     const origin = await start();
-    const { page, pageErrors } = await openPage(browser, { width, scheme });
+    const { page, pageErrors } = await openPage({ width, scheme });
     const check = async (): Promise<void> => {
       expect(await accessibilityFaults(page)).toEqual([]);
       expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
@@ -143,7 +132,7 @@ describe.each([
 
 test('the form searches by keyboard, the address keeps it, and the back button returns', async () => {
   const origin = await start();
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit`);
   await page.getByRole('table', { name: 'Audit lines' }).waitFor();
   await page.getByLabel('Identifier').focus();
@@ -168,7 +157,7 @@ test('the form searches by keyboard, the address keeps it, and the back button r
 
 test('older results come page by page, and all of them at last', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?site=journal-7`);
   const older = page.getByRole('button', { name: 'Show older ones' });
   await older.waitFor();
@@ -183,7 +172,7 @@ test('older results come page by page, and all of them at last', async () => {
 
 test('every name in a result leads on: to its request, its site, its code', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?requestId=${REFUSED_ID}`);
   const row = results(page).first();
   await row.waitFor();
@@ -205,7 +194,7 @@ test('every name in a result leads on: to its request, its site, its code', asyn
 
 test('a request has its timing, upstream, parameters and trace', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?requestId=traced`);
   await page.getByRole('link', { name: 'traced' }).click();
   await page.getByText('1 request. The hour before and after it was searched').waitFor();
@@ -226,7 +215,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
   const pair = await openPair({
     audit,
     top: { anonymous: false, clients },
-    run: { consoleFolder: built.folder },
+    run: { consoleFolder },
   });
   closing.unshift(pair.close);
   const send = async (requestId: string, method: string): Promise<void> => {
@@ -235,7 +224,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
   };
   await send('granted', 'GET');
   await send('forbidden', 'DELETE');
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${pair.gateway.control}/#/requests/granted`);
   await page.getByText('allowed by clients[0].allow[0]').waitFor();
   const text = await page.getByRole('main').innerText();
@@ -251,7 +240,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
 
 test('an event of the gateway is found with its details', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?kind=events&text=archive`);
   const row = results(page).first();
   await row.waitFor();
@@ -260,7 +249,7 @@ test('an event of the gateway is found with its details', async () => {
 
 test('what was found is exported', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?site=journal-7`);
   const link = page.getByRole('link', { name: 'export as CSV' });
   await link.waitFor();
@@ -273,7 +262,7 @@ test('what was found is exported', async () => {
 
 test('a wrong criterion is told in words, and the form stays', async () => {
   const origin = await start();
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${origin}/#/audit?from=yesterday`);
   await page.getByRole('alert').filter({ hasText: 'a time is 2026-03' }).waitFor();
   await page.getByLabel('From').fill('2026-03-04');
@@ -283,7 +272,7 @@ test('a wrong criterion is told in words, and the form stays', async () => {
 
 test('a search waits for a free place, and can be stopped and go on', async () => {
   const origin = await start(0);
-  const { page } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
   const asked = page.waitForResponse((response) => response.status() === 429);
   await page.goto(`${origin}/#/audit?client=nobody`);
   await asked;

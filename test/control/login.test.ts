@@ -1,39 +1,27 @@
 import { createHash } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Browser } from 'playwright-core';
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { Guard } from '../../src/control/guard.ts';
-import {
-  accessibilityFaults,
-  type BuiltConsole,
-  buildConsole,
-  openBrowser,
-  openPage,
-} from '../support/browser.ts';
+import { accessibilityFaults, builtConsole } from '../support/browser.ts';
+import { usePages } from '../support/pages.ts';
 import { type RunningControl, startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 const tokenSha256 = createHash('sha256').update(token).digest('hex');
 const GUARDED = ['/metrics', '/openapi.json', '/api/snapshot', '/api/history', '/api/events'];
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 let control: RunningControl | undefined;
 
 beforeAll(async () => {
-  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
+  consoleFolder = await builtConsole();
 });
 
 afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()));
   await control?.close();
 });
 
-afterAll(async () => {
-  await browser.close();
-  await built.remove();
-});
-
 async function start(): Promise<string> {
-  control = await startControl({ tokenSha256, consoleFolder: built.folder });
+  control = await startControl({ tokenSha256, consoleFolder });
   return control.origin;
 }
 
@@ -47,7 +35,7 @@ function signIn(origin: string, given: string): Promise<Response> {
 
 test('the page asks for the token, takes it, and lets go again', async () => {
   const origin = await start();
-  const { page, pageErrors } = await openPage(browser, { width: 400, scheme: 'dark' });
+  const { page, pageErrors } = await openPage({ width: 400, scheme: 'dark' });
   await page.goto(origin);
   expect(page.url()).toBe(`${origin}/login`);
   expect(await accessibilityFaults(page)).toEqual([]);
@@ -132,10 +120,10 @@ test('a session ends after twelve hours, and is worth nothing in another process
 
 describe('without a token', () => {
   test('other names for this machine are refused, so that no page elsewhere reads what is here', async () => {
-    control = await startControl({ consoleFolder: built.folder });
+    control = await startControl({ consoleFolder });
     const { origin } = control;
     const { port } = new URL(origin);
-    const { page } = await openPage(browser, { width: 400, scheme: 'light' });
+    const { page } = await openPage({ width: 400, scheme: 'light' });
     for (const path of ['/', ...GUARDED]) {
       const answer = await page.request.get(`${origin}${path}`, {
         headers: { host: `rebound.example:${port}` },

@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import type { Browser, Page } from 'playwright-core';
+import { beforeAll, expect, test } from '@jest/globals';
+import type { Page } from 'playwright-core';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
-import { type BuiltConsole, buildConsole, openBrowser, openPage } from '../support/browser.ts';
+import { builtConsole } from '../support/browser.ts';
 import { useClosing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
+import { usePages } from '../support/pages.ts';
 import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
@@ -15,16 +16,11 @@ import { until } from '../support/until.ts';
 
 const folder = useFolders();
 const closing = useClosing();
-let built: BuiltConsole;
-let browser: Browser;
+const openPage = usePages();
+let consoleFolder: string;
 
 beforeAll(async () => {
-  [built, browser] = await Promise.all([buildConsole(), openBrowser()]);
-});
-
-afterAll(async () => {
-  await browser.close();
-  await built.remove();
+  consoleFolder = await builtConsole();
 });
 
 /** A gateway before the simulator, and the page of its deployment in a browser, which has nothing to complain of. */
@@ -33,9 +29,9 @@ async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Prom
   const consolePace = { sampleMs: 3_000, tickMs: 100 };
   const pair = await startPair(options.behaviour, {
     ...options,
-    run: { ...options.run, consoleFolder: built.folder, consolePace },
+    run: { ...options.run, consoleFolder, consolePace },
   });
-  const { page, pageErrors } = await openPage(browser, { width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${pair.gateway.control}/#/deployments/submissions`);
   await page.getByText('live', { exact: true }).waitFor();
   await act(pair, page);

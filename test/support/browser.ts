@@ -1,13 +1,15 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { type ChildProcess, execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { mkdir, readFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { repository } from './repository.ts';
 import { needPackages } from './system-packages.ts';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Shorter than a test may take, so that the browser says what it waited for, in milliseconds. */
 const LIMIT_MS = 90_000;
 const FLAGS = [
@@ -19,28 +21,68 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  '--host-resolver-rules=MAP *.example 127.0.0.1',
 ];
+const CHROMIUM = join(import.meta.dirname, 'chromium.sh');
+const DOWNLOADS = join(repository, 'node_modules/.cache/downloads');
+const CACHE = join(repository, 'node_modules/.cache/console');
+/** An interrupted build does not get the name of a whole one. */
+const BUILD = 'test -e "$0" || { "$@" --outDir "$0.part" && mv "$0.part" "$0"; }';
 
-/** The console's page as the package has it, in a folder of its own. */
-export interface BuiltConsole {
-  readonly folder: string;
-  remove(): Promise<void>;
+/** Resolves to the folder of the console's page as the package has it. It is built once for each state of its sources. */
+export async function builtConsole(): Promise<string> {
+  const sources = createHash('sha256');
+  for (const name of ['package-lock.json', ...globSync('src/control/**/*.*', { cwd: repository }).sort()]) {
+    sources.update(name).update(readFileSync(join(repository, name)));
+  }
+  const folder = join(CACHE, sources.digest('hex'));
+  if (existsSync(folder)) return folder;
+  await mkdir(CACHE, { recursive: true });
+  const vite = join(repository, 'node_modules/vite/bin/vite.js');
+  const config = join(repository, 'src/control/console/vite.config.ts');
+  const build = [process.execPath, vite, 'build', '--config', config];
+  // Other processes wait for the one that builds.
+  await promisify(execFile)('flock', [join(CACHE, 'lock'), 'sh', '-c', BUILD, folder, ...build]);
+  return folder;
 }
 
-export async function buildConsole(): Promise<BuiltConsole> {
-  const folder = await mkdtemp(join(tmpdir(), 'console-'));
-  const vite = join(root, 'node_modules/vite/bin/vite.js');
-  const config = join(root, 'src/control/console/vite.config.ts');
-  await promisify(execFile)(process.execPath, [vite, 'build', '--config', config, '--outDir', folder]);
-  return { folder, remove: () => rm(folder, { recursive: true }) };
-}
+let opened: Browser | undefined;
 
-/** Debian's Chromium, without a screen. `local`: names that lead to 127.0.0.1. */
-export function openBrowser(local: readonly string[] = []): Promise<Browser> {
+/**
+ * Debian's Chromium, without a screen: one for all test files of a process, which ends it. Names under `.example` lead to
+ * 127.0.0.1.
+ */
+export async function openBrowser(): Promise<Browser> {
   needPackages('chromium');
-  const rules = local.map((name) => `MAP ${name} 127.0.0.1`).join(',');
-  const args = rules === '' ? FLAGS : [...FLAGS, `--host-resolver-rules=${rules}`];
-  return chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: LIMIT_MS });
+  if (opened?.isConnected() !== true) opened = await launch();
+  return opened;
+}
+
+async function launch(): Promise<Browser> {
+  const started: ChildProcess[] = [];
+  const onProcess = (message: unknown): void => {
+    started.push((message as { process: ChildProcess }).process);
+  };
+  subscribe('child_process', onProcess);
+  try {
+    return await chromium.launch({
+      executablePath: CHROMIUM,
+      args: FLAGS,
+      timeout: LIMIT_MS,
+      artifactsDir: DOWNLOADS,
+      // A signal ends the process at once, and the browser with it.
+      handleSIGHUP: false,
+      handleSIGINT: false,
+      handleSIGTERM: false,
+    });
+  } finally {
+    unsubscribe('child_process', onProcess);
+    // It keeps no process from ending.
+    for (const child of started.filter(({ spawnfile }) => spawnfile === CHROMIUM)) {
+      child.unref();
+      for (const stream of child.stdio) (stream as Socket | null)?.unref();
+    }
+  }
 }
 
 export interface WatchedPage {
@@ -69,7 +111,9 @@ export async function openPage(browser: Browser, { width, scheme }: Look): Promi
 /** Violations that axe-core finds in the page: rule and elements. */
 export async function accessibilityFaults(page: Page): Promise<string[]> {
   // As the browser's tools do it: the page's own policy lets no foreign script in.
-  await page.evaluate(await readFile(join(root, 'node_modules/axe-core/axe.min.js'), 'utf8'));
+  if (!(await page.evaluate("'axe' in globalThis"))) {
+    await page.evaluate(await readFile(join(repository, 'node_modules/axe-core/axe.min.js'), 'utf8'));
+  }
   return page.evaluate(async () => {
     const { axe } = globalThis as unknown as { axe: Axe };
     const { violations } = await axe.run();

@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { type Look, openBrowser, openPage } from '../../support/browser.ts';
+import type { Look } from '../../support/browser.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
+import { usePages } from '../../support/pages.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { openPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
@@ -152,7 +153,7 @@ describe('pages in a browser', () => {
       res.writeHead(200, { 'content-type': 'text/html', connection: 'close' }).end(PAGE);
     }),
   );
-  const browser = useRunning(() => openBrowser(['evil.example', 'gateway.example', 'rebound.example']));
+  const openPage = usePages();
   const closing: (() => Promise<unknown>)[] = [];
 
   beforeEach(() => {
@@ -180,8 +181,7 @@ describe('pages in a browser', () => {
   }
 
   async function open(url: string) {
-    const { page } = await openPage(browser(), LOOK);
-    closing.push(() => page.close());
+    const { page } = await openPage(LOOK);
     await page.goto(url);
     return page;
   }
