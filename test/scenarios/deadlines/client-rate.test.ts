@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
@@ -13,7 +14,7 @@ import { codeOf, useClients } from '../../support/wire.ts';
 const IDLE_MS = 800;
 const STEP_MS = IDLE_MS / 40;
 /** More than all buffers on the way of a body. */
-const LARGE = 64 * 2 ** 20;
+const LARGE = 32 * 2 ** 20;
 const KEPT = 1024;
 const CHALLENGE = 'Digest realm="r", nonce="n", qop="auth"';
 const REQUESTS = 'digest_gateway_requests_total';
@@ -22,7 +23,6 @@ const connect = useClients();
 const closing = useClosing();
 
 const post = (length: number): string => `POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
-const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
 
 function reply(req: IncomingMessage, res: ServerResponse): void {
   req.resume().on('end', () => res.end(req.url === '/large' ? Buffer.alloc(LARGE) : 'ok'));
@@ -46,7 +46,7 @@ describe.each([
     closing.push(() => files.remove());
     const settings = {
       tls: { allowPlaintext: true },
-      timeouts: { idle: `${IDLE_MS}ms`, total: '30s' },
+      timeouts: { idle: `${IDLE_MS}ms`, total: '60s' },
       body: { replayUpTo: `${KEPT}B`, minRate },
     };
     const gateway = await startGateway(
@@ -106,29 +106,14 @@ describe.each([
     expect(performance.now() - begun).toBeGreaterThanOrEqual(4 * IDLE_MS - 1);
   });
 
-  test('that waits for the next event of a stream is served', async () => {
-    const { client } = await start('1MiB', (_req, res) => {
-      res.writeHead(200, { 'content-type': 'text/event-stream' });
-      let left = 8;
-      const sending = setInterval(() => {
-        left -= 1;
-        if (left > 0) res.write('data: x\n\n');
-        else res.end();
-      }, IDLE_MS / 2);
-      closing.push(() => clearInterval(sending));
-    });
-    await client.send(get('/events'));
-    expect((await client.answer()).body.toString()).toBe('data: x\n\n'.repeat(7));
-  });
-
   /** Reads in small parts; returns how many bytes came before the end of the response or of the connection. */
-  async function readSlowly(client: RawClient): Promise<number> {
+  async function readSlowly(client: RawClient, path: string, length = LARGE): Promise<number> {
     const { socket } = client;
     socket.removeAllListeners('data').pause();
     socket.on('readable', () => {});
-    await client.send(get('/large'));
+    await client.send(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
     let received = 0;
-    while (received < LARGE && !socket.closed && !socket.readableEnded) {
+    while (received < length && !socket.closed && !socket.readableEnded) {
       const part = socket.read(Math.min(socket.readableLength, 100_000));
       received += part?.length ?? 0;
       await delay(2);
@@ -138,7 +123,7 @@ describe.each([
 
   test('that reads below the rate loses its connection, although it never stops', async () => {
     const { gateway, client } = await start('1GiB');
-    expect(await readSlowly(client)).toBeLessThan(LARGE);
+    expect(await readSlowly(client, '/large')).toBeLessThan(LARGE);
     await until(
       async () => (await gateway.metric(REQUESTS, { code: 'client-timeout', status: '499' })) === 1,
     );
@@ -146,6 +131,31 @@ describe.each([
 
   test('that reads above the rate gets everything', async () => {
     const { client } = await start('1MiB');
-    expect(await readSlowly(client)).toBeGreaterThanOrEqual(LARGE);
+    expect(await readSlowly(client, '/large')).toBeGreaterThanOrEqual(LARGE);
+  });
+
+  test('that has read all events of a stream, and waits for the next one, is served', async () => {
+    const burst = LARGE / 4;
+    const read = Promise.withResolvers<void>();
+    const { client } = await start('1MiB', (_req, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).write(Buffer.alloc(burst));
+      void read.promise.then(async () => {
+        for (let sent = 0; sent < 6; sent += 1) {
+          await delay(IDLE_MS / 2);
+          res.write('data: x\n\n');
+        }
+        res.end('data: last\n\n');
+      });
+    });
+    // More slowly than the burst comes, so that its bytes wait for the client.
+    await readSlowly(client, '/events', burst);
+    let text = '';
+    client.socket.removeAllListeners('readable').on('data', (piece: Buffer) => {
+      text += piece.subarray(-100).toString('latin1');
+    });
+    client.socket.resume();
+    read.resolve();
+    await once(client.socket, 'end');
+    expect(text).toContain('data: last');
   });
 });
