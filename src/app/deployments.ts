@@ -47,6 +47,7 @@ export function* buildDeployments(
       host: pathPrefix === undefined ? host : undefined,
       rules,
       responseFilter,
+      pace: { idleMs: deployment.timeouts.idle, minRate: deployment.body.minRate },
       upstream,
     });
     yield;

@@ -102,7 +102,7 @@ const table = {
     title: 'Request timeout',
     proxyError: 'http_request_error',
     cause:
-      'The headers of the request did not arrive within `listen.limits.headersTimeout`, its body did not arrive within `timeouts.total`, or the client sent nothing of the body for `timeouts.idle`.',
+      'The headers of the request did not arrive within `listen.limits.headersTimeout`, its body did not arrive within `timeouts.total`, or the client sent nothing of the body for `timeouts.idle`, or less than `body.minRate`.',
     remedy: 'Check the network of the client, or raise the limit.',
   },
   'length-required': {
@@ -163,8 +163,8 @@ const table = {
     title: 'Client did not read the response',
     proxyError: 'http_request_error',
     cause:
-      'The client read nothing of its response for `timeouts.idle`. It appears in logs, metrics and the audit log only.',
-    remedy: 'Check the client, or raise `timeouts.idle`.',
+      'The client read nothing of its response for `timeouts.idle`, or less than `body.minRate`. It appears in logs, metrics and the audit log only.',
+    remedy: 'Check the client, or raise `timeouts.idle`, or lower `body.minRate`.',
   },
   'internal-error': {
     status: 500,

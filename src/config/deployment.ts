@@ -18,6 +18,7 @@ import {
   record,
   SECTION,
   size,
+  sizeOrOff,
   text,
   whole,
 } from './value-schemas.ts';
@@ -136,6 +137,11 @@ const body = () =>
         max: size()
           .default(100 * 2 ** 20)
           .describe('A larger request body is refused, and one whose chunks have more framing than that.'),
+        minRate: sizeOrOff()
+          .prefault('240B')
+          .describe(
+            'The fewest bytes per second that a client may send of a body, or read of a response, on average over `timeouts.idle`. Time in which the upstream is waited for does not count. `off`: any rate.',
+          ),
       },
       { error: SECTION },
     )
@@ -245,7 +251,7 @@ const keys = (folder: string) =>
       health: healthSchema()
         .prefault({})
         .describe('Whether each address serves: by its traffic, and by checks while there is none.'),
-      body: body().prefault({}).describe('Limits of request bodies.'),
+      body: body().prefault({}).describe('Limits of bodies.'),
       limits: limitsSchema()
         .exactOptional()
         .describe(

@@ -74,6 +74,12 @@ export const period = (): z.ZodType<number> =>
 export const size = (): z.ZodType<number> =>
   quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
 
+/** A size that may be switched off, which is 0 in the output. */
+export const sizeOrOff = () =>
+  z
+    .union([size(), z.literal(['off', false])], { error: 'a size, such as 512B or 64KiB, or off' })
+    .transform((value) => (typeof value === 'number' ? value : 0));
+
 /** `unit` tells the configuration page how to format defaults, and selects the pattern of the JSON Schema. */
 function quantity(
   unit: 'duration' | 'size',

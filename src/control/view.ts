@@ -253,7 +253,8 @@ export interface DeploymentSettings {
     readonly idle: number;
     readonly total: number;
   };
-  readonly body: { readonly replayUpTo: number; readonly max: number };
+  /** `minRate`: in bytes per second; 0: any rate. */
+  readonly body: { readonly replayUpTo: number; readonly max: number; readonly minRate: number };
   readonly retries: number;
   /** Of all clients together. */
   readonly limits?: LimitsView;

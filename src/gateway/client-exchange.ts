@@ -5,11 +5,12 @@ import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../transport/request-body.ts';
 import type { ClientResponse } from './client-response.ts';
-import { closeWhenIdle, onStall } from './linger.ts';
+import { closeWhenIdle } from './linger.ts';
+import { type Pace, watchPace } from './pace.ts';
 import type { RequestHead } from './request-head.ts';
 
-/** `idleMs` if no deployment sets it. */
-const IDLE_MS = 30_000;
+/** Until a deployment sets another one. */
+const PACE: Pace = { idleMs: 30_000, minRate: 240 };
 
 export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client closed the connection.');
 
@@ -46,8 +47,8 @@ export class ClientExchange {
   readonly request: RequestHead;
   readonly response: ClientResponse;
   readonly cancellation = new Cancellation();
-  /** Time that the client may leave the response unread, or pause in its body, in milliseconds. */
-  idleMs = IDLE_MS;
+  /** How the client has to send its body and read the response. */
+  pace = PACE;
   /** True if the request has been read whole. */
   isComplete: boolean;
   /** True if the response has been sent, or the connection has ended. */
@@ -113,41 +114,30 @@ export class ClientExchange {
     return { length: body === 'chunked' ? undefined : body, open, framing, onBytes };
   }
 
-  /** Cancels the request if the client sends nothing of its body for `idleMs`. */
+  /** Cancels the request if the client sends its body more slowly than `pace`. */
   static #limitPause(exchange: ClientExchange): void {
-    const { socket, response, cancellation, idleMs } = exchange;
+    const { socket, response, cancellation, pace } = exchange;
     // Without a response to come, nothing would end the watch.
     if (exchange.isComplete || exchange.hasLeft || socket.destroyed) return;
-    exchange.#watch(
-      onStall(
-        idleMs,
-        () => socket.bytesRead,
-        () => {
-          // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
-          if (!socket.isPaused() && !exchange.isComplete && !response.hasHead) {
-            cancellation.cancel(bodyPaused(idleMs));
-          }
-        },
-      ),
-    );
+    // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
+    const count = (): number | undefined =>
+      socket.isPaused() || exchange.isComplete || response.hasHead ? undefined : socket.bytesRead;
+    exchange.#watch(watchPace(pace, count, (stalled) => cancellation.cancel(slowBody(pace, stalled))));
   }
 
-  /** Ends the connection if the client reads none of the pending bytes for `idleMs`. */
+  /** Ends the connection if the client reads the pending bytes more slowly than `pace`. */
   limitStall(): void {
     if (this.#isStallLimited || this.hasLeft) return;
     this.#isStallLimited = true;
-    const { socket, cancellation, idleMs } = this;
-    // The socket's own timer does not work here: each byte that the client sends restarts it.
-    const stop = onStall(
-      idleMs,
-      () => socket.bytesWritten - socket.writableLength,
-      () => {
-        // No byte is pending: the upstream is slow, not the client.
-        if (socket.writableLength === 0) return;
-        cancellation.cancel(clientTimeout(idleMs));
-        socket.destroy();
-      },
-    );
+    const { socket, cancellation, pace } = this;
+    // The socket's own timer does not work here: each byte that the client sends restarts it. Without a pending byte the
+    // upstream is slow, not the client.
+    const count = (): number | undefined =>
+      socket.writableLength === 0 ? undefined : socket.bytesWritten - socket.writableLength;
+    const stop = watchPace(pace, count, (stalled) => {
+      cancellation.cancel(slowReader(pace, stalled));
+      socket.destroy();
+    });
     this.#watch(stop);
   }
 
@@ -206,16 +196,16 @@ export class ClientExchange {
   }
 }
 
-function clientTimeout(idleMs: number): GatewayError {
-  return new GatewayError(
-    'client-timeout',
-    `The client read nothing of the response for ${idleMs} ms (timeouts.idle).`,
-  );
+function slowReader({ idleMs, minRate }: Pace, stalled: boolean): GatewayError {
+  const how = stalled
+    ? `nothing of the response for ${idleMs} ms (timeouts.idle)`
+    : `less than ${minRate} bytes per second of the response (body.minRate)`;
+  return new GatewayError('client-timeout', `The client read ${how}.`);
 }
 
-function bodyPaused(idleMs: number): GatewayError {
-  return new GatewayError(
-    'request-timeout',
-    `The client sent nothing of the body of the request for ${idleMs} ms (timeouts.idle).`,
-  );
+function slowBody({ idleMs, minRate }: Pace, stalled: boolean): GatewayError {
+  const how = stalled
+    ? `nothing of the body of the request for ${idleMs} ms (timeouts.idle)`
+    : `less than ${minRate} bytes per second of the body of the request (body.minRate)`;
+  return new GatewayError('request-timeout', `The client sent ${how}.`);
 }

@@ -18,6 +18,7 @@ import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { type ClientRefusal, ClientRefusals, type CountedRefusal } from './client-refusals.ts';
 import { ErrorLog, type RecentError } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
+import type { Pace } from './pace.ts';
 import { sendProblem } from './problem.ts';
 import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
 import type { RequestHead } from './request-head.ts';
@@ -33,6 +34,7 @@ export interface Deployment {
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly responseFilter: ResponseFilter;
+  readonly pace: Pace;
   readonly upstream: Upstream;
 }
 
@@ -157,7 +159,7 @@ export class Gateway {
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
       response.filter = found.responseFilter;
-      exchange.idleMs = found.upstream.options.timeouts.idle;
+      exchange.pace = found.pace;
       const fields = fieldsFor(found, request, trace === undefined);
       const hasBody = request.body !== 0;
       const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });

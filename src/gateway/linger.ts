@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { watchPace } from './pace.ts';
 
 /**
  * Time without a byte after which the connection is closed, and the limit for the whole wait, in
@@ -6,8 +7,6 @@ import type { Socket } from 'node:net';
  */
 const IDLE_MS = 2_000;
 const TOTAL_MS = 30_000;
-/** Number of checks without a change before a count is considered stalled. */
-const PARTS = 4;
 
 /**
  * Reads and discards what still comes on a connection that serves no further request and whose own side has ended.
@@ -26,7 +25,7 @@ export function closeWhenIdle(socket: Socket): () => void {
   // A socket that is closed emits no 'close' any more, and the watch would never end.
   if (socket.closed) return () => {};
   const close = (): void => void socket.destroy();
-  const stop = onStall(IDLE_MS, () => socket.bytesRead, close);
+  const stop = watchPace({ idleMs: IDLE_MS, minRate: 0 }, () => socket.bytesRead, close);
   const timer = setTimeout(close, TOTAL_MS).unref();
   const end = (): void => {
     stop();
@@ -35,25 +34,4 @@ export function closeWhenIdle(socket: Socket): () => void {
   };
   socket.once('close', end);
   return end;
-}
-
-/**
- * Calls `stalled` when a count has not changed for `idleMs` milliseconds, up to a quarter late, and again
- * after each such period. Returns a function that stops the watch.
- */
-export function onStall(idleMs: number, count: () => number, stalled: () => void): () => void {
-  let seen = count();
-  let quiet = 0;
-  const timer = setInterval(
-    () => {
-      const now = count();
-      quiet = now === seen ? quiet + 1 : 0;
-      seen = now;
-      if (quiet < PARTS) return;
-      quiet = 0;
-      stalled();
-    },
-    Math.ceil(idleMs / PARTS),
-  ).unref();
-  return () => clearInterval(timer);
 }

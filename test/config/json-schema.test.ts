@@ -50,6 +50,7 @@ describe.each([
     withMore('tls: { certFile: a, keyFile: { file: b, readableByOthers: true } }'),
   ],
   ['health checks that are off', withMore('health: { interval: off }')],
+  ['a rate that is off', withMore('body: { minRate: off }')],
   [
     'a list of addresses',
     `${RIGHT.replace('"https://a.example"', '[https://a.example, https://b.example]')}`,

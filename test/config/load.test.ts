@@ -72,7 +72,7 @@ describe('a valid configuration', () => {
           retry: { attempts: 1, budget: 0.1 },
           circuit: { failures: 0.5, minimum: 20, window: 10_000, open: 5_000, statuses: [] },
           health: { interval: 10_000, failback: 30_000 },
-          body: { replayUpTo: 1_048_576, max: 104_857_600 },
+          body: { replayUpTo: 1_048_576, max: 104_857_600, minRate: 240 },
         },
       },
     });
@@ -121,7 +121,7 @@ describe('a valid configuration', () => {
       '    retry: { attempts: 0, budget: 100% }',
       '    circuit: { failures: 1%, minimum: 1, window: 1m, open: 1ms, statuses: [503] }',
       '    health: { interval: off, path: /status, failback: 1s }',
-      '    body: { replayUpTo: 0, max: 512B }',
+      '    body: { replayUpTo: 0, max: 512B, minRate: off }',
       '    outcomes: [{ name: o, status: 500, bodyContains: x, pause: 5s, scope: credential }]',
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
@@ -197,7 +197,7 @@ describe('a valid configuration', () => {
           retry: { attempts: 0, budget: 1 },
           circuit: { failures: 0.01, minimum: 1, window: 60_000, open: 1, statuses: [503] },
           health: { interval: undefined, path: '/status', failback: 1_000 },
-          body: { replayUpTo: 0, max: 512 },
+          body: { replayUpTo: 0, max: 512, minRate: 0 },
           outcomes: [{ name: 'o', status: [500], bodyContains: 'x', pause: 5000, scope: 'credential' }],
         },
       },
@@ -221,7 +221,7 @@ describe('a valid configuration', () => {
       'c.yaml',
     );
     expect(deployments['e']?.timeouts).toEqual(deployments['d']?.timeouts);
-    expect(deployments['d']?.body).toEqual({ max: 2_097_152, replayUpTo: 2_097_152 });
+    expect(deployments['d']?.body).toEqual({ max: 2_097_152, replayUpTo: 2_097_152, minRate: 240 });
   });
 
   test('has no entries of the prototype of objects', () => {

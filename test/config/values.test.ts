@@ -275,6 +275,11 @@ const limits: Case[] = [
     ['7:25 deployments.d.health.interval: must be a duration, such as 10s, or off'],
   ],
   [
+    'a rate with a time',
+    withMore('body: { minRate: 1KiB/s }'),
+    ['7:22 deployments.d.body.minRate: must be a size, such as 512B or 64KiB, or off'],
+  ],
+  [
     'a path of a check without slash',
     withMore('health: { path: status }'),
     ['7:21 deployments.d.health.path: must be a path that starts with /'],

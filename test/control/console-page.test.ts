@@ -123,6 +123,7 @@ describe.each([
     expect(submissions).toMatch(/Requests\s+50 per second, bursts of 100, 20 at a time/);
     expect(submissions).toMatch(/reporting: 10 per second, bursts of 10, 100,000 per day/);
     expect(submissions).toMatch(/Body\s+100 MiB at most, 1 MiB kept for a challenge/);
+    expect(submissions).toMatch(/Rate of clients\s+240 B per second at least/);
     expect(submissions).toMatch(
       /CN=Example CA\s+O=Example, CN=Example CA\s+\d+ \w+ \d{4}\s+\d+ \w+ \d{4}, in 89 d/,
     );

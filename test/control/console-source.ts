@@ -55,7 +55,7 @@ function certificate(subject: string) {
 const SETTINGS: DeploymentSettings = {
   connections: 64,
   timeouts: { connect: 5, response: 60, idle: 30, total: 120 },
-  body: { replayUpTo: 2 ** 20, max: 100 * 2 ** 20 },
+  body: { replayUpTo: 2 ** 20, max: 100 * 2 ** 20, minRate: 240 },
   retries: 1,
   limits: { perSecond: 50, burst: 100, concurrent: 20 },
   clients: [{ client: 'reporting', limits: { perSecond: 10, burst: 10, daily: 100_000 } }],

@@ -112,7 +112,7 @@ describe('a client that stops', () => {
     const authority = await createTestAuthority();
     const files = await writeTlsFiles(await authority.server(), authority.ca);
     closing.push(() => files.remove());
-    const settings = { tls: { allowPlaintext: true }, timeouts: { idle: OWN } };
+    const settings = { tls: { allowPlaintext: true }, timeouts: { idle: OWN }, body: { minRate: 'off' } };
     const gateway = await startGateway(
       { up: { origin: upstream.origin, settings } },
       { listen: { port: 0, ...(overTls && { tls: files.section }) } },

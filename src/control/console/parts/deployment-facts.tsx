@@ -182,6 +182,7 @@ export function limitFacts(settings: DeploymentSettings): Fact[] {
       `connect ${span(connect)}, response ${span(response)}, idle ${span(idle)}, total ${span(total)}`,
     ],
     ['Body', `${bytes(body.max)} at most, ${bytes(body.replayUpTo)} kept for a challenge`],
+    ['Rate of clients', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
     ['Retries', counted(retries, 'time')],
   ];
 }

@@ -1,0 +1,48 @@
+/** How a client has to send or read a body while nothing but the client is waited for. */
+export interface Pace {
+  /** Longest time without a byte, in milliseconds. */
+  readonly idleMs: number;
+  /** Bytes per second; 0: any rate. */
+  readonly minRate: number;
+}
+
+/** Number of checks in `idleMs`. */
+const CHECKS = 4;
+
+/**
+ * Calls `slow` once when a client falls behind its pace, up to a quarter of `idleMs` late. `stalled`: it sent or read
+ * nothing for `idleMs`; otherwise its rate is too low.
+ *
+ * The rate has an allowance of `idleMs`, which bytes fill up and time uses up. A window would be wrong: the system takes
+ * bytes for a steady reader in steps of a third of its send buffer, which can be more than a megabyte.
+ *
+ * @param count bytes so far; undefined while the client is not waited for
+ * @returns a function that stops the watch
+ */
+export function watchPace(
+  { idleMs, minRate }: Pace,
+  count: () => number | undefined,
+  slow: (stalled: boolean) => void,
+): () => void {
+  const checkMs = Math.ceil(idleMs / CHECKS);
+  const bytesPerCheck = (minRate * checkMs) / 1000;
+  let seen = count();
+  let quiet = 0;
+  let allowance = CHECKS;
+  const timer = setInterval(() => {
+    const now = count();
+    if (now === undefined) {
+      quiet = 0;
+      return;
+    }
+    const moved = now - (seen ?? now);
+    seen = now;
+    quiet = moved === 0 ? quiet + 1 : 0;
+    allowance -= 1;
+    if (moved > 0) allowance = Math.min(CHECKS, allowance + moved / bytesPerCheck);
+    if (quiet < CHECKS && allowance >= 0) return;
+    clearInterval(timer);
+    slow(quiet >= CHECKS);
+  }, checkMs).unref();
+  return () => clearInterval(timer);
+}
