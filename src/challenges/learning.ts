@@ -98,14 +98,15 @@ export class Learning {
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): void {
+  accepted({ nonce, nc, ageMs, isReuse, isOutOfOrder, sentAt }: NonceAttempt): void {
     if (this.#pending.length > 0) this.#learnPending(sentAt);
-    const outOfOrder = nonce.noteAccepted(nc);
+    nonce.noteAccepted(nc);
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
     if (nonce.isOutOfOrderRefused) this.#policy.overtaken();
     const { trial, shareable } = nonce;
-    if (isReuse) this.#policy.reused({ counted: !shareable, outOfOrder, onTrial: trial === 'policy' });
+    if (isReuse)
+      this.#policy.reused({ counted: !shareable, outOfOrder: isOutOfOrder, onTrial: trial === 'policy' });
     if (!nonce.hasCountLeftOut) nonce.trial = undefined;
     const isNews = nonce.foreign && this.#crossProcess.accepted();
     if (isNews) this.#options.onCrossProcess(true);

@@ -28,7 +28,7 @@ export interface ReuseRefusal {
 /** An attempt was accepted whose nonce had been accepted before. */
 export interface AcceptedReuse {
   readonly counted: boolean;
-  /** True if a higher count of the nonce was accepted before. */
+  /** True if a higher count of the nonce had been accepted before it was sent. */
   readonly outOfOrder: boolean;
   /** True if the nonce tries the freer policy. */
   readonly onTrial: boolean;

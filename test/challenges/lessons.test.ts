@@ -121,6 +121,18 @@ describe('refusals of a nonce that was accepted before', () => {
     expect([steps, pool.lifetimeMs]).toEqual([['shared > exclusive'], undefined]);
   });
 
+  test('although a higher count was accepted are not taken back by those that were under way, in any order', () => {
+    const { steps, pool, obtain } = scene();
+    const nonce = obtain('n');
+    const crowd = Array.from({ length: 6 }, () => pool.begin(nonce) as NonceAttempt);
+    const [overtaken, ...others] = crowd as [NonceAttempt, ...NonceAttempt[]];
+    pool.accept(others.pop() as NonceAttempt, undefined, undefined);
+    pool.refuse(overtaken, true);
+    expect(steps).toEqual(['shared > exclusive']);
+    for (const attempt of others.toReversed()) pool.accept(attempt, undefined, undefined);
+    expect(steps).toEqual(['shared > exclusive']);
+  });
+
   test('while other requests used it lead to exclusive, not while none did', () => {
     const refuse = (isContested: boolean): string[] => {
       const { time, steps, pool, obtain } = scene();
