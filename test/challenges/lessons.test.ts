@@ -154,6 +154,77 @@ describe('refusals of a nonce that was accepted before', () => {
   });
 });
 
+describe('the policy after two and after three events with nonces that came with the refusals before', () => {
+  interface Event {
+    /** Requests that the nonce has served one after the other, beside the one that obtained it. */
+    readonly before?: number;
+    /** What becomes of those under way at once, in the order of the responses, by their count from 1. */
+    readonly crowd: readonly (readonly ['accepted' | 'refused', number])[];
+  }
+
+  const early: Event = {
+    crowd: [
+      ['refused', 3],
+      ['accepted', 1],
+      ['refused', 2],
+    ],
+  };
+  const dropped: Event = {
+    crowd: [
+      ['accepted', 1],
+      ['refused', 3],
+      ['refused', 2],
+    ],
+  };
+  const forgotten: Event = {
+    before: 5,
+    crowd: [
+      ['refused', 1],
+      ['refused', 2],
+      ['refused', 3],
+    ],
+  };
+  const expired: Event = { before: 5, crowd: [['refused', 1]] };
+  const once: Event = { crowd: [['refused', 1]] };
+
+  function policyAfter(events: number, { before = 0, crowd }: Event, stale: boolean): string {
+    const { time, pool, obtain } = scene();
+    let held = parked('first', 0);
+    for (let event = 1; event <= events; event += 1) {
+      const nonce = obtain(`of event ${event}`, held);
+      for (let served = 0; served < before; served += 1) {
+        pool.accept(attemptWith(pool, nonce), undefined, undefined);
+      }
+      const attempts = crowd.map(() => pool.begin(nonce) as NonceAttempt);
+      time.now += 20;
+      held = parked(`after event ${event}`, 0);
+      for (const [verdict, count] of crowd) {
+        const attempt = attempts[count - 1] as NonceAttempt;
+        attempt.end();
+        if (verdict === 'accepted') pool.accept(attempt, undefined, undefined);
+        else pool.refuse(attempt, stale, held.challenge);
+      }
+    }
+    obtain('confirms that the password is right');
+    return pool.policy;
+  }
+
+  test.each([
+    ['a count came before lower ones', early, false, 'exclusive'],
+    ['a count came before lower ones, called stale', early, true, 'exclusive'],
+    ['a count came before lower ones, later in its life', { ...early, before: 5 }, false, 'exclusive'],
+    ['a nonce was dropped in its first crowd', dropped, false, 'exclusive'],
+    ['a nonce was dropped in its first crowd, called stale', dropped, true, 'exclusive'],
+    ['the upstream forgot what was under way', forgotten, false, 'shared'],
+    ['the upstream forgot what was under way, called stale', forgotten, true, 'shared'],
+    ['a nonce expired', expired, true, 'shared'],
+    ['a nonce that one request at a time used was refused', expired, false, 'shared'],
+    ['a nonce served once', once, false, 'exclusive'],
+  ] as const)('%s', (_title, event, stale, policy) => {
+    expect([policyAfter(2, event, stale), policyAfter(3, event, stale)]).toEqual(['shared', policy]);
+  });
+});
+
 describe('other processes are told', () => {
   test('whether nonces have a count, and how long they live', async () => {
     const { time, pool, store, obtain } = scene();
