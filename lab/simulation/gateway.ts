@@ -101,7 +101,7 @@ export class Gateway {
       clock,
       metrics,
       tracing: undefined,
-      onPolicyStep: (_, policy) => observer.note(process, `policy ${policy}`),
+      onPolicyStep: (_, policy) => observer.policyStep(process, policy),
       onCrossProcess: (_, works) => observer.note(process, `cross-process ${works}`),
       onHealth: ({ version, refused }) => observer.health(process, version, refused),
       onRotation: ({ to, result }) => observer.rotation(process, to, result),

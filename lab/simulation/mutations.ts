@@ -135,6 +135,13 @@ export const MUTATIONS: readonly Mutation[] = [
   /** The nonce of a handshake serves`,
   },
   {
+    name: 'order-of-responses',
+    breaks: 'responses that overtake each other do not say that counts may',
+    file: 'src/challenges/learning.ts',
+    find: 'outOfOrder: isOutOfOrder,',
+    replace: 'outOfOrder: isOutOfOrder || nc < nonce.highestAccepted,',
+  },
+  {
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
     file: 'src/handshake/credential-check.ts',

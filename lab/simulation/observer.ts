@@ -1,3 +1,4 @@
+import type { NoncePolicy } from '../../src/challenges/store/store.ts';
 import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
 import { REFUSED_WINDOW_MS, refusedTooOften } from './bounds.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
@@ -37,6 +38,8 @@ export interface Violation {
 /** Facts of a schedule that explain what would be wrong otherwise. */
 export interface Expectations {
   readonly attemptsWhenRefused: number;
+  /** True: the upstream refuses a count that is not higher than the last one of its nonce. */
+  readonly countsRise: boolean;
   /** Nonces that the upstream issued more than once. */
   readonly reissued: ReadonlySet<string>;
 }
@@ -75,6 +78,12 @@ export class Observer {
 
   note(process: SimulatedProcess, text: string): void {
     this.#world.trace(`${process.name} ${text}`);
+  }
+
+  policyStep(process: SimulatedProcess, policy: NoncePolicy): void {
+    this.note(process, `policy ${policy}`);
+    if (policy === 'shared' && this.#expectations.countsRise)
+      this.violate('nonces whose counts must rise are not used concurrently again', process.name);
   }
 
   /** An error that is a defect of the program. */

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
+import type { Challenge } from '../digest/challenge.ts';
 import { CrossProcessReuse } from './cross-process-reuse.ts';
 import { Lifetime } from './lifetime.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
@@ -35,8 +36,10 @@ export class Learning {
   /** Realm and algorithm that everything learned holds for. */
   #upstream: Pick<Learned, 'realm' | 'algorithm'> | undefined;
   #counted: boolean | undefined;
-  /** Nonces obtained until then may have been hit by the last event that refused one. */
+  /** Nonces obtained until then may have been hit by the last event that refused one … */
   #lastEventEnd = Number.NEGATIVE_INFINITY;
+  /** … but for these challenges, which came with its refusals. */
+  #issuedSinceEvent = new WeakSet<Challenge>();
   /** Lessons of refusals that a changed password would explain as well; an accepted attempt confirms them. */
   #pending: { readonly since: number; readonly learn: () => void }[] = [];
   /** How often something was learned here. */
@@ -98,22 +101,31 @@ export class Learning {
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): void {
+  accepted({ nonce, nc, ageMs, isReuse, isOutOfOrder, sentAt }: NonceAttempt): void {
     if (this.#pending.length > 0) this.#learnPending(sentAt);
-    const outOfOrder = nonce.noteAccepted(nc);
+    nonce.noteAccepted(nc);
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
     if (nonce.isOutOfOrderRefused) this.#policy.overtaken();
     const { trial, shareable } = nonce;
-    if (isReuse) this.#policy.reused({ counted: !shareable, outOfOrder, onTrial: trial === 'policy' });
+    if (isReuse)
+      this.#policy.reused({ counted: !shareable, outOfOrder: isOutOfOrder, onTrial: trial === 'policy' });
     if (!nonce.hasCountLeftOut) nonce.trial = undefined;
     const isNews = nonce.foreign && this.#crossProcess.accepted();
     if (isNews) this.#options.onCrossProcess(true);
     if (isNews || this.lifetime.ms !== ms) this.#tell();
   }
 
-  /** The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. */
-  refused(attempt: NonceAttempt, stale: boolean): void {
+  /**
+   * The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. `challenge`: the
+   * usable one that came with the refusal.
+   */
+  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): void {
+    this.#learnRefused(attempt, stale);
+    if (challenge !== undefined) this.#issuedSinceEvent.add(challenge);
+  }
+
+  #learnRefused(attempt: NonceAttempt, stale: boolean): void {
     const { nonce, nc, ageMs } = attempt;
     // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
     const isExpiry = stale && this.lifetime.isAging(ageMs, nonce);
@@ -186,7 +198,8 @@ export class Learning {
    * nonce that was issued before, and the refusals arrive for as long as such nonces are left.
    */
   #isNewEvent({ nonce, sentAt }: NonceAttempt): boolean {
-    if (nonce.obtainedAt <= this.#lastEventEnd) return false;
+    if (nonce.obtainedAt <= this.#lastEventEnd && !this.#issuedSinceEvent.has(nonce.challenge)) return false;
+    this.#issuedSinceEvent = new WeakSet();
     const now = this.#options.clock.now();
     // A challenge that arrives within a round trip from now may have been issued before the event.
     this.#lastEventEnd = now + (now - sentAt);
@@ -199,9 +212,14 @@ export class Learning {
       if (nonce.foreign && !stale) this.#learnFromForeign(nonce, ageMs);
       return;
     }
-    // A nonce that went on to serve others was not refused for the way in which it was used.
-    const contested = nonce.lane.underWay > 0 && nonce.isFirstCrowd;
-    const learn = (): void => this.#learnFromReuse(nonce, { ageMs, accepted, contested, stale });
+    const isCrowd = nonce.lane.underWay > 0;
+    const { isFirstCrowd } = nonce;
+    const learn = (): void => {
+      // A nonce that went on to serve others was not refused for the way in which it was used, unless some were
+      // accepted after that, too.
+      const contested = isCrowd && (isFirstCrowd || nonce.accepted > accepted);
+      this.#learnFromReuse(nonce, { ageMs, accepted, contested, stale });
+    };
     if (stale) learn();
     else this.#pending.push({ since: this.#options.clock.now(), learn });
   }
@@ -215,10 +233,10 @@ export class Learning {
 
   #learnFromReuse(
     nonce: Nonce,
-    refusal: { ageMs: number; accepted: number; contested: boolean; stale: boolean },
+    { stale, ...refusal }: { ageMs: number; accepted: number; contested: boolean; stale: boolean },
   ): void {
     const { ms: lifetimeMs } = this.lifetime;
-    this.lifetime.refused(refusal.ageMs, nonce, refusal.stale);
+    this.lifetime.refused(refusal.ageMs, nonce, stale);
     if (this.lifetime.ms !== lifetimeMs) this.#tell();
     this.#policy.refused({ ...refusal, counted: !nonce.shareable, lifetimeMs });
   }

@@ -106,12 +106,13 @@ export class Nonce implements HeldChallenge {
     this.#swapsNext = this.#leftOut === undefined;
   }
 
-  /** The upstream accepted this nc. True: although it had accepted a higher one. */
-  noteAccepted(nc: number): boolean {
-    const isOutOfOrder = !this.shareable && nc < this.#highestAccepted;
+  get highestAccepted(): number {
+    return this.#highestAccepted;
+  }
+
+  noteAccepted(nc: number): void {
     this.#accepted += 1;
     this.#highestAccepted = Math.max(this.#highestAccepted, nc);
-    return isOutOfOrder;
   }
 
   noteRefused(nc: number): void {
@@ -213,6 +214,8 @@ export class NonceAttempt {
   readonly sentAt: number;
   /** True if the upstream had accepted the nonce before it was sent. */
   readonly isReuse: boolean;
+  /** True if the upstream had accepted a higher count before it was sent. */
+  readonly isOutOfOrder: boolean;
   readonly #beganAlone: boolean;
   /** Attempts in the lane that began until then, this one included. */
   readonly #begun: number;
@@ -223,6 +226,7 @@ export class NonceAttempt {
     this.nc = nc;
     this.sentAt = sentAt;
     this.isReuse = nonce.accepted > 0;
+    this.isOutOfOrder = !nonce.shareable && nc < nonce.highestAccepted;
     this.#beganAlone = nonce.lane.underWay === 1;
     this.#begun = nonce.lane.begun;
   }

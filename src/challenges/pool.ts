@@ -204,7 +204,7 @@ export class NoncePool {
       if (!stale) this.#guard.refused();
       void this.#options.sharedChallenges.discard(nonce);
     }
-    this.#learning.refused(attempt, stale);
+    this.#learning.refused(attempt, stale, challenge);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
   }

@@ -19,8 +19,6 @@ export interface ReuseRefusal {
   readonly contested: boolean;
   /** True if attempts carry a count, nc. */
   readonly counted: boolean;
-  /** True if the upstream says that the nonce expired. */
-  readonly stale: boolean;
   /** How long nonces live, in milliseconds; undefined: not known. */
   readonly lifetimeMs: number | undefined;
 }
@@ -28,7 +26,7 @@ export interface ReuseRefusal {
 /** An attempt was accepted whose nonce had been accepted before. */
 export interface AcceptedReuse {
   readonly counted: boolean;
-  /** True if a higher count of the nonce was accepted before. */
+  /** True if a higher count of the nonce had been accepted before it was sent. */
   readonly outOfOrder: boolean;
   /** True if the nonce tries the freer policy. */
   readonly onTrial: boolean;
@@ -94,14 +92,12 @@ export class ReusePolicy {
   /** A nonce was refused that had been accepted before. */
   refused(refusal: ReuseRefusal): void {
     if (this.#options.policy !== 'auto' || !isYoung(refusal)) return;
-    const { accepted, contested, counted, stale } = refusal;
-    if (accepted === 1) {
-      this.#refusedReuses = this.#withStrike(this.#refusedReuses);
-      if (this.#refusedReuses.length >= STRIKES) this.#step(1);
-    } else if (this.#policy === 'shared' && contested && counted && !stale) {
+    const { accepted, contested, counted } = refusal;
+    if (accepted === 1) this.#refusedReuses = this.#withStrike(this.#refusedReuses);
+    if (contested && counted && this.#policy === 'shared') {
       this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
-      if (this.#refusedWhenContested.length >= STRIKES) this.#step(1);
     }
+    if (Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length) >= STRIKES) this.#step(1);
   }
 
   /** A nonce was accepted again. */

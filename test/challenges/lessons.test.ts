@@ -121,6 +121,18 @@ describe('refusals of a nonce that was accepted before', () => {
     expect([steps, pool.lifetimeMs]).toEqual([['shared > exclusive'], undefined]);
   });
 
+  test('although a higher count was accepted are not taken back by those that were under way, in any order', () => {
+    const { steps, pool, obtain } = scene();
+    const nonce = obtain('n');
+    const crowd = Array.from({ length: 6 }, () => pool.begin(nonce) as NonceAttempt);
+    const [overtaken, ...others] = crowd as [NonceAttempt, ...NonceAttempt[]];
+    pool.accept(others.pop() as NonceAttempt, undefined, undefined);
+    pool.refuse(overtaken, true);
+    expect(steps).toEqual(['shared > exclusive']);
+    for (const attempt of others.toReversed()) pool.accept(attempt, undefined, undefined);
+    expect(steps).toEqual(['shared > exclusive']);
+  });
+
   test('while other requests used it lead to exclusive, not while none did', () => {
     const refuse = (isContested: boolean): string[] => {
       const { time, steps, pool, obtain } = scene();
@@ -139,6 +151,77 @@ describe('refusals of a nonce that was accepted before', () => {
       return steps;
     };
     expect([refuse(true), refuse(false)]).toEqual([['shared > exclusive'], []]);
+  });
+});
+
+describe('the policy after two and after three events with nonces that came with the refusals before', () => {
+  interface Event {
+    /** Requests that the nonce has served one after the other, beside the one that obtained it. */
+    readonly before?: number;
+    /** What becomes of those under way at once, in the order of the responses, by their count from 1. */
+    readonly crowd: readonly (readonly ['accepted' | 'refused', number])[];
+  }
+
+  const early: Event = {
+    crowd: [
+      ['refused', 3],
+      ['accepted', 1],
+      ['refused', 2],
+    ],
+  };
+  const dropped: Event = {
+    crowd: [
+      ['accepted', 1],
+      ['refused', 3],
+      ['refused', 2],
+    ],
+  };
+  const forgotten: Event = {
+    before: 5,
+    crowd: [
+      ['refused', 1],
+      ['refused', 2],
+      ['refused', 3],
+    ],
+  };
+  const expired: Event = { before: 5, crowd: [['refused', 1]] };
+  const once: Event = { crowd: [['refused', 1]] };
+
+  function policyAfter(events: number, { before = 0, crowd }: Event, stale: boolean): string {
+    const { time, pool, obtain } = scene();
+    let held = parked('first', 0);
+    for (let event = 1; event <= events; event += 1) {
+      const nonce = obtain(`of event ${event}`, held);
+      for (let served = 0; served < before; served += 1) {
+        pool.accept(attemptWith(pool, nonce), undefined, undefined);
+      }
+      const attempts = crowd.map(() => pool.begin(nonce) as NonceAttempt);
+      time.now += 20;
+      held = parked(`after event ${event}`, 0);
+      for (const [verdict, count] of crowd) {
+        const attempt = attempts[count - 1] as NonceAttempt;
+        attempt.end();
+        if (verdict === 'accepted') pool.accept(attempt, undefined, undefined);
+        else pool.refuse(attempt, stale, held.challenge);
+      }
+    }
+    obtain('confirms that the password is right');
+    return pool.policy;
+  }
+
+  test.each([
+    ['a count came before lower ones', early, false, 'exclusive'],
+    ['a count came before lower ones, called stale', early, true, 'exclusive'],
+    ['a count came before lower ones, later in its life', { ...early, before: 5 }, false, 'exclusive'],
+    ['a nonce was dropped in its first crowd', dropped, false, 'exclusive'],
+    ['a nonce was dropped in its first crowd, called stale', dropped, true, 'exclusive'],
+    ['the upstream forgot what was under way', forgotten, false, 'shared'],
+    ['the upstream forgot what was under way, called stale', forgotten, true, 'shared'],
+    ['a nonce expired', expired, true, 'shared'],
+    ['a nonce that one request at a time used was refused', expired, false, 'shared'],
+    ['a nonce served once', once, false, 'exclusive'],
+  ] as const)('%s', (_title, event, stale, policy) => {
+    expect([policyAfter(2, event, stale), policyAfter(3, event, stale)]).toEqual(['shared', policy]);
   });
 });
 

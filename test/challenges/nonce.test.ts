@@ -71,9 +71,20 @@ describe('an attempt is contested', () => {
 });
 
 describe('counts out of order', () => {
-  test('are noticed when the upstream accepts them', () => {
+  test('are those that are sent after a higher one was accepted', () => {
     const nonce = nonceWith();
-    expect([2, 1, 2, 3].map((nc) => nonce.noteAccepted(nc))).toEqual([false, true, false, false]);
+    const first = begin(nonce);
+    nonce.noteAccepted(first.nc);
+    nonce.swapNextCounts();
+    const higher = begin(nonce);
+    nonce.noteAccepted(higher.nc);
+    const attempts = [first, higher, begin(nonce), begin(nonce)];
+    expect(attempts.map(({ nc, isOutOfOrder }) => [nc, isOutOfOrder])).toEqual([
+      [1, false],
+      [3, false],
+      [2, true],
+      [4, false],
+    ]);
     expect(nonce.isOutOfOrderRefused).toBe(false);
   });
 
@@ -94,11 +105,8 @@ describe('counts out of order', () => {
   test('do not exist without a count', () => {
     const nonce = nonceWith({}, aged('n') as never);
     nonce.noteRefused(1);
-    expect([nonce.noteAccepted(2), nonce.noteAccepted(1), nonce.isOutOfOrderRefused]).toEqual([
-      false,
-      false,
-      false,
-    ]);
+    nonce.noteAccepted(2);
+    expect([begin(nonce).isOutOfOrder, nonce.isOutOfOrderRefused]).toEqual([false, false]);
   });
 
   test('can be made for a trial: the next two counts change places', () => {

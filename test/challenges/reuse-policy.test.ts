@@ -8,7 +8,6 @@ const firstReuse = {
   accepted: 1,
   contested: false,
   counted: true,
-  stale: false,
   lifetimeMs: undefined,
 };
 const contested = { ...firstReuse, accepted: 9, contested: true };
@@ -72,7 +71,6 @@ describe('a step to a stricter policy', () => {
 
   test.each([
     ['that had served several requests, one at a time', { ...contested, contested: false }],
-    ['that is stale after several requests at once', { ...contested, stale: true }],
     ['without a count, which several requests used at once', { ...contested, counted: false }],
     ['that is old enough to expire', { ...firstReuse, ageMs: 400, lifetimeMs: 700 }],
     ['at an age that says nothing', { ...firstReuse, ageMs: 1_500 }],
@@ -94,6 +92,16 @@ describe('a step to a stricter policy', () => {
   test('is made after three events with several requests at once, and only to exclusive', () => {
     const { learned, steps } = learning();
     for (let count = 0; count < 9; count += 1) learned.refused(contested);
+    expect(steps).toEqual(['shared -> exclusive']);
+  });
+
+  test('is made after three events with several requests at once although reuse is accepted in between', () => {
+    const { learned, steps } = learning();
+    for (const refusal of [{ ...contested, accepted: 1 }, contested, { ...contested, accepted: 1 }]) {
+      expect(steps).toEqual([]);
+      learned.reused(inOrder);
+      learned.refused(refusal);
+    }
     expect(steps).toEqual(['shared -> exclusive']);
   });
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { setupFor, startGateway } from '../../support/gateway.ts';
+import { startRelay } from '../../support/relay.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
@@ -81,6 +82,17 @@ describe('the reuse policy', () => {
     return statuses;
   }
 
+  /** Statuses of requests that one client sends, each after the response to the last one. */
+  async function sequence({ get }: Pair, requests: number): Promise<number[]> {
+    const statuses: number[] = [];
+    for (let sent = 0; sent < requests; sent += 1) {
+      const response = await get(authors);
+      await response.text();
+      statuses.push(response.status);
+    }
+    return statuses;
+  }
+
   async function settled(behaviour: BehaviourChange, options: { relay?: boolean } = {}): Promise<Pair> {
     const pair = await startPair(behaviour, options);
     expect(await crowds(pair, 15)).toEqual(new Set([200]));
@@ -115,6 +127,33 @@ describe('the reuse policy', () => {
       expect(await pair.gateway.metric(POLICY, { policy: 'exclusive' })).toBe(1);
       expect(await costOf(pair)).toEqual({ requests: 200, stale: 0, violations: 0 });
     });
+
+    test.each([
+      ['refuses a count that comes late', false],
+      ['drops a nonce whose count comes late', true],
+    ])(
+      'exclusive, once and for all, within three events where the upstream %s',
+      async (_title, isDropped) => {
+        const clients = 16;
+        const rising = { nc: 'rising', refusedNcKillsNonce: isDropped, staleFlag: 'always' } as const;
+        // Requests overtake each other, and so do their responses.
+        let passed = 0;
+        const relay = (port: number) =>
+          startRelay(port, () => {
+            passed += 1;
+            return { requestMs: passed % 4, answerMs: (passed * 37) % 100 };
+          });
+        const pair = await startPair({ qop: 'auth', ...rising }, { relay });
+        const statuses = await Promise.all(Array.from({ length: clients }, () => sequence(pair, 20)));
+        expect(new Set(statuses.flat())).toEqual(new Set([200]));
+        expect(pair.gateway.logged.map(({ policy }) => policy)).toEqual(['exclusive']);
+        const { nonces, refused } = pair.simulator.counts('submissions');
+        const overtaken = nonces.filter(({ ncs }) => ncs.some((nc, at) => nc < (ncs[at - 1] ?? 0)));
+        expect(overtaken.length).toBeLessThanOrEqual(3);
+        // Beside the first of each event, those that were under way.
+        expect(refused.nc + refused['nonce-unknown']).toBeLessThanOrEqual(3 * (clients - 1));
+      },
+    );
 
     test('single-use where nonces serve once', async () => {
       const pair = await settled({ oneTimeNonces: true, staleFlag: 'never' });
