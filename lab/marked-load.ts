@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'undici';
-import { watchStandstill } from '../test/support/standstill.ts';
+import { watchStandstill } from '../test/support/measure.ts';
 
 /** The place that clients send requests to. */
 export interface LoadTarget {

@@ -7,8 +7,8 @@ import { stringify } from 'yaml';
 import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 import { addressConfig } from '../../test/full/large-config.ts';
 import { longestTurn, MONITORED, measuredReload } from '../../test/full/reloads.ts';
-import { runCommand } from '../../test/support/command.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
+import { runCommand } from '../../test/support/program.ts';
 import { repository } from '../../test/support/repository.ts';
 
 /**

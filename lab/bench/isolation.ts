@@ -15,8 +15,8 @@ import {
   UPSTREAM_FAULTS,
   type UpstreamFault,
 } from '../../test/full/faulty-upstreams.ts';
-import { startArrivals } from '../../test/support/arrivals.ts';
 import { startGatewayProcess } from '../../test/support/gateway-process.ts';
+import { startArrivals } from '../../test/support/load.ts';
 
 /**
  * p50 and p99 of a healthy deployment while another one of the same process is faulty: a ratio to the slices right before

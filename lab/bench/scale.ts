@@ -7,8 +7,7 @@ import { type BehaviourChange, defaultSettings } from '../../src/simulator/setti
 import { startSimulator } from '../../src/simulator/simulator.ts';
 import { cpuBetween, cpuOf } from '../../test/bench/compare/process-tree.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../test/support/gateway-process.ts';
-import { type RedisServer, startRedis } from '../../test/support/redis.ts';
-import { startRedisCluster } from '../../test/support/redis-cluster.ts';
+import { type RedisServer, startRedis, startRedisCluster } from '../../test/support/redis.ts';
 import { authors } from '../../test/support/simulator.ts';
 
 /**

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { runCommand } from '../../test/support/command.ts';
 import { injectFault } from '../../test/support/inject-fault.ts';
+import { runCommand } from '../../test/support/program.ts';
 import { until } from '../../test/support/until.ts';
 import type { Random } from '../simulation/random.ts';
 import type { Replica } from './replica.ts';

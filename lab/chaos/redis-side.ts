@@ -1,7 +1,5 @@
 import { Redis } from 'ioredis';
-import type { RedisServer } from '../../test/support/redis.ts';
-import { startRedis } from '../../test/support/redis.ts';
-import { startRedisSentinel } from '../../test/support/redis-sentinel.ts';
+import { type RedisServer, startRedis, startRedisSentinel } from '../../test/support/redis.ts';
 import { until } from '../../test/support/until.ts';
 
 /** The Redis of the scene, alone or with a Sentinel. */

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { watchStandstill } from '../../test/support/measure.ts';
 import { readRecorded } from '../../test/support/recorded-requests.ts';
-import { watchStandstill } from '../../test/support/standstill.ts';
 import { until } from '../../test/support/until.ts';
 import { type MarkedRequest, startMarkedLoad } from '../marked-load.ts';
 import { Random } from '../simulation/random.ts';

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
-import { type RawResponse, readRawResponse, valuesOf } from '../../test/support/raw-response.ts';
+import { type RawResponse, readRawResponse, valuesOf } from '../../test/support/raw-client.ts';
 import { type ReadRequest, type RequestReading, readRequests } from '../wire/request-reading.ts';
 import { checkForClient, checkProblem, shown } from '../wire/response-checks.ts';
 import { bytesOf, type ConnectionPlan } from './grammar.ts';

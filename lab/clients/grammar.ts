@@ -1,4 +1,4 @@
-import { PARSER_BYTES, REQUEST_PARTS } from '../../test/support/parser-bytes.ts';
+import { PARSER_BYTES, REQUEST_PARTS } from '../../test/support/fuzz.ts';
 import { SMUGGLING_SHAPES } from '../../test/support/smuggling-shapes.ts';
 import { Random } from '../simulation/random.ts';
 import { type Message, message, tagOf } from './message.ts';

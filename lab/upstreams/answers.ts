@@ -1,4 +1,4 @@
-import { PARSER_BYTES, RESPONSE_PARTS } from '../../test/support/parser-bytes.ts';
+import { PARSER_BYTES, RESPONSE_PARTS } from '../../test/support/fuzz.ts';
 import type { Random } from '../simulation/random.ts';
 
 /** The bytes of the upstream for one request. Text is Latin-1. */

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net';
-import { type RawResponse, readRawResponse } from '../../test/support/raw-response.ts';
+import { type RawResponse, readRawResponse } from '../../test/support/raw-client.ts';
 import type { ClientResult, FuzzedExchange } from './exchange.ts';
 
 /** The longest that an exchange may take, in milliseconds; the timeouts of the gateway are a tenth of it. */

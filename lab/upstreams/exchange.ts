@@ -1,4 +1,4 @@
-import { type RawResponse, valuesOf } from '../../test/support/raw-response.ts';
+import { type RawResponse, valuesOf } from '../../test/support/raw-client.ts';
 import { type Reading, readWithNode } from '../../test/support/response-readings.ts';
 import type { ReadRequest } from '../wire/request-reading.ts';
 import { checkForClient, checkProblem, shown } from '../wire/response-checks.ts';

@@ -1,5 +1,5 @@
 import { type ErrorCode, errorKinds } from '../../src/base/errors.ts';
-import { type RawResponse, valuesOf } from '../../test/support/raw-response.ts';
+import { type RawResponse, valuesOf } from '../../test/support/raw-client.ts';
 
 const KINDS = new Map(errorKinds());
 

@@ -6,7 +6,7 @@ import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/issue-lines.ts';
 import { withMore } from '../config/texts.ts';
-import { makeClientCertificate } from '../support/client-certificate.ts';
+import { makeClientCertificate } from '../support/issued-certificates.ts';
 import { gateway } from '../support/program.ts';
 
 const environment = { U: 'me', P: 'hunter2', K: 'hunter3' };

@@ -7,7 +7,7 @@ import type { ConsoleSource } from '../../src/control/snapshot.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { usePages } from '../support/pages.ts';
-import { startSwitchedRelay } from '../support/switched-relay.ts';
+import { startSwitchedRelay } from '../support/relay.ts';
 import {
   type ControlChange,
   countedMetrics,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 const folder = join(repository, 'deploy');

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
 import { Tracing } from '../../src/tracing/tracing.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/program.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 import { repository } from '../support/repository.ts';
 import { startServer } from '../support/server-process.ts';

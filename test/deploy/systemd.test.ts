@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { parseConfig } from '../../src/config/load.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 /** The longest that a drain takes with the defaults, in seconds. */

@@ -5,7 +5,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { findAlgorithm, hash } from '../../src/digest/algorithms.ts';
 import { type PreparedAnswer, prepareAnswer } from '../../src/digest/authorization.ts';
 import type { Challenge } from '../../src/digest/challenge.ts';
-import { fuzzRuns } from '../support/fuzz-runs.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
 import { readAuthorization } from './authorization-reader.ts';
 
 function challengeWith(parts: Partial<Challenge> = {}): Challenge {

@@ -13,8 +13,8 @@ import {
   withNonce,
 } from '../../src/digest/challenge.ts';
 import { ornate } from '../support/challenges.ts';
-import { cpuMeter } from '../support/cpu.ts';
-import { fuzzRuns } from '../support/fuzz-runs.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
+import { cpuMeter } from '../support/measure.ts';
 import { readAuthorization } from './authorization-reader.ts';
 import { fieldLines, readCases } from './vectors.ts';
 

@@ -7,7 +7,7 @@ import {
   quotedParameter,
 } from '../../src/digest/parameters.ts';
 import { DigestSyntaxError } from '../../src/digest/scanner.ts';
-import { fuzzRuns } from '../support/fuzz-runs.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
 
 const TOKEN_CHARACTERS = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
 const name = fc.string({ unit: fc.constantFrom(...TOKEN_CHARACTERS), minLength: 1, maxLength: 12 });

@@ -3,9 +3,8 @@ import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { startApache } from '../support/apache.ts';
-import { startRawUpstream } from '../support/raw-upstream.ts';
-import { startUpstream } from '../support/scripted-upstream.ts';
+import { startApache } from '../support/real-server.ts';
+import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, startSquid } from '../support/squid.ts';
 import { examined, findingOf, simulated, startSubmissions, verdicts, withSites } from './doctor-scene.ts';
 

@@ -1,8 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { WorkerVersions } from '../../src/fleet/worker-versions.ts';
 import { useClosing } from '../support/closing.ts';
-import { credentialSet } from '../support/credential-set.ts';
-import { type RunningGateway, startGateway } from '../support/gateway.ts';
+import { credentialSet, type RunningGateway, startGateway } from '../support/gateway.ts';
 
 const closing = useClosing();
 const NAMES = ['a', 'b'];

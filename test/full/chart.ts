@@ -2,7 +2,7 @@ import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseAllDocuments, stringify } from 'yaml';
-import { type CommandEnd, runCommand } from '../support/command.ts';
+import { type CommandEnd, runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 export const CHART = join(repository, 'deploy/helm/digest-gateway');

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { useFoldersOfAll } from '../support/audit-log.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { repository } from '../support/repository.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';

@@ -6,10 +6,10 @@ import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
 import type { Observer } from '../../src/simulator/exchange.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { startBreakingRelay } from '../support/breaking-relay.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
-import { watchHealth } from '../support/health-watch.ts';
+import { watchHealth } from '../support/load.ts';
 import { startRedis } from '../support/redis.ts';
+import { startBreakingRelay } from '../support/relay.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 

@@ -5,7 +5,7 @@ import { expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { loadConfig, loadSettings } from '../../src/config/load.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 const deploy = join(repository, 'deploy');

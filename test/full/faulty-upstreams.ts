@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { BehaviourChange, DeploymentSettings } from '../../src/simulator/settings.ts';
 import type { TestDeployment } from '../support/gateway.ts';
-import { startConnections, type UpstreamConnection } from '../support/scripted-connections.ts';
+import { type RelayMode, startSwitchedRelay } from '../support/relay.ts';
+import { startConnections, type UpstreamConnection } from '../support/scripted-upstream.ts';
 import { startSimulator } from '../support/simulator.ts';
-import { type RelayMode, startSwitchedRelay } from '../support/switched-relay.ts';
 
 /** How an upstream fails, and the requests that it gets then. */
 export interface UpstreamFault {

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
-import { startArrivals } from '../support/arrivals.ts';
 import { useClosing } from '../support/closing.ts';
 import { type RunningGateway, startGateway } from '../support/gateway.ts';
+import { startArrivals } from '../support/load.ts';
 import { until } from '../support/until.ts';
 import {
   faultyDeployments,

@@ -9,15 +9,13 @@ import { parseConfig } from '../../src/config/load.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
-import { runCommand } from '../support/command.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
-import { gateway } from '../support/program.ts';
+import { gateway, runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 import { type ServerProcess, speaksTls, startServer } from '../support/server-process.ts';
 import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
 import { needPackages } from '../support/system-packages.ts';
-import type { ConfigMap, KubernetesObject } from './chart.ts';
-import { schemaIssue, typeIssues } from './chart.ts';
+import { type ConfigMap, type KubernetesObject, schemaIssue, typeIssues } from './chart.ts';
 
 const example = (name: string): Promise<string> =>
   readFile(join(repository, 'deploy/examples', name), 'utf8');

@@ -3,9 +3,9 @@ import { writeFile } from 'node:fs/promises';
 import { stringify } from 'yaml';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { type LoadSeen, startLoad } from '../support/load.ts';
 import { repository } from '../support/repository.ts';
 import { startSimulator } from '../support/simulator.ts';
-import { type LoadSeen, startLoad } from '../support/steady-load.ts';
 import { until } from '../support/until.ts';
 import { addressConfig } from './large-config.ts';
 

@@ -6,8 +6,7 @@ import { ClientResponse } from '../../src/gateway/client-response.ts';
 import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
 import { requestHead } from '../../src/gateway/request-head.ts';
 import { useClosing } from '../support/closing.ts';
-import { RawClient } from '../support/raw-client.ts';
-import { type RawResponse, valuesOf } from '../support/raw-response.ts';
+import { RawClient, type RawResponse, valuesOf } from '../support/raw-client.ts';
 
 const closing = useClosing();
 const KEPT = 'Connection: keep-alive\r\n';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { checkAuthority } from '../../src/gateway/request-checks.ts';
 import { requestHead } from '../../src/gateway/request-head.ts';
-import { cpuMeter } from '../support/cpu.ts';
+import { cpuMeter } from '../support/measure.ts';
 
 /** Checks a request of this version with these values of Host. */
 function check(version: string, ...hosts: string[]): void {

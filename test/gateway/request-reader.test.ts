@@ -5,9 +5,8 @@ import { readRequests } from '../../lab/wire/request-reading.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { RequestHead } from '../../src/gateway/request-head.ts';
 import { RequestReader } from '../../src/gateway/request-reader.ts';
-import { cpuMeter } from '../support/cpu.ts';
-import { fuzzRuns } from '../support/fuzz-runs.ts';
-import { PARSER_BYTES, REQUEST_PARTS } from '../support/parser-bytes.ts';
+import { fuzzRuns, PARSER_BYTES, REQUEST_PARTS } from '../support/fuzz.ts';
+import { cpuMeter } from '../support/measure.ts';
 import { HTTPParser } from '../support/response-readings.ts';
 import { SMUGGLING_SHAPES } from '../support/smuggling-shapes.ts';
 

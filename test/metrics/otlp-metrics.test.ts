@@ -4,7 +4,7 @@ import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { metricsRequest } from '../../src/metrics/otlp-metrics.ts';
 import type { RegistrySnapshot } from '../../src/metrics/registry-snapshot.ts';
-import { metricsOf, seriesOfExport, seriesOfText } from '../support/otlp-series.ts';
+import { metricsOf, seriesOfExport, seriesOfText } from '../support/otlp-receiver.ts';
 
 type ResourceMetrics = Parameters<typeof JsonMetricsSerializer.serializeRequest>[0];
 type HrTime = [number, number];

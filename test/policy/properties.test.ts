@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
-import { cpuMeter } from '../support/cpu.ts';
+import { cpuMeter } from '../support/measure.ts';
 import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rulesOf } from './world.ts';
 
 function granted(client: ClientName, deployment: DeploymentName, target: string): Grant | undefined {

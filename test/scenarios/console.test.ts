@@ -7,11 +7,11 @@ import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';
 import { useClosing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
+import { startLoad } from '../support/load.ts';
 import { usePages } from '../support/pages.ts';
 import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
-import { startLoad } from '../support/steady-load.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();

@@ -4,7 +4,7 @@ import { EventSource } from 'undici';
 import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { type RunningGateway, startGateway } from '../support/gateway.ts';
-import { startConnections, type UpstreamConnection } from '../support/scripted-connections.ts';
+import { startConnections, type UpstreamConnection } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
 import { useClients } from '../support/wire.ts';
 

@@ -4,9 +4,8 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
-import { type CommandEnd, runCommand } from '../support/command.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { PROGRAM } from '../support/program.ts';
+import { type CommandEnd, PROGRAM, runCommand } from '../support/program.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 
 const folder = useFolders();

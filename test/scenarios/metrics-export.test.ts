@@ -5,8 +5,15 @@ import { useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { startFleet } from '../support/fleet-scene.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
-import { type MetricsRequest, type OtlpServer, startOtlpMetrics } from '../support/otlp-receiver.ts';
-import { metricsOf, type SeriesValues, seriesOfExport, seriesOfText } from '../support/otlp-series.ts';
+import {
+  type MetricsRequest,
+  metricsOf,
+  type OtlpServer,
+  type SeriesValues,
+  seriesOfExport,
+  seriesOfText,
+  startOtlpMetrics,
+} from '../support/otlp-receiver.ts';
 import { freePort } from '../support/server-process.ts';
 import { authors, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';

@@ -7,8 +7,8 @@ import { basic } from '../support/client-call.ts';
 import { useClosing } from '../support/closing.ts';
 import { setupFor, startGateway } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
-import { startRawUpstream } from '../support/raw-upstream.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
+import { startRawUpstream } from '../support/scripted-upstream.ts';
 import { authors, startPair } from '../support/simulated-pair.ts';
 import { echoOf, useWire, type Wire } from '../support/wire.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { readAuthorization } from '../../src/simulator/authorization.ts';
-import { cpuMeter } from '../support/cpu.ts';
+import { cpuMeter } from '../support/measure.ts';
 
 const read = (text: string) => {
   const credentials = readAuthorization(text);

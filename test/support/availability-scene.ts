@@ -3,8 +3,8 @@ import { type BehaviourChange, defaultSettings } from '../../src/simulator/setti
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { useClosing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
+import { type RelayMode, type SwitchedRelay, startSwitchedRelay } from './relay.ts';
 import { startSimulator } from './simulator.ts';
-import { type RelayMode, type SwitchedRelay, startSwitchedRelay } from './switched-relay.ts';
 
 export interface AvailabilityScene {
   readonly simulator: Simulator<'submissions' | 'abstracts'>;

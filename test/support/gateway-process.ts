@@ -4,8 +4,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { type TestDeployment, type TopLevel, writeConfig } from './gateway.ts';
-import { metricOf } from './metric.ts';
+import { metricOf, type TestDeployment, type TopLevel, writeConfig } from './gateway.ts';
 import { compileCache, PROGRAM } from './program.ts';
 
 /** `digest-gateway serve` in a process of its own. Disposal ends the process, then removes its folder. */

@@ -11,8 +11,11 @@ import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { logOptions } from '../../src/base/log.ts';
+import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
+import { type Credential, type CredentialSet, readCredentials } from '../../src/credentials/credentials.ts';
+import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -20,7 +23,6 @@ import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { SetupSource } from '../../src/setup/setup-source.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
-import { metricOf } from './metric.ts';
 
 export interface RunningGateway extends AsyncDisposable {
   readonly app: App;
@@ -204,4 +206,40 @@ async function sectionOf(
 
 function mapValues<V, W>(record: Record<string, V>, change: (value: V) => W): Record<string, W> {
   return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, change(value)]));
+}
+
+/** The sum of a metric over all series that have these labels; 0 when there are none. */
+export async function metricOf(
+  control: string,
+  name: string,
+  labels: Record<string, string> = {},
+  headers: Record<string, string> = {},
+): Promise<number> {
+  const text = await (await fetch(`${control}/metrics`, { headers })).text();
+  const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
+  let sum = 0;
+  for (const line of text.split('\n')) {
+    const matches = line.startsWith(`${name} `) || line.startsWith(`${name}{`);
+    if (!matches || !wanted.every((label) => line.includes(label))) continue;
+    sum += Number(line.slice(line.lastIndexOf(' ')));
+  }
+  return sum;
+}
+
+/** A credential set of the simulator's user, with the versions that the gateway sees. */
+export async function credentialSet(
+  { versions }: RunningGateway,
+  name: string,
+  password: string,
+  next?: string,
+): Promise<CredentialSet> {
+  const source = (text: string) => ({ value: new Secret(text) });
+  const reader = new SourceReader({ environment: {} }, undefined);
+  const read = async (text: string): Promise<Credential> => {
+    const sources = { [name]: { username: source('demo-user'), password: source(text) } };
+    const set = (await readCredentials(sources, reader, versions)).byName.get(name);
+    if (set === undefined) throw new Error('not read');
+    return set.current;
+  };
+  return { name, current: await read(password), next: next === undefined ? undefined : await read(next) };
 }

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,6 +9,7 @@ import {
   loadX509,
   type Order,
 } from '../../src/simulator/certificates.ts';
+import { needPackages } from './system-packages.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -81,4 +83,18 @@ export async function writeTlsFiles(pair: KeyPair, clientCa: string): Promise<Tl
   await replace(pair);
   await writeFile(section.clientCaFile, clientCa);
   return { section, replace, remove: () => rm(folder, { recursive: true }) };
+}
+
+/** A key and a certificate of itself, PEM, as openssl makes them. `passphrase`: the key is encrypted. */
+export function makeClientCertificate(passphrase?: string): { key: string; certificate: string } {
+  needPackages('openssl');
+  const guard = passphrase === undefined ? ['-nodes'] : ['-passout', `pass:${passphrase}`];
+  const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256'];
+  const text = execFileSync(
+    'openssl',
+    ['req', '-x509', ...curve, ...guard, '-subj', '/CN=digest-gateway', '-days', '1', '-keyout', '-'],
+    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
+  );
+  const start = text.indexOf('-----BEGIN CERTIFICATE-----');
+  return { key: text.slice(0, start), certificate: text.slice(start) };
 }

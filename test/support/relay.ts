@@ -1,6 +1,21 @@
-import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type LoopbackServer, listenOnLoopback } from './loopback-server.ts';
+
+/** Connects to the port for a client. */
+function connectFor(client: Socket, port: number, localAddress?: string): Socket {
+  const upstream = connect({ port, host: '127.0.0.1', ...(localAddress !== undefined && { localAddress }) });
+  for (const socket of [client, upstream]) socket.on('error', () => socket.destroy());
+  return upstream;
+}
+
+/** The same, and the end of one is the end of the other. */
+function pairFor(client: Socket, port: number): Socket {
+  const upstream = connectFor(client, port);
+  client.on('close', () => upstream.destroy());
+  upstream.on('close', () => client.destroy());
+  return upstream;
+}
 
 /** The way that a connection takes. */
 export interface Way {
@@ -12,38 +27,20 @@ export interface Way {
   readonly from?: string;
 }
 
-export interface Relay {
-  readonly port: number;
-  close(): Promise<void>;
-}
-
 /**
  * A relay on which every connection, the first of which is 1, takes a way of its own, as over a real network:
  * requests that leave in order on several connections arrive in another. The latency can change on the way.
  */
-export async function startRelay(port: number, wayOf: (connection: number) => Way): Promise<Relay> {
-  const open = new Set<Socket>();
+export async function startRelay(port: number, wayOf: (connection: number) => Way): Promise<LoopbackServer> {
   let count = 0;
   const server = createServer((client) => {
     count += 1;
     const connection = count;
-    const { from } = wayOf(connection);
-    const upstream = connect({ port, host: '127.0.0.1', ...(from !== undefined && { localAddress: from }) });
-    for (const socket of [client, upstream]) {
-      open.add(socket);
-      socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
-    }
+    const upstream = connectFor(client, port, wayOf(connection).from);
     pass(client, upstream, () => wayOf(connection).requestMs);
     pass(upstream, client, () => wayOf(connection).answerMs);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const close = async (): Promise<void> => {
-    server.close();
-    for (const socket of open) socket.destroy();
-    await once(server, 'close');
-  };
-  return { port: (server.address() as AddressInfo).port, close };
+  return listenOnLoopback(server);
 }
 
 /** Passes everything on, late and in order. */
@@ -54,4 +51,151 @@ function pass(from: Socket, to: Socket, latencyMs: () => number | undefined): vo
     sent = sent.then(() => late).then(() => void to.write(chunk));
   });
   from.on('close', () => void sent.then(() => to.destroy()));
+}
+
+/**
+ * `open`: passes everything on; `refusing`: nobody listens; `silent`: accepts connections, and nothing comes back;
+ * `resetting`: resets a connection when the first bytes of a request come.
+ */
+export type RelayMode = 'open' | 'refusing' | 'silent' | 'resetting';
+
+export interface SwitchedRelay {
+  readonly port: number;
+  /** Connections that were accepted so far. */
+  readonly connections: number;
+  /** Pieces of requests that came so far: TLS records with application data. */
+  readonly requests: number;
+  /** Switches connections that are open, too; `refusing` ends them. */
+  set(mode: RelayMode): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A relay to a port of this host that fails in the way that a test wants, and recovers on the same port. */
+export async function startSwitchedRelay(target: number, first: RelayMode = 'open'): Promise<SwitchedRelay> {
+  let mode: RelayMode = 'open';
+  let connections = 0;
+  let requests = 0;
+  const server = createServer((client) => {
+    connections += 1;
+    const upstream = pairFor(client, target);
+    const requestsIn = requestCounter();
+    client.on('data', (chunk: Buffer) => {
+      // 0x17: TLS application data.
+      const count = requestsIn(chunk);
+      requests += count;
+      if (mode === 'resetting' && count > 0) client.resetAndDestroy();
+      else upstream.write(chunk);
+    });
+    upstream.on('data', (chunk) => {
+      if (mode !== 'silent') client.write(chunk);
+    });
+  });
+  let listening = await listenOnLoopback(server);
+  const { port } = listening;
+  const stop = async (): Promise<void> => {
+    if (server.listening) await listening.close();
+  };
+  const relay: SwitchedRelay = {
+    port,
+    get connections() {
+      return connections;
+    },
+    get requests() {
+      return requests;
+    },
+    async set(next) {
+      mode = next;
+      if (next === 'refusing') await stop();
+      else if (!server.listening) listening = await listenOnLoopback(server, port);
+    },
+    close: stop,
+  };
+  await relay.set(first);
+  return relay;
+}
+
+const RECORD_HEADER = 5;
+const APPLICATION_DATA = 0x17;
+
+/** Counts the records with application data of a client of TLS 1.3 but for the first, which ends the handshake. */
+function requestCounter(): (chunk: Buffer) => number {
+  let bytes = Buffer.alloc(0);
+  let records = 0;
+  return (chunk) => {
+    bytes = Buffer.concat([bytes, chunk]);
+    const before = Math.max(1, records);
+    while (bytes.length >= RECORD_HEADER && bytes.length >= RECORD_HEADER + bytes.readUInt16BE(3)) {
+      if (bytes[0] === APPLICATION_DATA) records += 1;
+      bytes = bytes.subarray(RECORD_HEADER + bytes.readUInt16BE(3));
+    }
+    return Math.max(0, records - before);
+  };
+}
+
+/** `unseen`: the upstream gets nothing of the request; `seen`: it gets it, and its response is lost. */
+export type Break = 'unseen' | 'seen';
+
+export interface BreakingRelay extends LoopbackServer {
+  /** Connections that were opened so far. */
+  readonly connections: number;
+  /** Resets each connection that is open now, as soon as a request comes on it. */
+  breakOpen(kind: Break): void;
+  /** Resets every connection now, both ends, whatever is under way on it. */
+  resetAll(): void;
+  /** Resets the connection on which the next request comes, whichever it is. */
+  breakNext(kind: Break): void;
+}
+
+interface BreakingPair {
+  readonly client: Socket;
+  readonly upstream: Socket;
+  breaks: Break | undefined;
+}
+
+/** A relay that passes connections on as they are, and breaks them when it is told to. */
+export async function startBreakingRelay(port: number): Promise<BreakingRelay> {
+  const pairs = new Set<BreakingPair>();
+  let connections = 0;
+  let next: Break | undefined;
+  const server = createServer((client) => {
+    connections += 1;
+    const pair: BreakingPair = { client, upstream: pairFor(client, port), breaks: undefined };
+    const { upstream } = pair;
+    pairs.add(pair);
+    client.on('close', () => pairs.delete(pair));
+    let handshakeDone = false;
+    client.on('data', (chunk) => {
+      // 0x17: TLS application data, so a request, unless it is the end of the handshake.
+      const isRequest = handshakeDone && chunk[0] === 0x17;
+      if (chunk[0] === 0x14 || chunk[0] === 0x17) handshakeDone = true;
+      if (isRequest && next !== undefined) {
+        pair.breaks = next;
+        next = undefined;
+      }
+      if (isRequest && pair.breaks === 'unseen') client.resetAndDestroy();
+      else upstream.write(chunk);
+    });
+    upstream.on('data', (chunk) => {
+      if (pair.breaks === 'seen' && chunk[0] === 0x17) client.resetAndDestroy();
+      else client.write(chunk);
+    });
+  });
+  return {
+    ...(await listenOnLoopback(server)),
+    get connections() {
+      return connections;
+    },
+    breakOpen(kind) {
+      for (const pair of pairs) pair.breaks = kind;
+    },
+    resetAll() {
+      for (const { client, upstream } of pairs) {
+        client.resetAndDestroy();
+        upstream.resetAndDestroy();
+      }
+    },
+    breakNext(kind) {
+      next = kind;
+    },
+  };
 }

@@ -3,8 +3,8 @@ import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { useClosing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
+import { CLIENTS, type LoadSeen, type SteadyLoad, startLoad } from './load.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
-import { CLIENTS, type LoadSeen, type SteadyLoad, startLoad } from './steady-load.ts';
 import { until } from './until.ts';
 
 /**

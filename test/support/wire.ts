@@ -1,8 +1,7 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { type RunningGateway, startGateway } from './gateway.ts';
-import { RawClient } from './raw-client.ts';
-import type { RawResponse } from './raw-response.ts';
-import { startRawUpstream } from './raw-upstream.ts';
+import { RawClient, type RawResponse } from './raw-client.ts';
+import { startRawUpstream } from './scripted-upstream.ts';
 import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
 /** A gateway in front of the simulator, and raw clients of it. */

@@ -9,7 +9,7 @@ import { closeSocket } from '../../src/transport/close-socket.ts';
 import { useClosing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
-import type { UpstreamConnection } from '../support/scripted-connections.ts';
+import type { UpstreamConnection } from '../support/scripted-upstream.ts';
 import { type ExchangeSceneOptions, useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';

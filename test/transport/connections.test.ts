@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import type { UpstreamConnection } from '../support/scripted-connections.ts';
+import type { UpstreamConnection } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
 import { useExchanges } from './exchanges.ts';
 

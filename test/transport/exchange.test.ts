@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import type { UpstreamConnection } from '../support/scripted-connections.ts';
+import type { UpstreamConnection } from '../support/scripted-upstream.ts';
 import { useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';

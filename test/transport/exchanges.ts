@@ -12,7 +12,7 @@ import {
   type ScriptedConnections,
   startConnections,
   type UpstreamConnection,
-} from '../support/scripted-connections.ts';
+} from '../support/scripted-upstream.ts';
 
 /** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
 export interface Outcome {

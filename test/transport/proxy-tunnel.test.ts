@@ -12,8 +12,7 @@ import {
 } from '../../src/transport/proxy-authentication.ts';
 import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
 import { useClosing } from '../support/closing.ts';
-import { type RawUpstream, startRawUpstream } from '../support/raw-upstream.ts';
-import { startUpstream } from '../support/scripted-upstream.ts';
+import { type ScriptedUpstream, startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
 
@@ -105,7 +104,7 @@ describe('a proxy that answers', () => {
   const DIGEST = 'Digest realm="r", nonce="n", qop="auth"';
 
   /** A proxy that gives these answers, the last one again and again; `heads`: what it was sent. */
-  async function scripted(...answers: string[]): Promise<{ proxy: RawUpstream; heads: string[] }> {
+  async function scripted(...answers: string[]): Promise<{ proxy: ScriptedUpstream; heads: string[] }> {
     const heads: string[] = [];
     const proxy = await startRawUpstream((head) => {
       heads.push(head);
@@ -237,7 +236,7 @@ describe('a proxy that answers', () => {
 
   describe('on another machine without TLS', () => {
     // Reaches this machine on Linux, and is no loopback address.
-    const elsewhere = ({ origin }: RawUpstream): string => origin.replace('127.0.0.1', '0.0.0.0');
+    const elsewhere = ({ origin }: ScriptedUpstream): string => origin.replace('127.0.0.1', '0.0.0.0');
 
     test.each([DIGEST, basic])(
       'gets nothing of the credential unless allowPlaintext is true: %s',

@@ -1,7 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { fuzzRuns } from '../support/fuzz-runs.ts';
-import { PARSER_BYTES, RESPONSE_PARTS } from '../support/parser-bytes.ts';
+import { fuzzRuns, PARSER_BYTES, RESPONSE_PARTS } from '../support/fuzz.ts';
 import { type Reading, readWithGateway, readWithNode } from '../support/response-readings.ts';
 
 const HEAD = 'HTTP/1.1 200 OK\r\n';

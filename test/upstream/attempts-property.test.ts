@@ -1,8 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { credentialSet } from '../support/credential-set.ts';
-import { startGateway } from '../support/gateway.ts';
+import { credentialSet, startGateway } from '../support/gateway.ts';
 import { type ScriptedUpstream, startUpstream } from '../support/scripted-upstream.ts';
 
 /** The upstream's reaction to an authenticated request, or to one that asks for a challenge. */

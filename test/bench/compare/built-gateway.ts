@@ -1,6 +1,6 @@
 import { copyFile, mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from '../../support/command.ts';
+import { runCommand } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 
 /** Below node_modules, so that neither tests nor checks take its files for sources. */

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
-import { runCommand } from '../../support/command.ts';
+import { runCommand } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 import { type Place, startServer } from '../../support/server-process.ts';
 import { type Allocations, countedNode, readAllocations } from './allocations.ts';

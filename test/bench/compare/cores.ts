@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { runCommand } from '../../support/command.ts';
+import { runCommand } from '../../support/program.ts';
 
 /**
  * Keeps load and upstream, which are started by this process, off the last core; resolves to that core's number,

@@ -1,5 +1,4 @@
-import { apacheUsers } from '../../support/apache.ts';
-import { account, type RealServer, startRealServer } from '../../support/real-server.ts';
+import { account, apacheUsers, type RealServer, startRealServer } from '../../support/real-server.ts';
 import { needPackages } from '../../support/system-packages.ts';
 
 export interface WebrickOptions {

@@ -16,9 +16,7 @@ import {
 import { useClosing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway } from '../../support/program.ts';
-import type { RedisServer } from '../../support/redis.ts';
-import { moveSlot, startRedisCluster } from '../../support/redis-cluster.ts';
-import { startRedisSentinel } from '../../support/redis-sentinel.ts';
+import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../../support/redis.ts';
 import { authors, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import {

@@ -4,7 +4,7 @@ import { outcomeOf, useAvailability } from '../../support/availability-scene.ts'
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
+import { startRawUpstream } from '../../support/scripted-upstream.ts';
 
 const start = useAvailability();
 const closing = useClosing();

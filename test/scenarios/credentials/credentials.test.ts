@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
-import { credentialSet } from '../../support/credential-set.ts';
-import { setupFor } from '../../support/gateway.ts';
+import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { authors, type Pair, problemOf, startPair } from '../../support/simulated-pair.ts';
 
 describe('a site', () => {

@@ -1,8 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { credentialSet } from '../../support/credential-set.ts';
 import { readChallenges } from '../../support/digest-client.ts';
-import { type RunningGateway, startGateway } from '../../support/gateway.ts';
+import { credentialSet, type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type ScriptedUpstream, startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 

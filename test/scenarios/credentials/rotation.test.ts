@@ -1,9 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { startArrivals } from '../../support/arrivals.ts';
 import { useClosing } from '../../support/closing.ts';
-import { credentialSet } from '../../support/credential-set.ts';
-import { startGateway } from '../../support/gateway.ts';
+import { credentialSet, startGateway } from '../../support/gateway.ts';
+import { startArrivals } from '../../support/load.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';

@@ -4,7 +4,7 @@ import { recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { valuesOf } from '../../support/raw-response.ts';
+import { valuesOf } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients } from '../../support/wire.ts';

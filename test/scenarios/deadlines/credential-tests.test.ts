@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
-import { startConnections } from '../../support/scripted-connections.ts';
+import { startConnections } from '../../support/scripted-upstream.ts';
 import { ask, challenge, isSigned, OK, OTHERS, OTHERS_MS } from './deadlines.ts';
 
 const closing = useClosing();

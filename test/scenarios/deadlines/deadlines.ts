@@ -1,7 +1,7 @@
 import { expect } from '@jest/globals';
 import { auditOptions } from '../../support/audit-log.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
-import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
+import { startConnections, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 
 /** The timeout that a test is about, and the others: each fault has to end by its own one. */
 export const OWN_MS = 500;

@@ -5,7 +5,7 @@ import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
-import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
+import { startConnections, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 import {
   type AuditedGateway,
   ask,

@@ -4,7 +4,7 @@ import { type Explanation, explain } from '../../../src/app/explanation.ts';
 import { ANONYMOUS } from '../../../src/policy/client.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
-import type { RawResponse } from '../../support/raw-response.ts';
+import type { RawResponse } from '../../support/raw-client.ts';
 import { startPair } from '../../support/simulated-pair.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';

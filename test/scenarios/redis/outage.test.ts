@@ -8,9 +8,15 @@ import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { useClosing } from '../../support/closing.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
-import { CALL_MS, inTime } from '../../support/in-time.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
+import {
+  CALL_MS,
+  inTime,
+  openWatched,
+  redisOptions,
+  single,
+  type WatchedStore,
+} from '../../support/redis-store.ts';
 import { seesRedis, useReplicas } from '../../support/replica-scene.ts';
 import { authors } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';

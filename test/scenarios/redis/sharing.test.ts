@@ -3,12 +3,12 @@ import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
+import { startLoad } from '../../support/load.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
 import { nonceOf, seesRedis, useReplicas } from '../../support/replica-scene.ts';
 import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
-import { startLoad } from '../../support/steady-load.ts';
 import { until } from '../../support/until.ts';
 
 describe('replicas', () => {

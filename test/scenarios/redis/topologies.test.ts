@@ -7,12 +7,25 @@ import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
 import { useClosing } from '../../support/closing.ts';
-import { CALL_MS, inTime } from '../../support/in-time.ts';
 import { unused } from '../../support/limited.ts';
-import { type RedisServer, type RedisSetup, startRedis } from '../../support/redis.ts';
-import { loseNode, type RedisCluster, startRedisCluster } from '../../support/redis-cluster.ts';
-import { type RedisSentinel, startRedisSentinel } from '../../support/redis-sentinel.ts';
-import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
+import {
+  loseNode,
+  type RedisCluster,
+  type RedisSentinel,
+  type RedisServer,
+  type RedisSetup,
+  startRedis,
+  startRedisCluster,
+  startRedisSentinel,
+} from '../../support/redis.ts';
+import {
+  CALL_MS,
+  inTime,
+  openWatched,
+  redisOptions,
+  single,
+  type WatchedStore,
+} from '../../support/redis-store.ts';
 import { until } from '../../support/until.ts';
 
 const LONG_MS = 60_000;

@@ -1,7 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { loseNode, moveSlot, type RedisCluster, startRedisCluster } from '../../support/redis-cluster.ts';
-import { startRedisSentinel } from '../../support/redis-sentinel.ts';
+import {
+  loseNode,
+  moveSlot,
+  type RedisCluster,
+  type RedisServer,
+  startRedis,
+  startRedisCluster,
+  startRedisSentinel,
+} from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
 import {

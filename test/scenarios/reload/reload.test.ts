@@ -6,8 +6,7 @@ import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
 import { useClosing } from '../../support/closing.ts';
-import { credentialSet } from '../../support/credential-set.ts';
-import { setupFor } from '../../support/gateway.ts';
+import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import {
   authors,

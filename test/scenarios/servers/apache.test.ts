@@ -3,12 +3,19 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { Secret } from '../../../src/base/secret.ts';
-import { type ApacheOptions, apacheUsers, startApache } from '../../support/apache.ts';
-import { startArrivals } from '../../support/arrivals.ts';
-import { makeClientCertificate } from '../../support/client-certificate.ts';
 import { useClosing } from '../../support/closing.ts';
-import { credentialSet } from '../../support/credential-set.ts';
-import { account, echoOf, type Logged, type RealServer } from '../../support/real-server.ts';
+import { credentialSet } from '../../support/gateway.ts';
+import { makeClientCertificate } from '../../support/issued-certificates.ts';
+import { startArrivals } from '../../support/load.ts';
+import {
+  type ApacheOptions,
+  account,
+  apacheUsers,
+  echoOf,
+  type Logged,
+  type RealServer,
+  startApache,
+} from '../../support/real-server.ts';
 import { type ScriptedUpstream, startUpstream } from '../../support/scripted-upstream.ts';
 import { expectCrowdsServed, type ServerScene, useServerScenes } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';

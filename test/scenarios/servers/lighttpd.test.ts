@@ -1,8 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { answer, readChallenges } from '../../support/digest-client.ts';
-import { startLighttpd } from '../../support/lighttpd.ts';
-import { account, echoOf } from '../../support/real-server.ts';
+import { account, echoOf, startLighttpd } from '../../support/real-server.ts';
 import { useServerScenes } from '../../support/server-scene.ts';
 
 const setScene = useServerScenes();

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
+import { startRawUpstream } from '../../support/scripted-upstream.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';

@@ -9,7 +9,7 @@ import { describe, expect, test } from '@jest/globals';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { valuesOf } from '../../support/raw-response.ts';
+import { valuesOf } from '../../support/raw-client.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, echoOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
 

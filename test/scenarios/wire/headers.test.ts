@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
 import { echoOf, useClients, useReplies, useWire } from '../../support/wire.ts';
 
 describe('header lines', () => {

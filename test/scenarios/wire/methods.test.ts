@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { METHODS } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
-import { valuesOf } from '../../support/raw-response.ts';
+import { valuesOf } from '../../support/raw-client.ts';
 import { codeOf, echoOf, useClients, useWire } from '../../support/wire.ts';
 
 const wire = useWire();

@@ -8,9 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
-import { valuesOf } from '../../support/raw-response.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
-import { startUpstream } from '../../support/scripted-upstream.ts';
+import { valuesOf } from '../../support/raw-client.ts';
+import { startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 

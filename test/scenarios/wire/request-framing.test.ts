@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from '@jest/globals';
-import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
 import { codeOf, echoOf, useWire } from '../../support/wire.ts';
 
 const wire = useWire();

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { startRawUpstream } from '../../support/raw-upstream.ts';
+import { startRawUpstream } from '../../support/scripted-upstream.ts';
 import { useRunning } from '../../support/wire.ts';
 
 const LIMIT_MS = 120_000;

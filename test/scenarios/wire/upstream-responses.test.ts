@@ -3,9 +3,8 @@ import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
-import { type RawResponse, valuesOf } from '../../support/raw-response.ts';
-import { startConnections, type UpstreamConnection } from '../../support/scripted-connections.ts';
-import { startUpstream } from '../../support/scripted-upstream.ts';
+import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
+import { startConnections, startUpstream, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
 

@@ -1,3 +1,8 @@
+/** How many inputs of chance a test tries: `usual`, or what FUZZ_RUNS says. */
+export function fuzzRuns(usual: number): number {
+  return Number(process.env['FUZZ_RUNS'] ?? usual);
+}
+
 /** Bytes that matter to every parser of HTTP. */
 export const PARSER_BYTES: readonly string[] = [
   ...['\r', '\n', '\r\n', '\r\n\r\n', '\0', '\t', ' ', ':', ';', ',', '"', '\x7f', '\xff'],
