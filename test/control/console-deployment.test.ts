@@ -2,8 +2,8 @@ import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { SERIES } from '../../src/control/view.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
-import { accessibilityFaults, builtConsole } from '../support/browser.ts';
-import { usePages } from '../support/pages.ts';
+import { builtConsole } from '../support/browser.ts';
+import { checkLooks, LOOKS, setLook, usePages } from '../support/pages.ts';
 import { until } from '../support/until.ts';
 import {
   type ControlChange,
@@ -14,6 +14,7 @@ import {
 } from './console-source.ts';
 
 const openPage = usePages();
+const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
 const controls: RunningControl[] = [];
 
@@ -94,7 +95,7 @@ function colouredPixels(page: Page): Promise<number> {
 
 test('the range is chosen by keyboard, stays in the address, and is fetched for this deployment alone', async () => {
   const { origin } = await start(['a', 'b']);
-  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(WIDE);
   const fetched: string[] = [];
   page.on('request', (sent) => {
     if (sent.url().includes('/api/history')) fetched.push(new URL(sent.url()).search);
@@ -118,7 +119,7 @@ test('one crosshair goes through all charts, by pointer and by keyboard, with it
   await until(async () => (await pointsOf(origin, 'a')) > 3);
   for (let count = 0; count < 50; count += 1) request(metrics, 'a', '503', 0.003);
   await until(async () => (await pointsOf(origin, 'a')) > 30);
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/deployments/a`);
   const slider = page.getByRole('slider', { name: 'Time' });
   await slider.waitFor();
@@ -156,7 +157,7 @@ test('one crosshair goes through all charts, by pointer and by keyboard, with it
 
 test('the crosshair keeps its time when new points take the place of old ones', async () => {
   const { origin } = await start(['a']);
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.clock.install();
   let shift = 0;
   await page.route('**/api/history?*', (route) => route.fulfill({ json: historyFrom(shift) }));
@@ -188,7 +189,7 @@ test('the crosshair keeps its time when new points take the place of old ones', 
 test('a point between two gaps is drawn', async () => {
   const { origin, metrics } = await start(['a']);
   await until(async () => (await pointsOf(origin, 'a')) > 3);
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/deployments/a`);
   await page.locator('.canvas canvas').nth(2).waitFor();
   expect(await colouredPixels(page)).toBe(0);
@@ -202,7 +203,7 @@ test('a point between two gaps is drawn', async () => {
 
 test('a request that the page makes ends with the page', async () => {
   const { origin } = await start(['a']);
-  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(WIDE);
   await page.route('**/api/deployments/a', () => undefined);
   const aborted = page.waitForEvent('requestfailed', (sent) => sent.url().endsWith('/api/deployments/a'));
   await page.goto(`${origin}/#/deployments/a`);
@@ -214,7 +215,8 @@ test('a request that the page makes ends with the page', async () => {
 
 test('an error of the API is told in words, and the page recovers', async () => {
   const { origin } = await start(['a']);
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
+  await page.clock.install();
   await page.goto(`${origin}/#/deployments/a?range=9h`);
   // A range that does not exist is the shortest one.
   await page.getByLabel('Latency of a, the last 15 minutes').waitFor();
@@ -224,15 +226,17 @@ test('an error of the API is told in words, and the page recovers', async () => 
   await page.route('**/api/history*', (route) =>
     route.fulfill({ status: 400, contentType: 'application/problem+json', body: problem }),
   );
+  await page.clock.runFor(REFRESH_MS);
   await page.getByText('range must be one of 15m, 3h, 24h.').waitFor();
   await page.unroute('**/api/history*');
+  await page.clock.runFor(REFRESH_MS);
   await page.getByText('range must be one of 15m, 3h, 24h.').waitFor({ state: 'detached' });
 });
 
 test('a session that has ended leads to the sign-in', async () => {
   const tokenSha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
   const { origin } = await start(['a'], { tokenSha256 });
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(origin);
   await page.getByLabel('Token of the control plane').fill('test');
   await page.keyboard.press('Enter');
@@ -270,37 +274,38 @@ describe('the overview of 200 deployments', () => {
     })),
   });
 
-  test.each([
-    ['light', 1400],
-    ['dark', 360],
-  ] as const)('has the worst on top, sorts, filters and fits: %s, %d px', async (scheme, width) => {
-    const { origin, metrics } = await start(names, { console: { condition } });
+  test('has the worst on top, sorts, filters and fits, on a phone and in a wide window', async () => {
+    const { origin, metrics } = await start(names, {
+      console: { condition },
+      pace: { sampleMs: 100, tickMs: 500 },
+    });
     for (let count = 0; count < 30; count += 1) request(metrics, 'deployment-007');
-    const { page, pageErrors } = await openPage({ width, scheme });
-    await page.goto(origin);
+    const { page, pageErrors } = await openPage(PHONE);
     const table = page.getByRole('table', { name: 'Deployments' });
     const heads = () => table.locator('tbody th').allInnerTexts();
-    await table.locator('.sparkline').first().waitFor();
-    expect((await heads()).slice(0, 3)).toEqual([broken, 'deployment-000', 'deployment-010']);
-    expect(await heads()).toHaveLength(200);
-    // The banner stays small.
-    const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
-    expect(banner).toMatch(/deployment-150: No address accepts a connection\.[\s\S]+ and 11 more$/);
+    for (const look of LOOKS) {
+      await setLook(page, look);
+      await page.goto(origin);
+      await table.locator('.sparkline').first().waitFor();
+      expect((await heads()).slice(0, 3)).toEqual([broken, 'deployment-000', 'deployment-010']);
+      expect(await heads()).toHaveLength(200);
+      // The banner stays small.
+      const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
+      expect(banner).toMatch(/deployment-150: No address accepts a connection\.[\s\S]+ and 11 more$/);
 
-    await table.getByRole('button', { name: 'Deployment' }).click();
-    expect((await heads())[0]).toBe('deployment-000');
-    await table.getByRole('button', { name: 'Deployment' }).press('Enter');
-    expect((await heads())[0]).toBe('deployment-199');
-    expect(await table.locator('th[aria-sort]').getAttribute('aria-sort')).toBe('descending');
-    await page.getByLabel('Filter').fill('BROKEN');
-    expect(await heads()).toEqual([broken]);
-    await page.getByText('1 of 200 deployments').waitFor();
-    await page.getByLabel('Filter').fill('-007');
-    const line = table.getByLabel('Requests and errors of deployment-007 in the last 15 minutes');
-    expect(await line.locator('path').first().getAttribute('d')).toMatch(/^M/);
-
-    expect(await accessibilityFaults(page)).toEqual([]);
-    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+      await table.getByRole('button', { name: 'Deployment' }).click();
+      expect((await heads())[0]).toBe('deployment-000');
+      await table.getByRole('button', { name: 'Deployment' }).press('Enter');
+      expect((await heads())[0]).toBe('deployment-199');
+      expect(await table.locator('th[aria-sort]').getAttribute('aria-sort')).toBe('descending');
+      await page.getByLabel('Filter').fill('BROKEN');
+      expect(await heads()).toEqual([broken]);
+      await page.getByText('1 of 200 deployments').waitFor();
+      await page.getByLabel('Filter').fill('-007');
+      const line = table.getByLabel('Requests and errors of deployment-007 in the last 15 minutes');
+      expect(await line.locator('path').first().getAttribute('d')).toMatch(/^M/);
+    }
+    await checkLooks(page);
     expect(pageErrors).toEqual([]);
   });
 });

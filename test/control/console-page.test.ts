@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
-import { accessibilityFaults, builtConsole } from '../support/browser.ts';
-import { usePages } from '../support/pages.ts';
+import { builtConsole, type Look } from '../support/browser.ts';
+import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { startSwitchedRelay } from '../support/relay.ts';
 import {
   type ControlChange,
@@ -20,6 +20,7 @@ import {
 } from './console-source.ts';
 
 const openPage = usePages();
+const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
 const controls: RunningControl[] = [];
 
@@ -82,29 +83,22 @@ function countRequests(metrics: Metrics): void {
   metrics.requests.inc({ ...labels, client: 'archive', status: '403', code: 'client-forbidden' }, 7);
 }
 
-describe.each([
-  ['light', 1400],
-  ['dark', 360],
-] as const)('in the %s theme, %d px wide', (scheme, width) => {
-  test('every page tells what it is given, fits, is accessible, and nothing is refused', async () => {
-    const { source, metrics } = troubled();
-    const origin = await start({ console: source });
-    countRequests(metrics);
-    const { page, pageErrors } = await openPage({ width, scheme });
-    const textOf = async (path: string): Promise<string> => {
-      await page.goto(`${origin}/#${path}`);
-      await page.getByText('live', { exact: true }).waitFor();
-      // A deployment's charts, limits and certificates are fetched apart.
-      for (const name of path.startsWith('/deployments/') ? ['Latency', 'Certificates'] : []) {
-        await page.getByLabel(name).first().waitFor();
-      }
-      const text = await page.getByRole('main').innerText();
-      expect(await accessibilityFaults(page)).toEqual([]);
-      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
-      return text;
-    };
+test('every page tells what it is given, fits, is accessible, and nothing is refused', async () => {
+  const { source, metrics } = troubled();
+  const origin = await start({ console: source });
+  countRequests(metrics);
+  const { page, pageErrors } = await openPage(PHONE);
+  const lookAt = async (path: string, check: (text: string, look: Look) => Promise<void> | void) => {
+    await page.goto(`${origin}/#${path}`);
+    await page.getByText('live', { exact: true }).waitFor();
+    // A deployment's charts, limits and certificates are fetched apart.
+    for (const name of path.startsWith('/deployments/') ? ['Latency', 'Certificates'] : []) {
+      await page.getByLabel(name).first().waitFor();
+    }
+    await checkLooks(page, async (look) => check(await page.getByRole('main').innerText(), look));
+  };
 
-    const overview = await textOf('/');
+  await lookAt('/', async (overview, { width }) => {
     expect(overview).toMatch(/abstracts\s+■ broken[\s\S]+reviews\s+▲ degraded[\s\S]+submissions\s+● ok/);
     expect(overview).toMatch(/The upstream's certificate expires \d{4}-\d\d-\d\d, 3 days left\./);
     expect(overview).toMatch(/3 deployments:\s+■ broken 1\s+▲ degraded 1\s+● ok 1/);
@@ -113,8 +107,11 @@ describe.each([
       /■ broken\s+abstracts: The upstream refuses the credential abstracts: check user name and password\.\s+▲ degraded\s+Redis is not there: nonces are not shared\.\s+▲ degraded\s+reviews$/,
     );
     expect(await page.getByRole('banner').innerText()).toMatch(/▲ degraded/);
-
-    const submissions = await textOf('/deployments/submissions');
+    // On a phone, numbers stand beside their labels.
+    const align = await page.evaluate(`getComputedStyle(document.querySelector('td.numeric')).textAlign`);
+    expect([width, align]).toEqual([width, width === PHONE.width ? 'left' : 'right']);
+  });
+  await lookAt('/deployments/submissions', (submissions) => {
     expect(submissions).toMatch(/● ok 4\d requests in the last/);
     expect(submissions).toMatch(/Connections\s+3 open, 1 busy, 64 at most/);
     expect(submissions).toMatch(/Policy\s+shared: used concurrently\s+Age\s+42 s old\s+Lifetime\s+5 min/);
@@ -128,25 +125,28 @@ describe.each([
       /CN=Example CA\s+O=Example, CN=Example CA\s+\d+ \w+ \d{4}\s+\d+ \w+ \d{4}, in 89 d/,
     );
     expect(submissions).toMatch(/Outcomes\s+throttled 3, maintenance 0 in the last minute/);
-    expect(await textOf('/deployments/reviews')).toMatch(/Outcomes\s+none configured/);
-    expect(await textOf('/deployments/abstracts')).toMatch(/refused: tried twice a minute only/);
-
-    await textOf('/clients');
-    expect(await page.getByRole('row', { name: /archive/ }).innerText()).toMatch(
-      /7\s+7\s+client-forbidden 7/,
-    );
-
-    const audit = await textOf('/audit');
+  });
+  await lookAt('/deployments/reviews', (reviews) => {
+    expect(reviews).toMatch(/Outcomes\s+none configured/);
+  });
+  await lookAt('/deployments/abstracts', (abstracts) => {
+    expect(abstracts).toMatch(/refused: tried twice a minute only/);
+  });
+  await lookAt('/clients', async () => {
+    const archive = await page.getByRole('row', { name: /archive/ }).innerText();
+    expect(archive).toMatch(/7\s+7\s+client-forbidden 7/);
+  });
+  await lookAt('/audit', (audit) => {
     expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
     expect(audit).toContain('Records cannot be written: the disk is full.');
-    expect(pageErrors).toEqual([]);
   });
+  expect(pageErrors).toEqual([]);
 });
 
-test('audit lines come as they are written, and filters choose among them', async () => {
+test('audit lines come as they are written, filters choose among them, and very many cost the page no more than the newest', async () => {
   const { source, audit } = troubled();
   const origin = await start({ console: source, pace: { tickMs: 50 } });
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit`);
   const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   const shown = () =>
@@ -163,24 +163,18 @@ test('audit lines come as they are written, and filters choose among them', asyn
   await page.getByLabel('Filter').fill('');
   await page.getByLabel('Show').selectOption('the gateway itself');
   await page.getByRole('row', { name: /the gateway .*reload/ }).waitFor();
-});
 
-test('very many audit lines cost the page no more than the newest ones', async () => {
-  const { source, audit } = troubled();
-  const origin = await start({ console: source, pace: { tickMs: 50 } });
-  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
-  await page.goto(`${origin}/#/audit`);
-  const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
-  await rows.nth(1).waitFor();
+  await page.reload();
+  await rows.nth(3).waitFor();
   audit.write(...Array.from({ length: 10_000 }, () => ({})));
-  await page.getByText('request-10002').waitFor();
+  await page.getByText('request-10004').waitFor();
   expect(await rows.count()).toBe(100);
   expect(pageErrors).toEqual([]);
 });
 
 test('the theme can be chosen by keyboard, and stays', async () => {
   const origin = await start({});
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(origin);
   const colour = () => page.evaluate('getComputedStyle(document.body).backgroundColor');
   const light = await colour();
@@ -197,46 +191,29 @@ test('the theme can be chosen by keyboard, and stays', async () => {
   expect(await colour()).toBe(dark);
 });
 
-test('a gateway that is gone is told', async () => {
-  const first = await startControl({ consoleFolder });
-  const { page } = await openPage({ width: 400, scheme: 'light' });
-  await page.goto(first.origin);
-  await page.getByText('live', { exact: true }).waitFor();
-  await first.close();
-  await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
-});
-
-test('a connection that dies without a sign is told, and opened again', async () => {
-  const origin = await start({});
-  const relay = await startSwitchedRelay(Number(new URL(origin).port));
+test('a connection that dies without a sign is told, and opened again; a gateway that is gone is told, too', async () => {
+  const control = await startControl({ consoleFolder });
+  const relay = await startSwitchedRelay(Number(new URL(control.origin).port));
   try {
     const { page } = await openPage({ width: 400, scheme: 'light' });
     await page.goto(`http://127.0.0.1:${relay.port}`);
     await page.getByText('live', { exact: true }).waitFor();
     await relay.set('silent');
-    await page.getByText(/^No connection since/).waitFor();
+    await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
     await relay.set('open');
     await page.getByText('live', { exact: true }).waitFor();
+    await control.close();
+    await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
   } finally {
     await relay.close();
+    await control.close();
   }
-});
-
-test('on a phone, numbers stand beside their labels', async () => {
-  const { source } = troubled();
-  const origin = await start({ console: source });
-  const { page } = await openPage({ width: 360, scheme: 'light' });
-  await page.goto(origin);
-  await page.locator('td.numeric').first().waitFor();
-  expect(await page.evaluate(`getComputedStyle(document.querySelector('td.numeric')).textAlign`)).toBe(
-    'left',
-  );
 });
 
 test('a page that does not exist is told, and links lead from page to page', async () => {
   const { source } = troubled();
   const origin = await start({ console: source });
-  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(WIDE);
   await page.goto(`${origin}/#/deployments/%zz`);
   await page.getByText('There is no such page.').waitFor();
   await page.goto(`${origin}/#/deployments/none`);
