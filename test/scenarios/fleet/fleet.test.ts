@@ -291,6 +291,19 @@ describe('a worker that ends', () => {
     expect(accesses).toBeLessThanOrEqual(answered + failures);
   });
 
+  test('leaves its counts in the sums', async () => {
+    const scene = await sharedFleet();
+    const requests = () => metric(scene, 'digest_gateway_requests_total');
+    const before = await requests();
+    await requestsOnNewConnections(scene, 10);
+    expect(await requests()).toBe(before + 10);
+    const [victim = 0] = await scene.workers();
+    process.kill(victim, 'SIGKILL');
+    await until(async () => !(await scene.workers()).includes(victim));
+    await until(() => isWhole(scene));
+    expect(await requests()).toBe(before + 10);
+  });
+
   test('holds only what it has accepted: each connection gets a response or is closed', async () => {
     const scene = await sharedFleet();
     for (let round = 0; round < 3; round += 1) {
@@ -306,31 +319,28 @@ describe('a worker that ends', () => {
       await until(() => isWhole(scene));
     }
   });
+});
 
-  test('is replaced if it hangs', async () => {
-    const scene = await sharedFleet();
-    const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
-    const before = await hangs();
-    const [victim = 0] = await scene.workers();
-    process.kill(victim, 'SIGSTOP');
-    await until(async () => !(await scene.workers()).includes(victim));
-    await until(() => isWhole(scene));
-    expect(await hangs()).toBe(before + 1);
-    await requestsOnNewConnections(scene, 4);
-  });
+test('workers end with their primary, and leave the port', async () => {
+  await using scene = await takeFleet();
+  const old = await scene.workers();
+  await scene.gateway.kill();
+  await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
+  const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
+  expect(next.gateway.origin).toBe(scene.gateway.origin);
+  await requestsOnNewConnections(next, 2);
+});
 
-  test('leaves its counts in the sums', async () => {
-    const scene = await sharedFleet();
-    const requests = () => metric(scene, 'digest_gateway_requests_total');
-    const before = await requests();
-    await requestsOnNewConnections(scene, 10);
-    expect(await requests()).toBe(before + 10);
-    const [victim = 0] = await scene.workers();
-    process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.workers()).includes(victim));
-    await until(() => isWhole(scene));
-    expect(await requests()).toBe(before + 10);
-  });
+test('a worker that hangs is replaced', async () => {
+  const scene = await sharedFleet();
+  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
+  const before = await hangs();
+  const [victim = 0] = await scene.workers();
+  process.kill(victim, 'SIGSTOP');
+  await until(async () => !(await scene.workers()).includes(victim));
+  await until(() => isWhole(scene));
+  expect(await hangs()).toBe(before + 1);
+  await requestsOnNewConnections(scene, 4);
 });
 
 describe('a reload', () => {
@@ -482,16 +492,6 @@ test('SIGTERM in an upgrade ends old and new workers', async () => {
   await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
   const complaints = scene.gateway.logged.filter(({ msg }) => String(msg).includes('was not closed'));
   expect(complaints).toEqual([]);
-});
-
-test('workers end with their primary, and leave the port', async () => {
-  await using scene = await takeFleet();
-  const old = await scene.workers();
-  await scene.gateway.kill();
-  await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
-  const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
-  expect(next.gateway.origin).toBe(scene.gateway.origin);
-  await requestsOnNewConnections(next, 2);
 });
 
 test('replicas with workers share nonces through Redis', async () => {
