@@ -1,11 +1,11 @@
-import { createHash } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect } from 'node:tls';
-import { describe, expect, test } from '@jest/globals';
+import { afterAll, describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { parse, stringify } from 'yaml';
 import {
@@ -14,11 +14,14 @@ import {
   openTestAudit,
   recordsIn,
   useFolders,
+  useFoldersOfAll,
 } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { metricOf } from '../../support/metric.ts';
+import { OF_PROGRAM, post, TOKEN_HASHES } from '../../support/operator.ts';
 import { gateway as run } from '../../support/program.ts';
 import { startRedis } from '../../support/redis.ts';
 import { freePort } from '../../support/server-process.ts';
@@ -27,14 +30,70 @@ import { until } from '../../support/until.ts';
 
 const closing = useClosing();
 const folderOf = useFolders();
-const TOKEN = 'a token of the control plane';
+const folderOfAll = useFoldersOfAll();
+
+/** The fleet of all tests that need no settings of their own at the start. */
+interface SharedFleet extends FleetScene {
+  /** The directory of its audit log. */
+  readonly log: string;
+  /** The content of its configuration's file. */
+  readonly configuration: string;
+}
+
+let shared: SharedFleet | undefined;
+afterAll(async () => {
+  await shared?.gateway.drain();
+  expect(await shared?.gateway.ended).toBe(shared && 0);
+  await shared?.[Symbol.asyncDispose]();
+});
+
+/** The shared fleet with two workers and its own configuration, which tests may change; the first test starts it. */
+async function sharedFleet(listen = { port: 0 }): Promise<SharedFleet> {
+  shared ??= await startShared(listen);
+  const fleet = shared;
+  const { configFile } = fleet.gateway;
+  await until(async () => (await metric(fleet, 'digest_gateway_workers')) === 2);
+  if ((await readFile(configFile, 'utf8')) !== fleet.configuration) {
+    await writeFile(configFile, fleet.configuration);
+    expect(await reload(fleet)).toBe(200);
+  }
+  await until(() => isWhole(fleet));
+  return fleet;
+}
+
+/** The shared fleet for a test that ends it. */
+async function takeFleet(): Promise<SharedFleet> {
+  const fleet = await sharedFleet();
+  shared = undefined;
+  return fleet;
+}
+
+async function startShared(listen: { port: number }): Promise<SharedFleet> {
+  const folder = await folderOfAll();
+  const top = { listen, audit: await auditIn(folder), control: { port: 0, ...TOKEN_HASHES } };
+  const scene = await startFleet({ top });
+  const configuration = await readFile(scene.gateway.configFile, 'utf8');
+  return { ...scene, log: join(folder, 'log'), configuration };
+}
+
+function metric({ gateway }: FleetScene, name: string, labels: Record<string, string> = {}): Promise<number> {
+  return metricOf(gateway.control, name, labels, OF_PROGRAM);
+}
+
+async function reload({ gateway }: FleetScene): Promise<number> {
+  return (await post(`${gateway.control}/api/reload`, undefined, OF_PROGRAM)).status;
+}
 
 /** Milliseconds from a response to the next request of its client. */
 const PAUSE_MS = 10;
 
+/** Milliseconds that the upstream takes: most connections have an exchange under way, and few processors do. */
+const EXCHANGE_MS = 50;
+
 /** Clients that send requests until they are stopped; one connection each. */
-function startClients(origin: string, count: number) {
-  const pool = new Pool(origin, { connections: count, pipelining: 1 });
+function startClients({ gateway, simulator }: FleetScene, count: number) {
+  simulator.set('submissions', { faults: [{ kind: 'delay', ms: EXCHANGE_MS }] });
+  const pool = new Pool(gateway.origin, { connections: count, pipelining: 1 });
   const outcomes: Record<string, number> = {};
   const failures: number[] = [];
   let isGoing = true;
@@ -63,6 +122,7 @@ function startClients(origin: string, count: number) {
       isGoing = false;
       await clients;
       await pool.close();
+      simulator.set('submissions', { faults: [] });
       return outcomes;
     },
   };
@@ -104,7 +164,7 @@ async function readiness({
 
 async function isWhole(scene: FleetScene): Promise<boolean> {
   const { status } = await readiness(scene);
-  return status === 'ready' && (await scene.gateway.metric('digest_gateway_workers')) === 2;
+  return status === 'ready' && (await metric(scene, 'digest_gateway_workers')) === 2;
 }
 
 /** Changes the configuration's file. */
@@ -124,6 +184,21 @@ function isThere(pid: number): Promise<boolean> {
   );
 }
 
+/** How many responses its workers have recorded. */
+async function accessRecords({ log }: SharedFleet): Promise<number> {
+  const records = await Promise.all(['r1@1', 'r1@2'].map((replica) => recordsIn(log, replica)));
+  return records.flat().filter(({ kind }) => kind === 'access').length;
+}
+
+/** Puts a deployment that no worker has heard of in the place of the present one. */
+async function withNewDeployment(fleet: SharedFleet, settings: Record<string, unknown>): Promise<void> {
+  await rewrite(fleet, (config) => {
+    const { submissions } = config['deployments'] as Record<string, object>;
+    config['deployments'] = { [`d-${randomUUID()}`]: { ...submissions, ...settings } };
+  });
+  expect(await reload(fleet)).toBe(200);
+}
+
 /** Opens the audit log of the worker that has ended. */
 async function openFreeLog(directory: string): Promise<OpenedAudit> {
   let opened: OpenedAudit | undefined;
@@ -137,43 +212,49 @@ async function openFreeLog(directory: string): Promise<OpenedAudit> {
 }
 
 test('two workers serve on one port as one gateway', async () => {
-  const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
-  const { gateway, simulator } = scene;
-  expect(await scene.workers()).toHaveLength(2);
-  await requestsOnNewConnections(scene, 20);
-  expect(await gateway.metric('digest_gateway_requests_total', { status: '200' })).toBe(20);
-  expect(await gateway.metric('digest_gateway_request_duration_seconds_count')).toBe(20);
-  expect(await isWhole(scene)).toBe(true);
-  const snapshot = (await (await fetch(`${gateway.control}/api/snapshot`)).json()) as {
-    clients: { requests: number }[];
-    audit: { records: number };
-  };
-  expect(snapshot.clients[0]?.requests).toBe(20);
+  const fleet = await sharedFleet();
+  const { simulator } = fleet;
+  expect(await fleet.workers()).toHaveLength(2);
+  const counts = async (): Promise<number[]> => [
+    await metric(fleet, 'digest_gateway_requests_total', { status: '200' }),
+    await metric(fleet, 'digest_gateway_request_duration_seconds_count'),
+    await requestsInSnapshot(fleet),
+    await accessRecords(fleet),
+  ];
+  const before = await counts();
+  simulator.reset('submissions');
+  await requestsOnNewConnections(fleet, 20);
+  expect(await counts()).toEqual(before.map((count) => count + 20));
+  expect(await isWhole(fleet)).toBe(true);
   // Without qop, one nonce serves all processes; with it, each process has its own.
   expect(simulator.counts('submissions').challenges).toBeLessThanOrEqual(2);
-  await gateway.drain();
-  expect(await gateway.ended).toBe(0);
-
-  const records = await Promise.all(
-    ['r1@1', 'r1@2'].map(async (replica) =>
-      (await recordsIn(join(folder, 'log'), replica)).filter(({ kind }) => kind === 'access'),
-    ),
-  );
-  expect(records.flat()).toHaveLength(20);
 });
 
+async function requestsInSnapshot({ gateway }: FleetScene): Promise<number> {
+  const snapshot = (await (
+    await fetch(`${gateway.control}/api/snapshot`, { headers: OF_PROGRAM })
+  ).json()) as {
+    clients: { requests: number }[];
+  };
+  return snapshot.clients[0]?.requests ?? 0;
+}
+
 test('processes without Redis use one nonce without qop', async () => {
-  await using scene = await startFleet({ behaviour: { qop: 'none' }, workers: 4 });
-  await requestsOnNewConnections(scene, 24);
-  expect(scene.simulator.counts('submissions').challenges).toBe(1);
+  const fleet = await sharedFleet();
+  const { simulator } = fleet;
+  simulator.set('submissions', { qop: 'none' });
+  await withNewDeployment(fleet, {});
+  simulator.reset('submissions');
+  await requestsOnNewConnections(fleet, 24);
+  expect(simulator.counts('submissions').challenges).toBe(1);
 });
 
 test('processes without Redis share a limit', async () => {
-  await using scene = await startFleet({ settings: { limits: { daily: 10 } } });
+  const fleet = await sharedFleet();
+  await withNewDeployment(fleet, { limits: { daily: 10 } });
   let served = 0;
   await until(async () => {
-    const response = await fetch(`${scene.gateway.origin}${authors}`, { headers: { connection: 'close' } });
+    const response = await fetch(`${fleet.gateway.origin}${authors}`, { headers: { connection: 'close' } });
     await response.text();
     if (response.status === 200) served += 1;
     return response.status === 429;
@@ -184,9 +265,10 @@ test('processes without Redis share a limit', async () => {
 
 describe('a worker that ends', () => {
   test('takes its open exchanges with it, and no other; another one takes its place', async () => {
-    const folder = await folderOf();
-    await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
-    const clients = startClients(scene.gateway.origin, 16);
+    const scene = await sharedFleet();
+    const crashes = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'crash' });
+    const [crashed, recorded] = [await crashes(), await accessRecords(scene)];
+    const clients = startClients(scene, 16);
     await until(() => (clients.outcomes['200'] ?? 0) > 50);
     const [victim = 0, ...others] = await scene.workers();
     process.kill(victim, 'SIGKILL');
@@ -202,17 +284,28 @@ describe('a worker that ends', () => {
     expect(Math.max(...clients.failures)).toBe(1);
     // Some connections were the other worker's.
     expect(failures).toBeLessThan(16);
-    expect(await scene.gateway.metric('digest_gateway_worker_exits_total', { reason: 'crash' })).toBe(1);
-    await scene.gateway.drain();
-    const logs = ['r1@1', 'r1@2'].map((replica) => recordsIn(join(folder, 'log'), replica));
-    const accesses = (await Promise.all(logs)).flat().filter(({ kind }) => kind === 'access');
+    expect(await crashes()).toBe(crashed + 1);
+    const accesses = (await accessRecords(scene)) - recorded;
     // A record comes before its response, so that an exchange that was cut off may have one.
-    expect(accesses.length).toBeGreaterThanOrEqual(answered);
-    expect(accesses.length).toBeLessThanOrEqual(answered + failures);
+    expect(accesses).toBeGreaterThanOrEqual(answered);
+    expect(accesses).toBeLessThanOrEqual(answered + failures);
+  });
+
+  test('leaves its counts in the sums', async () => {
+    const scene = await sharedFleet();
+    const requests = () => metric(scene, 'digest_gateway_requests_total');
+    const before = await requests();
+    await requestsOnNewConnections(scene, 10);
+    expect(await requests()).toBe(before + 10);
+    const [victim = 0] = await scene.workers();
+    process.kill(victim, 'SIGKILL');
+    await until(async () => !(await scene.workers()).includes(victim));
+    await until(() => isWhole(scene));
+    expect(await requests()).toBe(before + 10);
   });
 
   test('holds only what it has accepted: each connection gets a response or is closed', async () => {
-    await using scene = await startFleet();
+    const scene = await sharedFleet();
     for (let round = 0; round < 3; round += 1) {
       const [victim = 0] = await scene.workers();
       process.kill(victim, 'SIGSTOP');
@@ -226,49 +319,46 @@ describe('a worker that ends', () => {
       await until(() => isWhole(scene));
     }
   });
+});
 
-  test('is replaced if it hangs', async () => {
-    await using scene = await startFleet();
-    const [victim = 0] = await scene.workers();
-    process.kill(victim, 'SIGSTOP');
-    await until(async () => !(await scene.workers()).includes(victim));
-    await until(() => isWhole(scene));
-    expect(await scene.gateway.metric('digest_gateway_worker_exits_total', { reason: 'hang' })).toBe(1);
-    await requestsOnNewConnections(scene, 4);
-  });
+test('workers end with their primary, and leave the port', async () => {
+  await using scene = await takeFleet();
+  const old = await scene.workers();
+  await scene.gateway.kill();
+  await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
+  const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
+  expect(next.gateway.origin).toBe(scene.gateway.origin);
+  await requestsOnNewConnections(next, 2);
+});
 
-  test('leaves its counts in the sums', async () => {
-    await using scene = await startFleet();
-    await requestsOnNewConnections(scene, 10);
-    expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
-    const [victim = 0] = await scene.workers();
-    process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.workers()).includes(victim));
-    await until(() => isWhole(scene));
-    expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
-  });
+test('a worker that hangs is replaced', async () => {
+  const scene = await sharedFleet();
+  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
+  const before = await hangs();
+  const [victim = 0] = await scene.workers();
+  process.kill(victim, 'SIGSTOP');
+  await until(async () => !(await scene.workers()).includes(victim));
+  await until(() => isWhole(scene));
+  expect(await hangs()).toBe(before + 1);
+  await requestsOnNewConnections(scene, 4);
 });
 
 describe('a reload', () => {
   test('is active in all workers, or in none, and loses no request', async () => {
-    const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
-    await using scene = await startFleet({ top: { control: { port: 0, tokenSha256 } } });
+    const scene = await sharedFleet();
     const { gateway } = scene;
-    const clients = startClients(gateway.origin, 4);
-    const headers = { authorization: `Bearer ${TOKEN}` };
-    const reload = async () =>
-      (await fetch(`${gateway.control}/api/reload`, { method: 'POST', headers })).status;
+    const clients = startClients(scene, 4);
     for (let round = 0; round < 3; round += 1) {
       await rewrite(scene, (config) => {
         config['anonymous'] = 'perhaps';
       });
-      expect(await reload()).toBe(422);
+      expect(await reload(scene)).toBe(422);
       expect((await readiness(scene)).status).toBe('degraded');
       await rewrite(scene, (config) => {
         config['anonymous'] = true;
         config['log'] = { level: round % 2 === 0 ? 'debug' : 'info' };
       });
-      expect(await reload()).toBe(200);
+      expect(await reload(scene)).toBe(200);
     }
     expect(Object.keys(await clients.stop())).toEqual(['200']);
     await rewrite(scene, (config) => {
@@ -277,7 +367,7 @@ describe('a reload', () => {
         { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
       ];
     });
-    expect(await reload()).toBe(200);
+    expect(await reload(scene)).toBe(200);
     for (let sent = 0; sent < 6; sent += 1) {
       const response = await fetch(`${gateway.origin}${authors}`, { headers: { connection: 'close' } });
       expect(response.status).toBe(401);
@@ -287,9 +377,11 @@ describe('a reload', () => {
 });
 
 test('a reload is in force beside a worker that hangs', async () => {
-  await using scene = await startFleet();
+  const scene = await sharedFleet();
   const [victim = 0] = await scene.workers();
   process.kill(victim, 'SIGSTOP');
+  // Nobody needs to wait until it is found to hang.
+  closing.push(() => process.kill(victim, 'SIGKILL'));
   await rewrite(scene, (config) => {
     config['anonymous'] = false;
     config['clients'] = [
@@ -353,10 +445,11 @@ test('a worker that starts after a reload serves as the others do what only a re
 });
 
 test('SIGUSR2 replaces the workers, and no client notices', async () => {
-  const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  await using scene = await takeFleet();
   const old = await scene.workers();
-  const clients = startClients(scene.gateway.origin, 6);
+  const requests = () => metric(scene, 'digest_gateway_requests_total');
+  const counted = await requests();
+  const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
@@ -369,7 +462,7 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
   expect(others).toEqual({});
   await until(() => isWhole(scene));
   // The last report of a worker holds what it has counted.
-  await until(async () => (await scene.gateway.metric('digest_gateway_requests_total')) === answered);
+  await until(async () => (await requests()) === counted + (answered ?? 0));
   const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
   expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
   await scene.gateway.drain();
@@ -378,7 +471,7 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
 
 test('SIGTERM: clients that leave in time notice nothing', async () => {
   await using scene = await startFleet({ top: { drain: { delay: '3s', timeout: '20s' } } });
-  const clients = startClients(scene.gateway.origin, 6);
+  const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   const drained = scene.gateway.drain();
   await until(async () => (await readiness(scene)).status === 'unready');
@@ -390,7 +483,7 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
 });
 
 test('SIGTERM in an upgrade ends old and new workers', async () => {
-  await using scene = await startFleet();
+  await using scene = await takeFleet();
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => (await scene.workers()).length > 2);
   const all = await scene.workers();
@@ -401,37 +494,28 @@ test('SIGTERM in an upgrade ends old and new workers', async () => {
   expect(complaints).toEqual([]);
 });
 
-test('workers end with their primary, and leave the port', async () => {
-  await using scene = await startFleet();
-  const old = await scene.workers();
-  await scene.gateway.kill();
-  await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
-  await using next = await startFleet({
-    top: { listen: { port: Number(new URL(scene.gateway.origin).port) } },
-  });
-  await requestsOnNewConnections(next, 2);
-});
-
 test('replicas with workers share nonces through Redis', async () => {
   const redis = await startRedis();
   closing.push(() => redis.close());
   const top = { redis: { url: redis.url } };
   await using scene = await startFleet({ behaviour: { qop: 'none' }, top });
-  await until(async () => (await scene.gateway.metric('digest_gateway_store_up')) === 1);
+  await until(async () => (await metric(scene, 'digest_gateway_store_up')) === 1);
   await requestsOnNewConnections(scene, 12);
   expect(scene.simulator.counts('submissions').challenges).toBe(1);
 });
 
 test('a worker that cannot be started is tried again, and the others serve', async () => {
-  const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  const scene = await sharedFleet();
+  const { length: before } = scene.gateway.logged;
   const [victim = 0] = await scene.workers();
   // Its folder is taken before the primary can start another one.
   process.kill(scene.gateway.pid, 'SIGSTOP');
   process.kill(victim, 'SIGKILL');
-  const held = await openFreeLog(join(folder, 'log'));
+  const held = await openFreeLog(scene.log);
   process.kill(scene.gateway.pid, 'SIGCONT');
-  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'a worker cannot be started'));
+  await until(() =>
+    scene.gateway.logged.slice(before).some(({ msg }) => msg === 'a worker cannot be started'),
+  );
   expect((await readiness(scene)).status).toBe('degraded');
   await requestsOnNewConnections(scene, 4);
   await held.audit.close();
@@ -439,7 +523,7 @@ test('a worker that cannot be started is tried again, and the others serve', asy
 });
 
 test('a port that is taken ends the start with its reason', async () => {
-  await using scene = await startFleet();
+  const scene = await sharedFleet();
   const port = Number(new URL(scene.gateway.origin).port);
   const second = startGatewayProcess(
     { submissions: { origin: scene.simulator.deployments.submissions.origin, ca: scene.simulator.ca } },
