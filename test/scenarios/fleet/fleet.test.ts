@@ -16,11 +16,11 @@ import {
   useFolders,
 } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
-import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { gateway as run } from '../../support/program.ts';
 import { startRedis } from '../../support/redis.ts';
+import { type FleetScene, startScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
@@ -138,9 +138,9 @@ async function openFreeLog(directory: string): Promise<OpenedAudit> {
 
 test('two workers serve on one port as one gateway', async () => {
   const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+  const scene = await startScene({ workers: 2, top: { audit: await auditIn(folder) } });
   const { gateway, simulator } = scene;
-  expect(await scene.workers()).toHaveLength(2);
+  expect(await scene.gateway.workers()).toHaveLength(2);
   await requestsOnNewConnections(scene, 20);
   expect(await gateway.metric('digest_gateway_requests_total', { status: '200' })).toBe(20);
   expect(await gateway.metric('digest_gateway_request_duration_seconds_count')).toBe(20);
@@ -164,13 +164,13 @@ test('two workers serve on one port as one gateway', async () => {
 });
 
 test('processes without Redis use one nonce without qop', async () => {
-  await using scene = await startFleet({ behaviour: { qop: 'none' }, workers: 4 });
+  const scene = await startScene({ behaviour: { qop: 'none' }, workers: 4 });
   await requestsOnNewConnections(scene, 24);
   expect(scene.simulator.counts('submissions').challenges).toBe(1);
 });
 
 test('processes without Redis share a limit', async () => {
-  await using scene = await startFleet({ settings: { limits: { daily: 10 } } });
+  const scene = await startScene({ workers: 2, settings: { limits: { daily: 10 } } });
   let served = 0;
   await until(async () => {
     const response = await fetch(`${scene.gateway.origin}${authors}`, { headers: { connection: 'close' } });
@@ -185,14 +185,14 @@ test('processes without Redis share a limit', async () => {
 describe('a worker that ends', () => {
   test('takes its open exchanges with it, and no other; another one takes its place', async () => {
     const folder = await folderOf();
-    await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
+    const scene = await startScene({ workers: 2, top: { audit: await auditIn(folder) } });
     const clients = startClients(scene.gateway.origin, 16);
     await until(() => (clients.outcomes['200'] ?? 0) > 50);
-    const [victim = 0, ...others] = await scene.workers();
+    const [victim = 0, ...others] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
     const before = clients.outcomes['200'] ?? 0;
     await until(async () => {
-      const now = await scene.workers();
+      const now = await scene.gateway.workers();
       return now.length === 2 && !now.includes(victim) && now.some((pid) => others.includes(pid));
     });
     await until(() => isWhole(scene));
@@ -212,9 +212,9 @@ describe('a worker that ends', () => {
   });
 
   test('holds only what it has accepted: each connection gets a response or is closed', async () => {
-    await using scene = await startFleet();
+    const scene = await startScene({ workers: 2 });
     for (let round = 0; round < 3; round += 1) {
-      const [victim = 0] = await scene.workers();
+      const [victim = 0] = await scene.gateway.workers();
       process.kill(victim, 'SIGSTOP');
       const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
       expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
@@ -228,22 +228,22 @@ describe('a worker that ends', () => {
   });
 
   test('is replaced if it hangs', async () => {
-    await using scene = await startFleet();
-    const [victim = 0] = await scene.workers();
+    const scene = await startScene({ workers: 2 });
+    const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGSTOP');
-    await until(async () => !(await scene.workers()).includes(victim));
+    await until(async () => !(await scene.gateway.workers()).includes(victim));
     await until(() => isWhole(scene));
     expect(await scene.gateway.metric('digest_gateway_worker_exits_total', { reason: 'hang' })).toBe(1);
     await requestsOnNewConnections(scene, 4);
   });
 
   test('leaves its counts in the sums', async () => {
-    await using scene = await startFleet();
+    const scene = await startScene({ workers: 2 });
     await requestsOnNewConnections(scene, 10);
     expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
-    const [victim = 0] = await scene.workers();
+    const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.workers()).includes(victim));
+    await until(async () => !(await scene.gateway.workers()).includes(victim));
     await until(() => isWhole(scene));
     expect(await scene.gateway.metric('digest_gateway_requests_total')).toBe(10);
   });
@@ -252,7 +252,7 @@ describe('a worker that ends', () => {
 describe('a reload', () => {
   test('is active in all workers, or in none, and loses no request', async () => {
     const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
-    await using scene = await startFleet({ top: { control: { port: 0, tokenSha256 } } });
+    const scene = await startScene({ workers: 2, top: { control: { port: 0, tokenSha256 } } });
     const { gateway } = scene;
     const clients = startClients(gateway.origin, 4);
     const headers = { authorization: `Bearer ${TOKEN}` };
@@ -287,8 +287,8 @@ describe('a reload', () => {
 });
 
 test('a reload is in force beside a worker that hangs', async () => {
-  await using scene = await startFleet();
-  const [victim = 0] = await scene.workers();
+  const scene = await startScene({ workers: 2 });
+  const [victim = 0] = await scene.gateway.workers();
   process.kill(victim, 'SIGSTOP');
   await rewrite(scene, (config) => {
     config['anonymous'] = false;
@@ -298,7 +298,7 @@ test('a reload is in force beside a worker that hangs', async () => {
   });
   process.kill(scene.gateway.pid, 'SIGHUP');
   await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
-  expect(await scene.workers()).toContain(victim);
+  expect(await scene.gateway.workers()).toContain(victim);
 });
 
 test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
@@ -309,7 +309,8 @@ test('a worker that starts after a reload serves as the others do what only a re
   const password = join(folder, 'password');
   await writeFile(password, 'demo-password', { mode: 0o600 });
   const other = await freePort();
-  await using scene = await startFleet({
+  const scene = await startScene({
+    workers: 2,
     top: {
       listen: { port: 0, tls: files.section },
       credentials: { extra: { username: { value: 'u' }, password: { file: password } } },
@@ -331,9 +332,9 @@ test('a worker that starts after a reload serves as the others do what only a re
     return seen;
   };
   const replaceWorkers = async (): Promise<void> => {
-    for (const victim of await scene.workers()) {
+    for (const victim of await scene.gateway.workers()) {
       process.kill(victim, 'SIGKILL');
-      await until(async () => !(await scene.workers()).includes(victim) && (await isWhole(scene)));
+      await until(async () => !(await scene.gateway.workers()).includes(victim) && (await isWhole(scene)));
     }
   };
   await rewrite(scene, (config) => {
@@ -354,13 +355,13 @@ test('a worker that starts after a reload serves as the others do what only a re
 
 test('SIGUSR2 replaces the workers, and no client notices', async () => {
   const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
-  const old = await scene.workers();
+  const scene = await startScene({ workers: 2, top: { audit: await auditIn(folder) } });
+  const old = await scene.gateway.workers();
   const clients = startClients(scene.gateway.origin, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
-    const now = await scene.workers();
+    const now = await scene.gateway.workers();
     return now.length === 2 && now.every((pid) => !old.includes(pid));
   });
   const before = clients.outcomes['200'] ?? 0;
@@ -377,7 +378,7 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
 });
 
 test('SIGTERM: clients that leave in time notice nothing', async () => {
-  await using scene = await startFleet({ top: { drain: { delay: '3s', timeout: '20s' } } });
+  const scene = await startScene({ workers: 2, top: { drain: { delay: '3s', timeout: '20s' } } });
   const clients = startClients(scene.gateway.origin, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   const drained = scene.gateway.drain();
@@ -390,10 +391,10 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
 });
 
 test('SIGTERM in an upgrade ends old and new workers', async () => {
-  await using scene = await startFleet();
+  const scene = await startScene({ workers: 2 });
   process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => (await scene.workers()).length > 2);
-  const all = await scene.workers();
+  await until(async () => (await scene.gateway.workers()).length > 2);
+  const all = await scene.gateway.workers();
   await scene.gateway.drain();
   expect(await scene.gateway.ended).toBe(0);
   await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
@@ -402,11 +403,12 @@ test('SIGTERM in an upgrade ends old and new workers', async () => {
 });
 
 test('workers end with their primary, and leave the port', async () => {
-  await using scene = await startFleet();
-  const old = await scene.workers();
+  const scene = await startScene({ workers: 2 });
+  const old = await scene.gateway.workers();
   await scene.gateway.kill();
   await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
-  await using next = await startFleet({
+  const next = await startScene({
+    workers: 2,
     top: { listen: { port: Number(new URL(scene.gateway.origin).port) } },
   });
   await requestsOnNewConnections(next, 2);
@@ -416,7 +418,7 @@ test('replicas with workers share nonces through Redis', async () => {
   const redis = await startRedis();
   closing.push(() => redis.close());
   const top = { redis: { url: redis.url } };
-  await using scene = await startFleet({ behaviour: { qop: 'none' }, top });
+  const scene = await startScene({ workers: 2, behaviour: { qop: 'none' }, top });
   await until(async () => (await scene.gateway.metric('digest_gateway_store_up')) === 1);
   await requestsOnNewConnections(scene, 12);
   expect(scene.simulator.counts('submissions').challenges).toBe(1);
@@ -424,8 +426,8 @@ test('replicas with workers share nonces through Redis', async () => {
 
 test('a worker that cannot be started is tried again, and the others serve', async () => {
   const folder = await folderOf();
-  await using scene = await startFleet({ top: { audit: await auditIn(folder) } });
-  const [victim = 0] = await scene.workers();
+  const scene = await startScene({ workers: 2, top: { audit: await auditIn(folder) } });
+  const [victim = 0] = await scene.gateway.workers();
   // Its folder is taken before the primary can start another one.
   process.kill(scene.gateway.pid, 'SIGSTOP');
   process.kill(victim, 'SIGKILL');
@@ -439,7 +441,7 @@ test('a worker that cannot be started is tried again, and the others serve', asy
 });
 
 test('a port that is taken ends the start with its reason', async () => {
-  await using scene = await startFleet();
+  const scene = await startScene({ workers: 2 });
   const port = Number(new URL(scene.gateway.origin).port);
   const second = startGatewayProcess(
     { submissions: { origin: scene.simulator.deployments.submissions.origin, ca: scene.simulator.ca } },
