@@ -1,7 +1,6 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse, stringify } from 'yaml';
-import { childrenOf } from '../../test/support/fleet-scene.ts';
 import { type TestDeployment, type TopLevel, writeConfig } from '../../test/support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../test/support/gateway-process.ts';
 import { gateway as runProgram } from '../../test/support/program.ts';
@@ -124,7 +123,7 @@ export class Replica {
   }
 
   async workers(): Promise<number[]> {
-    const workers = await childrenOf(this.process.pid);
+    const workers = await this.process.workers();
     for (const pid of workers) this.pids.add(pid);
     return workers;
   }

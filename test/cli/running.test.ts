@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { afterEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { authors, startPair } from '../support/simulated-pair.ts';
+import { authors, startScene } from '../support/scene.ts';
 
 const children: ChildProcess[] = [];
 
@@ -84,7 +84,7 @@ test('simulate runs alone and tells where', async () => {
 });
 
 test('serve answers, reloads on SIGHUP, keeps the old configuration when the new one is wrong, and drains on SIGTERM', async () => {
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const folder = await mkdtemp(join(tmpdir(), 'serve-'));
   const file = join(folder, 'gateway.yaml');
   await writeFile(join(folder, 'ca.pem'), simulator.ca);

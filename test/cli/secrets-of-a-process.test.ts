@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
-import { authors, startPair } from '../support/simulated-pair.ts';
+import { authors, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 let folder: string;
@@ -14,7 +14,7 @@ afterEach(() => rm(folder, { recursive: true }));
 
 /** A gateway in front of the simulator, with the password in a file. */
 async function serve(nodeArgs: readonly string[] = []): Promise<GatewayProcess> {
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const demo = { username: { env: 'API_USER' }, password: { file: join(folder, 'password') } };
   return startGatewayProcess(

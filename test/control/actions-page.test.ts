@@ -6,7 +6,7 @@ import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit
 import { builtConsole, type Look } from '../support/browser.ts';
 import { READ_TOKEN, signIn, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
-import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
+import { authors, openScene, type RunningScene } from '../support/scene.ts';
 
 const NAME = 'submissions';
 const [OLD, NEW] = ['demo-api-key', 'another-api-key'];
@@ -14,7 +14,7 @@ const folderOf = useFolders();
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
-const pairs: Pair[] = [];
+const pairs: RunningScene[] = [];
 
 beforeAll(async () => {
   consoleFolder = await builtConsole();
@@ -24,7 +24,7 @@ afterEach(async () => {
   for (const pair of pairs.splice(0)) await pair.close();
 });
 
-interface Scene extends Pair {
+interface Scene extends RunningScene {
   /** Folder of the audit log. */
   readonly log: string;
 }
@@ -35,7 +35,7 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
-  const pair = await openPair({
+  const pair = await openScene({
     behaviour: {
       accounts: [{ username: 'demo-user', password: OLD, otherPasswords: [NEW], sites: ['demo'] }],
     },
@@ -61,7 +61,8 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
     },
     settings: { operations: { none: { method: 'POST', path: '/api/none' } } },
     audit: auditOptions(log),
-    run: { consoleFolder, consolePace: { sampleMs: 1_000, tickMs: 100 } },
+    consoleFolder,
+    consolePace: { sampleMs: 1_000, tickMs: 100 },
   });
   pairs.push(pair);
   return { ...pair, log };

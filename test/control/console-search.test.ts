@@ -11,7 +11,7 @@ import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../support/audit-
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { writeLog } from '../support/many-records.ts';
 import { usePages } from '../support/pages.ts';
-import { authors, openPair } from '../support/simulated-pair.ts';
+import { authors, openScene } from '../support/scene.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from './console-source.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
@@ -212,10 +212,10 @@ test('a request of a running gateway has the rule that decides on it', async () 
   const identify = { addresses: ['127.0.0.1'] };
   const allow = [{ deployment: 'submissions', methods: ['GET'] }];
   const clients = [{ id: 'reporting', identify, allow }];
-  const pair = await openPair({
+  const pair = await openScene({
     audit,
     top: { anonymous: false, clients },
-    run: { consoleFolder },
+    consoleFolder,
   });
   closing.unshift(pair.close);
   const send = async (requestId: string, method: string): Promise<void> => {

@@ -7,8 +7,8 @@ import { Tracing } from '../../src/tracing/tracing.ts';
 import { runCommand } from '../support/program.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 import { repository } from '../support/repository.ts';
+import { authors, openScene, type RunningScene } from '../support/scene.ts';
 import { startServer } from '../support/server-process.ts';
-import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 const DEPLOYED = join(repository, 'deploy/prometheus');
@@ -113,12 +113,12 @@ type Answer =
 const TOKEN = 'a-token-of-the-tests';
 const { tracer, spans } = recordTraces();
 
-let pair: Pair;
+let pair: RunningScene;
 let prometheus: Prometheus;
 
 beforeAll(async () => {
   const tokenSha256 = createHash('sha256').update(TOKEN).digest('hex');
-  pair = await openPair({ top: { control: { port: 0, tokenSha256 } }, tracing: new Tracing(tracer) });
+  pair = await openScene({ top: { control: { port: 0, tokenSha256 } }, tracing: new Tracing(tracer) });
   for (let request = 0; request < 5; request += 1) {
     await (await pair.get(authors, { headers: { 'x-request-id': `request-${request}` } })).arrayBuffer();
   }

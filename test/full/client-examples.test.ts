@@ -5,7 +5,7 @@ import { useFoldersOfAll } from '../support/audit-log.ts';
 import { runCommand } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { repository } from '../support/repository.ts';
-import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
+import { authors, openScene, type RunningScene } from '../support/scene.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
 
@@ -31,7 +31,7 @@ const names = Object.keys(COMMANDS);
 const keyOf = (name: string): string => `key of ${name}`.padEnd(32, '.');
 
 const folder = useFoldersOfAll();
-let pair: Pair;
+let pair: RunningScene;
 beforeAll(async () => {
   const clients = names.map((name) => ({
     id: name,
@@ -39,7 +39,7 @@ beforeAll(async () => {
     allow: [{ deployment: 'submissions' }],
     limits: { concurrent: 1 },
   }));
-  pair = await openPair({
+  pair = await openScene({
     settings: { timeouts: { idle: '10m', total: '10m' } },
     top: { anonymous: false, clients },
   });

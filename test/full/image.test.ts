@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { lockedPackages } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
-import { authors } from '../support/simulated-pair.ts';
+import { authors } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 import { type ContainerEngine, type NewImage, nodeImage, startContainerEngine } from './containers.ts';
 import type { RequestLoopResult } from './request-loop.ts';

@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import { algorithmNames, type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
+import { startServerScene } from '../scenarios/servers/server-scene.ts';
 import { useClosing } from '../support/closing.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
 import { echoOf, type RealServer, startApache, startLighttpd } from '../support/real-server.ts';
 import { repository } from '../support/repository.ts';
-import { useServerScenes } from '../support/server-scene.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { proxyAccount, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -53,7 +53,6 @@ const serverProfiles: Readonly<Record<string, BehaviourChange>> = {
   'one-time nonces, next not named': { oneTimeNonces: true },
 };
 
-const setScene = useServerScenes();
 const closing = useClosing();
 
 const FILE = join(repository, 'docs/interoperability.md');
@@ -178,7 +177,7 @@ const titled = KINDS.map((kind) => [`${kind.server} ${kind.setting}`.trim(), kin
 
 describe('in front of', () => {
   test.each(titled)('%s: requests, retries and policy are those of the page', async (_title, kind) => {
-    const { gateway, server, ask, stop } = await setScene(kind.start());
+    const { gateway, server, ask, stop } = await startServerScene(kind.start());
     const isServed = async (target: string): Promise<boolean> => {
       const seen = await ask(target);
       return seen.status === 200 && seen.body === echoOf('GET', target);
@@ -203,7 +202,7 @@ describe('in front of', () => {
   });
 
   test('WEBrick CheckNc: requests in turn are served', async () => {
-    const { ask, attempts } = await setScene(startWebrick({ checkCount: true }));
+    const { ask, attempts } = await startServerScene(startWebrick({ checkCount: true }));
     // Its nonce changes with the second, and one that is new to the gateway is refused until the gateway counts as it does.
     for (let index = 0; index < 20 || (await attempts())['stale'] === undefined; index += 1) {
       const target = `/api/turn?n=${index}`;
@@ -213,7 +212,7 @@ describe('in front of', () => {
 
   test('servers whose nonces have expired: requests are those of the page', async () => {
     const scenes = await Promise.all(
-      Object.entries(EXPIRING).map(async ([name, start]) => ({ name, ...(await setScene(start())) })),
+      Object.entries(EXPIRING).map(async ([name, start]) => ({ name, ...(await startServerScene(start())) })),
     );
     const statuses = (target: string) =>
       Promise.all(scenes.map(async ({ ask }) => (await ask(target)).status));

@@ -17,7 +17,7 @@ import {
   run,
 } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
-import { authors } from '../support/simulated-pair.ts';
+import { authors } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { needPackages } from '../support/system-packages.ts';
 

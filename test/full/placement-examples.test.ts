@@ -12,8 +12,8 @@ import { useClosing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway, runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
+import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { type ServerProcess, speaksTls, startServer } from '../support/server-process.ts';
-import { authors, openPair, type Pair } from '../support/simulated-pair.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { type ConfigMap, type KubernetesObject, schemaIssue, typeIssues } from './chart.ts';
 
@@ -37,15 +37,14 @@ const closing = useClosing();
 const folder = useFolders();
 
 /** The gateway of an example, with free ports and the simulator as its upstream. */
-async function gatewayOf(name: string, directory: string): Promise<Pair> {
+async function gatewayOf(name: string, directory: string): Promise<RunningScene> {
   const { listen, clients, deployments } = parse(await example(name));
   const { baseUrl: _, credential: __, ...settings } = deployments.submissions;
-  const pair = await openPair({
+  const pair = await startScene({
     settings,
     top: { listen: { ...listen, port: 0 }, anonymous: false, clients },
     audit: auditOptions(directory),
   });
-  closing.push(pair.close);
   return pair;
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
 import { setupFor } from '../support/gateway.ts';
-import { authors, startPair } from '../support/simulated-pair.ts';
+import { authors, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
@@ -26,7 +26,7 @@ async function lines(file: string, count: number): Promise<string[]> {
 describe('log.access', () => {
   test('has a line in the Combined Log Format for each request, without its query', async () => {
     const file = join(await folder(), 'access.log');
-    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const pair = await startScene({ settings, top: { log: { access: { file } } } });
     const headers = { referer: 'https://page.example/a?token=x', 'user-agent': 'test "agent" \\1' };
     const body = await (await pair.get(authors, { headers })).text();
     await (await pair.get('/nowhere?a=b')).text();
@@ -42,7 +42,7 @@ describe('log.access', () => {
 
   test('has a line for a message that is no request', async () => {
     const file = join(await folder(), 'access.log');
-    const { gateway } = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const { gateway } = await startScene({ settings, top: { log: { access: { file } } } });
     const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
     socket.end('no request\r\n\r\n').resume();
     await once(socket, 'close');
@@ -54,7 +54,7 @@ describe('log.access', () => {
   test('goes to a new file after a rotation, also if the configuration is refused', async () => {
     const at = await folder();
     const file = join(at, 'access.log');
-    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const pair = await startScene({ settings, top: { log: { access: { file } } } });
     await (await pair.get(authors)).text();
     await lines(file, 1);
     await rename(file, join(at, 'access.log.1'));
@@ -68,7 +68,7 @@ describe('log.access', () => {
 
   test('ends with a reload that leaves it out, and has every line when the gateway has stopped', async () => {
     const file = join(await folder(), 'access.log');
-    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const pair = await startScene({ settings, top: { log: { access: { file } } } });
     const { origin } = pair.simulator.deployments.submissions;
     for (let count = 0; count < 20; count += 1) await (await pair.get('/x')).text();
     const setup = await setupFor({ submissions: { origin, ca: pair.simulator.ca, settings } }, {});
@@ -83,7 +83,7 @@ describe('log.access', () => {
   test('that cannot be written is told once, fails no request, and comes back by itself', async () => {
     const missing = join(await folder(), 'missing');
     const file = join(missing, 'access.log');
-    const pair = await startPair({}, { settings, top: { log: { access: { file } } } });
+    const pair = await startScene({ settings, top: { log: { access: { file } } } });
     const told = () => pair.gateway.logged.filter(({ msg }) => String(msg).includes('cannot be written now'));
     await until(() => told().length > 0);
     expect((await pair.get(authors)).status).toBe(200);
@@ -102,7 +102,7 @@ describe('log.access', () => {
   });
 
   test('tells how many lines were lost on a full disk, and keeps serving', async () => {
-    const pair = await startPair({}, { settings, top: { log: { access: { file: '/dev/full' } } } });
+    const pair = await startScene({ settings, top: { log: { access: { file: '/dev/full' } } } });
     expect((await pair.get(authors)).status).toBe(200);
     await until(() => pair.gateway.logged.some(({ reason }) => String(reason).includes('ENOSPC')));
     expect((await pair.get(authors)).status).toBe(200);

@@ -6,8 +6,8 @@ import { Pool } from 'undici';
 import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
-import { type FleetScene, startFleet } from '../support/fleet-scene.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/operator.ts';
+import { type FleetScene, startScene } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -35,7 +35,7 @@ async function start(
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
-  const scene = await startFleet({
+  const scene = await startScene({
     workers,
     ...(abstracts && { abstracts }),
     top: {
@@ -51,7 +51,6 @@ async function start(
       ...top,
     },
   });
-  closing.push(() => scene[Symbol.asyncDispose]());
   return { ...scene, control: scene.gateway.control, log };
 }
 
@@ -280,7 +279,7 @@ test('a worker that takes the place of another one uses the version that was pro
   const scene = await start(2);
   accept(scene, OLD, NEW);
   expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
-  const [first = 0] = await scene.workers();
+  const [first = 0] = await scene.gateway.workers();
   process.kill(first, 'SIGKILL');
   const replaced = 'another worker serves in the place of one that has ended';
   await until(() => scene.gateway.logged.some(({ msg }) => msg === replaced));

@@ -1,12 +1,10 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from '@jest/globals';
-import { useClosing } from '../support/closing.ts';
-import { startFleet } from '../support/fleet-scene.ts';
 import { OF_PROGRAM, post, READ_TOKEN, TOKEN_HASHES } from '../support/operator.ts';
+import { startScene } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
-const closing = useClosing();
 const KEY = 'key of reporting';
 const hash = createHash('sha256').update(KEY).digest('hex');
 const PATH = '/api/manuscripts/v2/submissions/full/contributors/authors/submissionids';
@@ -26,12 +24,11 @@ const CLIENT = {
 };
 
 async function start(workers: number) {
-  const scene = await startFleet({
+  const scene = await startScene({
     workers,
     top: { anonymous: false, clients: [CLIENT], control: { port: 0, ...TOKEN_HASHES } },
     settings: { operations: { authors: { method: 'GET', path: PATH } } },
   });
-  closing.push(() => scene[Symbol.asyncDispose]());
   const { control, origin } = scene.gateway;
   const send = async (target: string): Promise<number> => {
     // Each on a connection of its own, so that workers share them.
@@ -99,10 +96,10 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
 test('what a client was refused since the start stays when workers are replaced', async () => {
   const { scene, send, client } = await start(2);
   for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
-  const old = await scene.workers();
+  const old = await scene.gateway.workers();
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
-    const now = await scene.workers();
+    const now = await scene.gateway.workers();
     return now.length === 2 && now.every((pid) => !old.includes(pid));
   });
   expect(await send(`${PATH}/other`)).toBe(403);

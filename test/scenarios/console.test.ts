@@ -11,7 +11,7 @@ import { startLoad } from '../support/load.ts';
 import { usePages } from '../support/pages.ts';
 import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
-import { authors, type Pair, type PairOptions, startPair } from '../support/simulated-pair.ts';
+import { authors, type RunningScene, type SceneOptions, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
@@ -24,13 +24,13 @@ beforeAll(async () => {
 });
 
 /** A gateway before the simulator, and the page of its deployment in a browser, which has nothing to complain of. */
-async function watch(options: PairOptions, act: (pair: Pair, page: Page) => Promise<void>): Promise<void> {
+async function watch(
+  options: SceneOptions,
+  act: (pair: RunningScene, page: Page) => Promise<void>,
+): Promise<void> {
   // Requests are shown for twelve samples, in which a busy browser has to show them once.
   const consolePace = { sampleMs: 3_000, tickMs: 100 };
-  const pair = await startPair(options.behaviour, {
-    ...options,
-    run: { ...options.run, consoleFolder, consolePace },
-  });
+  const pair = await startScene({ ...options, consoleFolder, consolePace });
   const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
   await page.goto(`${pair.gateway.control}/#/deployments/submissions`);
   await page.getByText('live', { exact: true }).waitFor();
@@ -268,7 +268,7 @@ test('an audit log that cannot be written stands in the banner, until it can be'
 test('a Redis that is gone stands in the banner, until it is back', async () => {
   const redis = await startRedis();
   closing.push(() => redis.close());
-  await watch({ run: { redis: redisOptions(single(redis.port)) } }, async (pair, page) => {
+  await watch({ redis: redisOptions(single(redis.port)) }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(200);
     await redis.kill();
     await problem(page, /^▲ degradedRedis is unreachable: nonces are not shared/).waitFor();

@@ -6,8 +6,8 @@ import { describe, expect, test } from '@jest/globals';
 import { useClosing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
+import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { freePort } from '../support/server-process.ts';
-import { authors, type Pair, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 const closers = useClosing();
@@ -18,7 +18,7 @@ interface Ports {
 }
 
 async function serve(
-  { simulator }: Pair,
+  { simulator }: RunningScene,
   top: Record<string, unknown>,
   ports?: Ports,
 ): Promise<GatewayProcess> {
@@ -58,7 +58,7 @@ function halfPost(origin: string, agent: Agent): ClientRequest {
 
 describe('a gateway that got SIGTERM', () => {
   test('is unready at once, live, and serves new connections as before for drain.delay', async () => {
-    const gateway = await serve(await startPair(), { drain: { delay: '1h' } });
+    const gateway = await serve(await startScene(), { drain: { delay: '1h' } });
     const agent = keptAgent();
     expect(await get(gateway.origin, agent)).toEqual({ status: 200, close: false });
     process.kill(gateway.pid, 'SIGTERM');
@@ -69,7 +69,7 @@ describe('a gateway that got SIGTERM', () => {
   });
 
   test('then accepts no connection, and tells open ones to close with their next response', async () => {
-    const gateway = await serve(await startPair(), {
+    const gateway = await serve(await startScene(), {
       drain: { delay: '0s' },
       // An idle connection stays for as long as its client was told.
       listen: { port: 0, limits: { keepAliveTimeout: '1h' } },
@@ -89,7 +89,7 @@ describe('a gateway that got SIGTERM', () => {
   });
 
   test('skips the delay at a second signal, and closes connections that wait', async () => {
-    const gateway = await serve(await startPair(), {
+    const gateway = await serve(await startScene(), {
       drain: { delay: '1h' },
       listen: { port: 0, limits: { keepAliveTimeout: '1h' } },
     });
@@ -107,7 +107,7 @@ describe('a gateway that got SIGTERM', () => {
   });
 
   test('breaks off what is not done after drain.timeout', async () => {
-    const gateway = await serve(await startPair(), { drain: { delay: '0s', timeout: '200ms' } });
+    const gateway = await serve(await startScene(), { drain: { delay: '0s', timeout: '200ms' } });
     const post = halfPost(gateway.origin, keptAgent());
     const broken = once(post, 'error');
     await until(async () => (await gateway.metric('digest_gateway_request_bytes_total')) === 3);
@@ -118,7 +118,7 @@ describe('a gateway that got SIGTERM', () => {
 });
 
 test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
-  const pair = await startPair();
+  const pair = await startScene();
   const places: Ports[] = [];
   for (let left = 2; left > 0; left -= 1)
     places.push({ listen: await freePort(), control: await freePort() });
@@ -196,8 +196,10 @@ function startMixedLoad(origin: string): { readonly answers: number; end(): Prom
 }
 
 test('a shutdown finishes what is under way and refuses requests on kept connections', async () => {
-  const { simulator, gateway } = await startPair({
-    faults: [{ kind: 'delay', ms: 200, when: 'authenticated', times: 1 }],
+  const { simulator, gateway } = await startScene({
+    behaviour: {
+      faults: [{ kind: 'delay', ms: 200, when: 'authenticated', times: 1 }],
+    },
   });
   const agent = keptAgent();
   const slow = get(gateway.origin, agent);

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { authors, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
+import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid, type Tunnelled } from '../support/squid.ts';
 import { until } from '../support/until.ts';
 
@@ -17,7 +17,9 @@ describe('egress.localAddress', () => {
     readonly checks: readonly { readonly name: string; readonly ok: boolean; readonly detail: string }[];
   }
 
-  async function readinessOf({ gateway }: Pair): Promise<{ http: number; status: string; detail: string }> {
+  async function readinessOf({
+    gateway,
+  }: RunningScene): Promise<{ http: number; status: string; detail: string }> {
     const answer = await fetch(`${gateway.control}/readyz`);
     const { status, checks } = (await answer.json()) as Readiness;
     const detail = checks.find(({ name }) => name === 'deployment:submissions')?.detail ?? 'no such check';
@@ -28,12 +30,12 @@ describe('egress.localAddress', () => {
     const behaviour = { allowedAddresses: [REGISTERED] };
 
     test('is needed: another address is refused', async () => {
-      const { get } = await startPair(behaviour);
+      const { get } = await startScene({ behaviour });
       expect((await get(authors)).status).toBe(403);
     });
 
     test('is the source address of requests', async () => {
-      const pair = await startPair(behaviour, { settings: from(REGISTERED) });
+      const pair = await startScene({ behaviour, settings: from(REGISTERED) });
       expect((await pair.get(authors)).status).toBe(200);
       expect(await readinessOf(pair)).toEqual({ http: 200, status: 'ready', detail: '' });
       expect(
@@ -43,7 +45,7 @@ describe('egress.localAddress', () => {
   });
 
   test('is never replaced by another address if it is not on this host', async () => {
-    const pair = await startPair({}, { settings: from(ELSEWHERE) });
+    const pair = await startScene({ settings: from(ELSEWHERE) });
     const problem = await problemOf(await pair.get(authors));
     expect(problem).toMatchObject({ status: 502, code: 'upstream-unreachable' });
     expect(problem.detail).toContain('does not have the address');
@@ -64,19 +66,19 @@ describe('egress.localAddress', () => {
   });
 
   test('is not checked if it is not set', async () => {
-    const { gateway } = await startPair();
+    const { gateway } = await startScene();
     const text = await (await fetch(`${gateway.control}/metrics`)).text();
     expect(text).not.toContain('digest_gateway_egress_address_present{');
   });
 
   test('is the source address of connections to a proxy', async () => {
     const proxy = { url: 'http://127.0.0.1:9' };
-    const { get } = await startPair({}, { settings: { egress: { localAddress: ELSEWHERE, proxy } } });
+    const { get } = await startScene({ settings: { egress: { localAddress: ELSEWHERE, proxy } } });
     expect((await problemOf(await get(authors))).detail).toContain('does not have the address');
   });
 });
 
-interface ProxiedPair extends Pair {
+interface ProxiedPair extends RunningScene {
   readonly squid: Squid;
   /** Ends every tunnel; resolves to the CONNECTs that Squid saw, in the order of their ends. */
   end(): Promise<Tunnelled[]>;
@@ -117,8 +119,8 @@ async function startProxiedPair(
     ...(withCredential && { credential: 'proxy' }),
     ...options.proxy?.(squid.url),
   };
-  const pair = await startPair(behaviour, {
-    // A check would use the proxy, too, and be counted there.
+  const pair = await startScene({
+    behaviour, // A check would use the proxy, too, and be counted there.
     settings: { egress: { proxy }, health: { interval: 'off' }, ...settings },
     ...(proxyCa !== undefined && { proxyCa }),
     ...(withCredential && {

@@ -6,7 +6,7 @@ import { type RunningGateway, setupFor, startGateway } from '../support/gateway.
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
-import { authors, openPair, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
+import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -139,10 +139,10 @@ describe('a request beyond the limit', () => {
 
   test('gets 429 with Retry-After, and passes after that time', async () => {
     const clock = { at: 0, now: () => clock.at };
-    const { get, gateway, simulator } = await startPair(
-      {},
-      { settings: { limits: { rate: '1/s', burst: 2, daily: 100 } }, clock },
-    );
+    const { get, gateway, simulator } = await startScene({
+      settings: { limits: { rate: '1/s', burst: 2, daily: 100 } },
+      clock,
+    });
     const passed = [await get(authors), await get(authors)];
     expect(passed.map(({ status }) => status)).toEqual([200, 200]);
     expect(passed.map(({ headers }) => headers.get('ratelimit-policy'))).toEqual([POLICY, POLICY]);
@@ -172,16 +172,16 @@ describe('a request beyond the limit', () => {
   });
 
   test('is announced by the RateLimit fields of an error response as well', async () => {
-    const { get } = await startPair(
-      { faults: [{ kind: 'reset-before-head' }] },
-      { settings: { limits: { concurrent: 3 } } },
-    );
+    const { get } = await startScene({
+      behaviour: { faults: [{ kind: 'reset-before-head' }] },
+      settings: { limits: { concurrent: 3 } },
+    });
     const failed = await get(authors);
     expect([failed.status, failed.headers.get('ratelimit')]).toEqual([502, '"deployment-concurrent";r=2']);
   });
 
   test('has no fields where no limit is set', async () => {
-    const { get } = await startPair();
+    const { get } = await startScene();
     const { headers } = await get(authors);
     expect([headers.get('ratelimit'), headers.get('ratelimit-policy')]).toEqual([null, null]);
   });
@@ -192,16 +192,16 @@ describe('limits.concurrent counts a request no longer', () => {
   const ROUNDS = 3;
   const settings = { limits: { concurrent: PLACES }, circuit: { minimum: 1_000_000 } };
 
-  const inFlight = ({ gateway }: Pair): Promise<number> =>
+  const inFlight = ({ gateway }: RunningScene): Promise<number> =>
     gateway.metric('digest_gateway_requests_in_flight');
 
-  async function statuses({ get }: Pair): Promise<Set<number>> {
+  async function statuses({ get }: RunningScene): Promise<Set<number>> {
     const answers = await Promise.all(Array.from({ length: PLACES }, () => get(authors)));
     await Promise.all(answers.map((answer) => answer.text()));
     return new Set(answers.map(({ status }) => status));
   }
 
-  async function expectAllFree(pair: Pair): Promise<void> {
+  async function expectAllFree(pair: RunningScene): Promise<void> {
     await until(async () => (await inFlight(pair)) === 0);
     const answer = await pair.get(authors);
     await answer.text();
@@ -212,7 +212,7 @@ describe('limits.concurrent counts a request no longer', () => {
   }
 
   test('when the client leaves', async () => {
-    const pair = await startPair({}, { settings });
+    const pair = await startScene({ settings });
     expect(await statuses(pair)).toEqual(new Set([200]));
     pair.simulator.set('submissions', { faults: [{ kind: 'hang' }] });
     for (let round = 1; round <= ROUNDS; round += 1) {
@@ -232,14 +232,14 @@ describe('limits.concurrent counts a request no longer', () => {
   });
 
   test('when the upstream fails', async () => {
-    const pair = await startPair({ faults: [{ kind: 'reset-before-head' }] }, { settings });
+    const pair = await startScene({ behaviour: { faults: [{ kind: 'reset-before-head' }] }, settings });
     for (let round = 1; round <= ROUNDS; round += 1) expect(await statuses(pair)).toEqual(new Set([502]));
     pair.simulator.set('submissions', { faults: [] });
     await expectAllFree(pair);
   });
 
   test('when the response has left', async () => {
-    const pair = await startPair({}, { settings });
+    const pair = await startScene({ settings });
     for (let round = 1; round <= ROUNDS; round += 1) expect(await statuses(pair)).toEqual(new Set([200]));
     await expectAllFree(pair);
   });
@@ -248,15 +248,14 @@ describe('limits.concurrent counts a request no longer', () => {
 describe('what was used of a limit', () => {
   const closing = useClosing();
 
-  async function scene(): Promise<{ redis: RedisServer; simulator: Pair['simulator'] }> {
+  async function scene(): Promise<{ redis: RedisServer; simulator: RunningScene['simulator'] }> {
     const redis = await startRedis();
     closing.push(() => redis.close());
-    const pair = await openPair();
-    closing.push(() => pair.close());
+    const pair = await startScene();
     return { redis, simulator: pair.simulator };
   }
 
-  function upstreamOf(simulator: Pair['simulator'], limits: object) {
+  function upstreamOf(simulator: RunningScene['simulator'], limits: object) {
     const { origin } = simulator.deployments.submissions;
     return { submissions: { origin, ca: simulator.ca, settings: { limits } } };
   }

@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
-import { startFleet } from '../support/fleet-scene.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type MetricsRequest,
@@ -14,8 +13,8 @@ import {
   seriesOfText,
   startOtlpMetrics,
 } from '../support/otlp-receiver.ts';
+import { authors, startScene } from '../support/scene.ts';
 import { freePort } from '../support/server-process.ts';
-import { authors, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 const closing = useClosing();
@@ -63,7 +62,7 @@ function sumOf(values: SeriesValues, name: string): number {
 
 test('a receiver gets the values of /metrics at every interval, since the start of the process', async () => {
   const server = await receiver();
-  const { gateway, get } = await startPair({}, { top: exporting(server, { interval: '50ms' }) });
+  const { gateway, get } = await startScene({ top: exporting(server, { interval: '50ms' }) });
   for (let count = 0; count < 3; count += 1) await (await get(authors)).text();
   // Requests are counted when their responses have left.
   await until(async () => (await gateway.metric('digest_gateway_requests_total')) === 3);
@@ -92,7 +91,7 @@ test('a receiver gets the values of /metrics at every interval, since the start 
 
 test('two workers are one sum: the last export, at the end of the drain, has every request', async () => {
   const server = await receiver();
-  await using fleet = await startFleet({ workers: 2, top: exporting(server) });
+  const fleet = await startScene({ workers: 2, top: exporting(server) });
   const { gateway } = fleet;
   const statuses = await Promise.all(
     Array.from({ length: 40 }, async () => {
@@ -128,7 +127,7 @@ test('two workers are one sum: the last export, at the end of the drain, has eve
 test('an outage is logged once and counted, and costs no counter', async () => {
   const port = await freePort();
   const endpoint = `http://127.0.0.1:${port}/v1/metrics`;
-  const { gateway, get } = await startPair({}, { top: exporting({ endpoint }, { interval: '20ms' }) });
+  const { gateway, get } = await startScene({ top: exporting({ endpoint }, { interval: '20ms' }) });
   const failures = (): Promise<number> => gateway.metric('digest_gateway_metrics_export_failures_total');
   await until(async () => (await failures()) >= 3);
   await (await get(authors)).text();
@@ -159,7 +158,7 @@ test('header fields come from secrets, over verified TLS, and are never logged',
   await writeFile(join(files, 'token'), 'Bearer marked-secret\n', { mode: 0o600 });
   const server = await receiver({ pair: await own.server() });
   const headers = { authorization: { file: join(files, 'token') } };
-  const good = await startPair({}, { top: exporting(server, { headers, tls: await trust(own, 'own.pem') }) });
+  const good = await startScene({ top: exporting(server, { headers, tls: await trust(own, 'own.pem') }) });
   await until(() => server.requests.length === 1);
   expect(server.requests[0]?.headers).toMatchObject({
     authorization: 'Bearer marked-secret',
@@ -169,10 +168,7 @@ test('header fields come from secrets, over verified TLS, and are never logged',
   expect(good.gateway.logged).toEqual([]);
 
   const before = server.requests.length;
-  const bad = await startPair(
-    {},
-    { top: exporting(server, { headers, tls: await trust(other, 'other.pem') }) },
-  );
+  const bad = await startScene({ top: exporting(server, { headers, tls: await trust(other, 'other.pem') }) });
   await until(() => bad.gateway.logged.length === 1);
   expect(bad.gateway.logged).toMatchObject([
     { level: 'warn', reason: expect.stringMatching(/CERT|SIGNATURE/) },
@@ -185,7 +181,7 @@ test('header fields come from secrets, over verified TLS, and are never logged',
 test('a receiver that hangs holds the end of the process no longer than the timeout', async () => {
   const server = await receiver();
   server.replies.push('hang', 'hang');
-  const { gateway, close } = await startPair({}, { top: exporting(server, { timeout: '300ms' }) });
+  const { gateway, close } = await startScene({ top: exporting(server, { timeout: '300ms' }) });
   await until(() => gateway.logged.length === 1);
   expect(gateway.logged).toMatchObject([{ level: 'warn', reason: 'not confirmed within 300 ms' }]);
   await close();
@@ -199,7 +195,7 @@ test('data points that the receiver refused are a failure; a wait that it asks f
     { body: '{"partialSuccess":{"rejectedDataPoints":"2","errorMessage":"marked-secret"}}' },
     { status: 429, headers: { 'retry-after': '3600' } },
   );
-  const { gateway } = await startPair({}, { top: exporting(server, { interval: '10ms' }) });
+  const { gateway } = await startScene({ top: exporting(server, { interval: '10ms' }) });
   const failures = (): Promise<number> => gateway.metric('digest_gateway_metrics_export_failures_total');
   await until(async () => (await failures()) === 2);
   expect(gateway.logged).toMatchObject([{ level: 'warn', reason: '2 data points refused' }]);

@@ -8,8 +8,8 @@ import { useClosing } from '../support/closing.ts';
 import { setupFor, startGateway } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
+import { authors, startScene } from '../support/scene.ts';
 import { startRawUpstream } from '../support/scripted-upstream.ts';
-import { authors, startPair } from '../support/simulated-pair.ts';
 import { echoOf, useWire, type Wire } from '../support/wire.ts';
 
 const folder = useFolders();
@@ -17,7 +17,7 @@ const folder = useFolders();
 describe('the log', () => {
   test('has each request without its query if log.requests is true; a reload changes that and the level', async () => {
     const settings = { match: { pathPrefix: '/api/' } };
-    const pair = await startPair({}, { settings });
+    const pair = await startScene({ settings });
     const { gateway, simulator } = pair;
     const { origin } = simulator.deployments.submissions;
     const reload = async (log: Record<string, unknown>): Promise<void> => {
@@ -152,7 +152,7 @@ describe('a trace', () => {
 
   test('has spans for the request, the wait for a challenge and each exchange', async () => {
     const { tracer, spans } = recordTraces();
-    const { get } = await startPair({}, { tracing: new Tracing(tracer) });
+    const { get } = await startScene({ tracing: new Tracing(tracer) });
     const answer = await get(authors, { headers: { traceparent: TRACEPARENT, 'x-request-id': 'a-request' } });
     expect([answer.status, (await answer.text()).length > 0]).toEqual([200, true]);
     const request = spans.find(({ name }) => name === 'request');
@@ -191,7 +191,7 @@ describe('a trace', () => {
 
   test('is named by exemplars of the durations, with the request, in OpenMetrics', async () => {
     const { tracer, spans } = recordTraces();
-    const { get, gateway } = await startPair({}, { tracing: new Tracing(tracer) });
+    const { get, gateway } = await startScene({ tracing: new Tracing(tracer) });
     await (await get(authors, { headers: { 'x-request-id': 'a-request' } })).text();
     const [type, metrics] = await scraped(gateway.control, OPEN_METRICS);
     expect(type).toContain('application/openmetrics-text');
@@ -208,14 +208,14 @@ describe('a trace', () => {
   });
 
   test('is not named by exemplars where nothing is traced', async () => {
-    const { get, gateway } = await startPair();
+    const { get, gateway } = await startScene();
     await (await get(authors, { headers: { 'x-request-id': 'a-request' } })).text();
     expect((await scraped(gateway.control, OPEN_METRICS))[1]).not.toMatch(/ # {|a-request/);
   });
 
   test('has the error code of a failure', async () => {
     const { tracer, spans } = recordTraces();
-    const { get } = await startPair({}, { password: 'wrong', tracing: new Tracing(tracer) });
+    const { get } = await startScene({ password: 'wrong', tracing: new Tracing(tracer) });
     expect((await get(authors)).status).toBe(502);
     expect(spans.at(-1)).toMatchObject({
       name: 'request',
@@ -225,25 +225,25 @@ describe('a trace', () => {
 
   test('is passed to the upstream, by exchange, only where that is configured', async () => {
     const { tracer, spans } = recordTraces();
-    const silent = await startPair({}, { tracing: new Tracing(tracer) });
+    const silent = await startScene({ tracing: new Tracing(tracer) });
     expect(await askEcho(silent.gateway.port)).toBeUndefined();
 
     const settings = { forwardTrace: true };
-    const telling = await startPair({}, { settings, tracing: new Tracing(tracer) });
+    const telling = await startScene({ settings, tracing: new Tracing(tracer) });
     const told = await askEcho(telling.gateway.port);
     const exchange = spans.findLast(({ name }) => name === 'exchange');
     expect(told).toBe(`00-${TRACE_ID}-${exchange?.id}-01`);
 
-    const untraced = await startPair({}, { settings });
+    const untraced = await startScene({ settings });
     expect(await askEcho(untraced.gateway.port)).toBe(TRACEPARENT);
-    const neither = await startPair();
+    const neither = await startScene();
     expect(await askEcho(neither.gateway.port)).toBeUndefined();
   });
 
   test('has a span for the wait for the audit record', async () => {
     const { tracer, spans } = recordTraces();
     const audit = auditOptions(await folder());
-    const { get } = await startPair({}, { audit, tracing: new Tracing(tracer) });
+    const { get } = await startScene({ audit, tracing: new Tracing(tracer) });
     await (await get(authors)).text();
     const request = spans.find(({ name }) => name === 'request');
     expect(spans.find(({ name }) => name === 'audit')?.parent).toBe(request?.id);

@@ -10,8 +10,8 @@ import { useClosing } from '../support/closing.ts';
 import { credentialSet, type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
 import { gateway as program } from '../support/program.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
+import { authors, problemOf, type RunningScene, type SceneOptions, startScene } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
-import { authors, type Pair, type PairOptions, problemOf, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
@@ -31,9 +31,9 @@ const THROTTLE: Extract<Fault, { kind: 'throttle' }> = {
 function startWith(
   outcomes: readonly object[],
   behaviour: BehaviourChange = {},
-  options: PairOptions = {},
-): Promise<Pair> {
-  return startPair(behaviour, { ...options, settings: { outcomes, ...options.settings } });
+  options: SceneOptions = {},
+): Promise<RunningScene> {
+  return startScene({ behaviour, ...options, settings: { outcomes, ...options.settings } });
 }
 
 /** A clock that a test moves. */
@@ -44,7 +44,7 @@ function manualClock() {
 
 /** Status, code and Retry-After of the response to one request. */
 async function askOnce(
-  { get }: Pick<Pair, 'get'>,
+  { get }: Pick<RunningScene, 'get'>,
   target = authors,
 ): Promise<[number, string, string | null]> {
   const response = await get(target);
@@ -57,14 +57,14 @@ const PAUSED = (seconds: number) => [503, 'upstream-paused', String(seconds)];
 const OK = [200, '', null];
 
 /** How many requests reached the upstream. */
-const sent = ({ simulator }: Pair): number => simulator.counts(NAME).requests;
+const sent = ({ simulator }: RunningScene): number => simulator.counts(NAME).requests;
 
 const paused = ({ metric }: RunningGateway): Promise<number> =>
   metric('digest_gateway_paused', { deployment: NAME });
 
 async function checkOf({
   gateway,
-}: Pair): Promise<{ status: string; ok: boolean; detail: string } | undefined> {
+}: RunningScene): Promise<{ status: string; ok: boolean; detail: string } | undefined> {
   const response = await fetch(`${gateway.control}/readyz`);
   expect(response.status).toBe(200);
   const { status, checks } = (await response.json()) as {

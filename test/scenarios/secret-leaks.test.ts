@@ -8,7 +8,7 @@ import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
-import { authors } from '../support/simulated-pair.ts';
+import { authors } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 const MARK = `mark${randomBytes(8).toString('hex')}`;

@@ -9,8 +9,8 @@ import { defaultSettings } from '../../src/simulator/settings.ts';
 import { useFolders } from '../support/audit-log.ts';
 import { useClosing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { authors } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
-import { authors } from '../support/simulated-pair.ts';
 import { startSimulator } from '../support/simulator.ts';
 
 const closing = useClosing();

@@ -1,9 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
-import type { Pair } from '../support/simulated-pair.ts';
-import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
+import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
-async function attempts({ gateway }: Pair): Promise<Record<string, number>> {
+async function attempts({ gateway }: RunningScene): Promise<Record<string, number>> {
   const results = ['ok', 'challenged', 'stale', 'refused', 'error'];
   const counts = await Promise.all(
     results.map((result) => gateway.metric('digest_gateway_upstream_attempts_total', { result })),
@@ -13,7 +12,7 @@ async function attempts({ gateway }: Pair): Promise<Record<string, number>> {
 
 describe('repeats a request that gets 401 to a cached nonce, whatever stale says:', () => {
   test.each(['after-digest', 'never'] as const)('stale flag: %s', async (staleFlag) => {
-    const pair = await startPair({ staleFlag });
+    const pair = await startScene({ behaviour: { staleFlag } });
     expect((await pair.get(authors)).status).toBe(200);
     pair.simulator.reset('submissions'); // as after a restart: the old nonce is unknown
     expect((await pair.get(authors)).status).toBe(200);
@@ -24,7 +23,10 @@ describe('repeats a request that gets 401 to a cached nonce, whatever stale says
 
 test('repeats a request whose nonce has expired', async () => {
   // Longer than a busy machine takes to answer a challenge.
-  const pair = await startPair({ nonceLifetimeMs: 600 }, { settings: { digest: { renewAhead: false } } });
+  const pair = await startScene({
+    behaviour: { nonceLifetimeMs: 600 },
+    settings: { digest: { renewAhead: false } },
+  });
   const statuses = new Set<number>();
   await until(async () => {
     statuses.add((await pair.get(authors)).status);
@@ -34,7 +36,7 @@ test('repeats a request whose nonce has expired', async () => {
 });
 
 test('obtains a challenge for each request where nonces serve once', async () => {
-  const pair = await startPair({ oneTimeNonces: true, staleFlag: 'never' });
+  const pair = await startScene({ behaviour: { oneTimeNonces: true, staleFlag: 'never' } });
   for (let index = 0; index < 5; index += 1) expect((await pair.get(authors)).status).toBe(200);
   const answers = await Promise.all(Array.from({ length: 20 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200));
@@ -42,14 +44,18 @@ test('obtains a challenge for each request where nonces serve once', async () =>
 });
 
 test('uses nextnonce of one-time nonces without a second challenge', async () => {
-  const pair = await startPair({ qop: 'auth', oneTimeNonces: true, nextnonce: 'always', rspauth: 'right' });
+  const pair = await startScene({
+    behaviour: { qop: 'auth', oneTimeNonces: true, nextnonce: 'always', rspauth: 'right' },
+  });
   for (let index = 0; index < 20; index += 1) expect((await pair.get(authors)).status).toBe(200);
   const { challenges, requests } = pair.simulator.counts('submissions');
   expect([challenges, requests]).toEqual([1, 21]);
 });
 
 test('serves 50 clients at once where one nc out of order ends a nonce', async () => {
-  const pair = await startPair({ qop: 'auth', nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' });
+  const pair = await startScene({
+    behaviour: { qop: 'auth', nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' },
+  });
   for (let round = 0; round < 4; round += 1) {
     const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
     expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
@@ -58,7 +64,7 @@ test('serves 50 clients at once where one nc out of order ends a nonce', async (
 });
 
 test('takes a fresh nonce refused without stale for a refused credential once it is confirmed: no attempt for a minute', async () => {
-  const pair = await startPair({}, { password: 'wrong' });
+  const pair = await startScene({ password: 'wrong' });
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   const problems = await Promise.all(answers.map(problemOf));
   expect(new Set(problems.map(({ status, code }) => `${status} ${code}`))).toEqual(
@@ -78,7 +84,7 @@ test('takes a fresh nonce refused without stale for a refused credential once it
 });
 
 test('gives up after two authenticated attempts if every nonce is called stale', async () => {
-  const pair = await startPair({ faults: [{ kind: 'endless-401', stale: true }] });
+  const pair = await startScene({ behaviour: { faults: [{ kind: 'endless-401', stale: true }] } });
   expect((await problemOf(await pair.get(authors))).code).toBe('upstream-protocol');
   const { requests, unauthenticated } = pair.simulator.counts('submissions');
   expect([requests, unauthenticated]).toEqual([3, 1]);
@@ -86,28 +92,33 @@ test('gives up after two authenticated attempts if every nonce is called stale',
 
 describe('passes on a 401 without a usable Digest challenge:', () => {
   test.each(['basic', 'nothing'] as const)('offered: %s', async (offer) => {
-    const pair = await startPair({ faults: [{ kind: 'no-digest', offer }] });
+    const pair = await startScene({ behaviour: { faults: [{ kind: 'no-digest', offer }] } });
     expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
     expect(pair.simulator.counts('submissions').requests).toBe(1);
   });
 
   test('offered: an algorithm that the deployment does not allow', async () => {
-    const pair = await startPair({ qop: 'auth' }, { settings: { digest: { algorithms: ['SHA-256'] } } });
+    const pair = await startScene({
+      behaviour: { qop: 'auth' },
+      settings: { digest: { algorithms: ['SHA-256'] } },
+    });
     expect((await problemOf(await pair.get(authors))).code).toBe('upstream-no-digest');
   });
 });
 
 test('responds to the strongest allowed of several challenges', async () => {
-  const pair = await startPair({
-    qop: 'auth',
-    algorithms: ['MD5', 'SHA-256', 'SHA-512-256-sess'],
-    challenges: 'joined',
+  const pair = await startScene({
+    behaviour: {
+      qop: 'auth',
+      algorithms: ['MD5', 'SHA-256', 'SHA-512-256-sess'],
+      challenges: 'joined',
+    },
   });
   expect((await pair.get(authors)).status).toBe(200);
 });
 
 test('returns the cookie of a challenge to the upstream, never to the client', async () => {
-  const pair = await startPair({ qop: 'auth', requireCookie: true });
+  const pair = await startScene({ behaviour: { qop: 'auth', requireCookie: true } });
   for (let index = 0; index < 3; index += 1) {
     const answer = await pair.get(authors);
     expect([answer.status, answer.headers.getSetCookie()]).toEqual([200, []]);
@@ -117,19 +128,19 @@ test('returns the cookie of a challenge to the upstream, never to the client', a
 
 describe('checks the proof of the upstream:', () => {
   test.each(['auth', 'auth-int'] as const)('passes on a response with the right one, qop %s', async (qop) => {
-    const pair = await startPair({ qop, rspauth: 'right' });
+    const pair = await startScene({ behaviour: { qop, rspauth: 'right' } });
     for (let index = 0; index < 3; index += 1) expect((await pair.get(authors)).status).toBe(200);
   });
 
   test('withholds a response with a wrong one, and drops its nextnonce', async () => {
-    const pair = await startPair({ qop: 'auth', rspauth: 'wrong', nextnonce: 'always' });
+    const pair = await startScene({ behaviour: { qop: 'auth', rspauth: 'wrong', nextnonce: 'always' } });
     const answer = await pair.get(authors);
     expect([answer.status, (await problemOf(answer)).code]).toEqual([502, 'upstream-proof-invalid']);
     expect(await (await pair.get(authors)).text()).not.toContain('Lindqvist');
   });
 
   test('withholds a response with a wrong one over the body (auth-int)', async () => {
-    const pair = await startPair({ qop: 'auth-int', rspauth: 'wrong' });
+    const pair = await startScene({ behaviour: { qop: 'auth-int', rspauth: 'wrong' } });
     const answer = await pair.get(authors);
     expect([answer.status, (await problemOf(answer)).code]).toEqual([502, 'upstream-proof-invalid']);
     expect(
@@ -139,11 +150,11 @@ describe('checks the proof of the upstream:', () => {
 });
 
 test('passes on what the upstream refuses after Digest', async () => {
-  const pair = await startPair({ allowedAddresses: ['192.0.2.1'] });
+  const pair = await startScene({ behaviour: { allowedAddresses: ['192.0.2.1'] } });
   const answer = await pair.get(authors);
   expect(answer.status).toBe(403);
   expect(pair.simulator.counts('submissions').refusedByAddress).toBe(1);
-  const wrongSite = await startPair();
+  const wrongSite = await startScene();
   const refused = await wrongSite.get(authors.replace('site_name=demo', 'site_name=other'));
   expect([refused.status, refused.headers.get('x-frame-options')]).toEqual([500, 'DENY']);
 });

@@ -1,8 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { startGateway } from '../support/gateway.ts';
+import { authors, problemOf, startScene } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
-import { authors, problemOf, startPair } from '../support/simulated-pair.ts';
 
 interface Row {
   readonly name: string;
@@ -55,7 +55,7 @@ const rows: Row[] = [
 
 describe('a fault before the head of the response:', () => {
   test.each(rows)('$name: $wanted', async ({ behaviour, settings, wanted, type }) => {
-    const { get, gateway } = await startPair(behaviour, { settings: settings ?? {} });
+    const { get, gateway } = await startScene({ behaviour, settings: settings ?? {} });
     const answer = await get(authors);
     const problem = await problemOf(answer);
     expect(`${answer.status} ${problem.code}`).toBe(wanted);
@@ -101,7 +101,9 @@ describe('a fault within the body breaks the response off:', () => {
     { name: 'a Content-Length that is too long', fault: { kind: 'content-length', offBy: 5 } as const },
   ];
   test.each(faults)('$name', async ({ fault }) => {
-    const { get, gateway } = await startPair({ faults: [{ ...fault, when: 'authenticated' }] });
+    const { get, gateway } = await startScene({
+      behaviour: { faults: [{ ...fault, when: 'authenticated' }] },
+    });
     const outcome = await get('/bytes/100000')
       .then((answer) => answer.arrayBuffer())
       .catch(() => 'broken off');
@@ -112,14 +114,18 @@ describe('a fault within the body breaks the response off:', () => {
 });
 
 test('a request that is safe to repeat survives one reset', async () => {
-  const { get, gateway } = await startPair({ faults: [{ kind: 'reset-before-head', times: 1 }] });
+  const { get, gateway } = await startScene({
+    behaviour: { faults: [{ kind: 'reset-before-head', times: 1 }] },
+  });
   expect((await get(authors)).status).toBe(200);
   expect(await gateway.metric('digest_gateway_upstream_attempts_total', { result: 'error' })).toBe(1);
 });
 
 test('a request that is not safe to repeat is never repeated after a reset', async () => {
-  const { get, simulator } = await startPair({
-    faults: [{ kind: 'reset-before-head', times: 1, when: 'authenticated' }],
+  const { get, simulator } = await startScene({
+    behaviour: {
+      faults: [{ kind: 'reset-before-head', times: 1, when: 'authenticated' }],
+    },
   });
   const answer = await get('/echo', { method: 'POST', body: 'x' });
   expect((await problemOf(answer)).code).toBe('upstream-unreachable');
@@ -127,7 +133,7 @@ test('a request that is not safe to repeat is never repeated after a reset', asy
 });
 
 test('an upstream that is down does not fill the log', async () => {
-  const { get, gateway } = await startPair({ tls: 'expired' });
+  const { get, gateway } = await startScene({ behaviour: { tls: 'expired' } });
   for (let index = 0; index < 20; index += 1) await get(authors);
   const logged = gateway.logged.map(({ code, msg }) => code ?? msg);
   expect(logged.toSorted()).toEqual([
@@ -138,7 +144,7 @@ test('an upstream that is down does not fill the log', async () => {
 });
 
 test('responses about maintenance and throttling are passed on', async () => {
-  const { get, simulator } = await startPair({ faults: [{ kind: 'status', status: 503 }] });
+  const { get, simulator } = await startScene({ behaviour: { faults: [{ kind: 'status', status: 503 }] } });
   expect((await get(authors)).status).toBe(503);
   simulator.set('submissions', { faults: [{ kind: 'throttle', status: 429 }] });
   const throttled = await get(authors);

@@ -8,8 +8,8 @@ import type { Simulator } from '../../src/simulator/simulator.ts';
 import { pinOf } from '../../src/transport/pins.ts';
 import { startGateway } from '../support/gateway.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
-import { authors, type Pair, problemOf, startPair } from '../support/simulated-pair.ts';
 import { until } from '../support/until.ts';
 
 describe('tls.pins', () => {
@@ -26,7 +26,7 @@ describe('tls.pins', () => {
   }
 
   /** A gateway before the simulator that insists on these pins. */
-  async function ask({ simulator }: Pair, pins: readonly string[]): Promise<Response> {
+  async function ask({ simulator }: RunningScene, pins: readonly string[]): Promise<Response> {
     const { origin } = simulator.deployments.submissions;
     const settings = { tls: { pinSha256: pins } };
     const gateway = await startGateway({ pinned: { origin, ca: simulator.ca, settings } });
@@ -39,7 +39,7 @@ describe('tls.pins', () => {
   const BACKUP = `${'B'.repeat(43)}=`;
 
   test('accept the key of the certificate or of its authority; one pin is enough', async () => {
-    const pair = await startPair();
+    const pair = await startScene();
     const own = await ownPin(pair.simulator);
     const authority = pinOf(new X509Certificate(pair.simulator.ca));
     for (const pins of [[own], [BACKUP, own], [authority], [authority, BACKUP]]) {
@@ -48,7 +48,7 @@ describe('tls.pins', () => {
   });
 
   test('refuse another key before anything is sent', async () => {
-    const pair = await startPair();
+    const pair = await startScene();
     const { ca: other } = await createCertificates();
     const problem = await problemOf(await ask(pair, [BACKUP, pinOf(new X509Certificate(other))]));
     expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
@@ -57,7 +57,7 @@ describe('tls.pins', () => {
   });
 
   test('do not replace trust in the authority', async () => {
-    const pair = await startPair({ tls: 'expired' });
+    const pair = await startScene({ behaviour: { tls: 'expired' } });
     const problem = await problemOf(await ask(pair, [pinOf(new X509Certificate(pair.simulator.ca))]));
     expect(problem.detail).toContain('has expired');
   });
@@ -89,7 +89,7 @@ describe('an error', () => {
 
   describe('is 502 upstream-tls and says what to do:', () => {
     test.each(rows)('%s', async (_name, behaviour, tls, sentence) => {
-      const { get, simulator, gateway } = await startPair(behaviour, { settings: { tls } });
+      const { get, simulator, gateway } = await startScene({ behaviour, settings: { tls } });
       const problem = await problemOf(await get(authors));
       expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
       expect(problem.detail).toContain(`The TLS connection to the upstream cannot be trusted: ${sentence}`);
@@ -129,17 +129,17 @@ describe('an error', () => {
   });
 
   test('does not arise from another name if tls.serverName is set', async () => {
-    const { get } = await startPair(
-      { tls: 'wrong-host' },
-      { settings: { tls: { serverName: 'other.example.org' } } },
-    );
+    const { get } = await startScene({
+      behaviour: { tls: 'wrong-host' },
+      settings: { tls: { serverName: 'other.example.org' } },
+    });
     expect((await get(authors)).status).toBe(200);
   });
 });
 
 describe('metrics report', () => {
   test('the expiry of the certificate of the upstream', async () => {
-    const { get, gateway, simulator } = await startPair();
+    const { get, gateway, simulator } = await startScene();
     const name = 'digest_gateway_upstream_certificate_expiry_timestamp_seconds';
     const text = await (await fetch(`${gateway.control}/metrics`)).text();
     expect(text).not.toContain(`${name}{`);
@@ -150,7 +150,7 @@ describe('metrics report', () => {
   });
 
   test('connections, requests on them, and requests waiting for one', async () => {
-    const { get, gateway, simulator } = await startPair({}, { settings: { connections: 1 } });
+    const { get, gateway, simulator } = await startScene({ settings: { connections: 1 } });
     const of = (state: string): Promise<number> =>
       gateway.metric('digest_gateway_upstream_connections', { deployment: 'submissions', state });
     expect(await of('connected')).toBe(0);

@@ -3,7 +3,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { type AgentOptions, Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import type { RunningGateway } from './gateway.ts';
-import { authors } from './simulated-pair.ts';
+import { authors } from './scene.ts';
 
 /** How a client calls: from where, with what. */
 export interface Call {

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -26,6 +26,8 @@ export interface GatewayProcess extends AsyncDisposable {
   metric(name: string, labels?: Record<string, string>): Promise<number>;
   /** Resident memory of the process in bytes: now, and its peak. Linux only. */
   memory(): Promise<{ now: number; peak: number }>;
+  /** Process ids of the workers that are there now. Linux only. */
+  workers(): Promise<number[]>;
   /** Ends the process without a chance to leave anything behind (SIGKILL). */
   kill(): Promise<void>;
   /** Ends it as an orchestrator does (SIGTERM). Can be called again. */
@@ -98,9 +100,21 @@ export async function startGatewayProcess(
         Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
       return { now: bytes('VmRSS'), peak: bytes('VmHWM') };
     },
+    workers: () => childrenOf(child.pid ?? 0),
     kill: () => end('SIGKILL'),
     drain: () => end('SIGTERM'),
     close,
     [Symbol.asyncDispose]: close,
   };
+}
+
+/** Process ids of a process's children. */
+async function childrenOf(pid: number): Promise<number[]> {
+  const folder = `/proc/${pid}/task`;
+  const threads = await readdir(folder);
+  const lists = await Promise.all(
+    // A thread may have ended in the meantime.
+    threads.map((thread) => readFile(join(folder, thread, 'children'), 'utf8').catch(() => '')),
+  );
+  return lists.join(' ').split(/\s+/).filter(Boolean).map(Number);
 }

@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
+import { openScene, type RunningScene, type SceneOptions } from './scene.ts';
 import { startRawUpstream } from './scripted-upstream.ts';
-import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
 
 /** A gateway in front of the simulator, and raw clients of it. */
 export interface Wire {
-  readonly simulator: Pair['simulator'];
+  readonly simulator: RunningScene['simulator'];
   readonly gateway: RunningGateway;
   /** Closed after the test. */
   connect(): Promise<RawClient>;
@@ -15,8 +15,8 @@ export interface Wire {
 }
 
 /** Starts one for the tests of a file. */
-export function useWire(options: PairOptions = {}): Wire {
-  const running = useRunning(() => openPair(options));
+export function useWire(options: SceneOptions = {}): Wire {
+  const running = useRunning(() => openScene(options));
   const connect = useClients();
   return {
     get simulator() {

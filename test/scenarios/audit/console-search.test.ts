@@ -3,7 +3,7 @@ import type { RequestRow, SearchView } from '../../../src/control/audit-view.ts'
 import { Tracing } from '../../../src/tracing/tracing.ts';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { recordTraces } from '../../support/recorded-traces.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const folder = useFolders();
@@ -11,14 +11,11 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 
 test('the console finds a request of the running gateway with its trace, and records that it was asked', async () => {
   const directory = await folder();
-  const { get, gateway } = await startPair(
-    {},
-    {
-      audit: auditOptions(directory, { pseudonymise: ['address'] }),
-      tracing: new Tracing(recordTraces().tracer),
-      top: { control: { port: 0, traceUrl: 'https://traces.example.org/trace/{traceId}' } },
-    },
-  );
+  const { get, gateway } = await startScene({
+    audit: auditOptions(directory, { pseudonymise: ['address'] }),
+    tracing: new Tracing(recordTraces().tracer),
+    top: { control: { port: 0, traceUrl: 'https://traces.example.org/trace/{traceId}' } },
+  });
   const traceparent = `00-${TRACE_ID}-b7ad6b7169203331-01`;
   const response = await get(authors, { headers: { traceparent, 'x-request-id': 'mine' } });
   await response.text();

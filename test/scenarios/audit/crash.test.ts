@@ -14,7 +14,7 @@ import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { readRecorded } from '../../support/recorded-requests.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 
 const folder = useFolders();
 const SERVER = fileURLToPath(new URL('../audited-server.ts', import.meta.url));
@@ -88,7 +88,7 @@ test('has a record for each response after five kills of the gateway under load'
   const directory = await folder();
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: 'a' };
   const seen = await killRepeatedly(5, () => startGatewayProcess({ upstream }, { audit }));

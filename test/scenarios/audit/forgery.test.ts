@@ -33,7 +33,7 @@ import {
 } from '../../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway, runProgram } from '../../support/program.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 
 const run = promisify(execFile);
 const newFolder = useFolders();
@@ -97,7 +97,7 @@ function forged(lines: readonly string[], change: (record: Record<string, unknow
 describe('somebody who can write to the folder and does not have the key', () => {
   test('cannot add a record to the segment of a gateway that stopped', async () => {
     const scene = await setScene();
-    const { simulator } = await startPair();
+    const { simulator } = await startScene();
     const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
     const keyFile = join(scene.directory, '..', 'key');
     const serve = (): Promise<GatewayProcess> =>

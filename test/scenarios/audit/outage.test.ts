@@ -20,7 +20,7 @@ import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { injectFault } from '../../support/inject-fault.ts';
-import { authors, openPair, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { authors, openScene, type RunningScene, startScene } from '../../support/scene.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients } from '../../support/wire.ts';
@@ -30,10 +30,10 @@ const folder = useFolders();
 const run = promisify(execFile);
 const connect = useClients();
 const SEGMENT = join(REPLICA, '000000000001.jsonl');
-let pair: Pair;
+let pair: RunningScene;
 
 beforeAll(async () => {
-  pair = await openPair();
+  pair = await openScene();
 });
 afterAll(() => pair.close());
 
@@ -191,7 +191,7 @@ test('answers 503 also to malformed requests', async () => {
   for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
 });
 
-async function resumed(pair: Pair): Promise<boolean> {
+async function resumed(pair: RunningScene): Promise<boolean> {
   return pair.gateway.logged.some(({ msg }) => msg === 'audit log writable again');
 }
 
@@ -203,7 +203,7 @@ test.each([
   ['a line is appended', (place: string) => appendFile(join(place, SEGMENT), 'x\n'), /holds more/],
 ])('refuses requests until a new segment is begun if %s', async (_title, tamper, reason) => {
   const directory = await folder();
-  const pair = await startPair({}, { audit: auditOptions(directory) });
+  const pair = await startScene({ audit: auditOptions(directory) });
   expect((await pair.get(authors)).status).toBe(200);
   await tamper(directory);
   await until(() => resumed(pair));

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { RawClient } from '../../support/raw-client.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 
 const folder = useFolders();
 
@@ -9,7 +9,7 @@ test.each(['write', 'fsync', 'async'] as const)(
   'records the response and its outcome, with durability %s',
   async (durability) => {
     const directory = await folder();
-    const pair = await startPair({}, { audit: auditOptions(directory, { durability }) });
+    const pair = await startScene({ audit: auditOptions(directory, { durability }) });
     const response = await pair.get(`${authors}&key=hunter2`, { headers: { 'x-request-id': 'mine' } });
     expect([response.status, (await response.text()).includes('Lindqvist')]).toEqual([200, true]);
     await pair.gateway.app.close();
@@ -36,7 +36,7 @@ test.each(['write', 'fsync', 'async'] as const)(
 
 test('records a refused credential and a malformed request', async () => {
   const directory = await folder();
-  const pair = await startPair({}, { audit: auditOptions(directory), password: 'wrong' });
+  const pair = await startScene({ audit: auditOptions(directory), password: 'wrong' });
   const client = await RawClient.open(pair.gateway.port);
   await client.send('GET nonsense HTTP/1.1\r\nHost: a\r\n\r\n');
   expect((await client.answer()).status).toBe(400);
@@ -55,7 +55,7 @@ test('records a refused credential and a malformed request', async () => {
 
 test('holds back a large body for its record only', async () => {
   const directory = await folder();
-  const pair = await startPair({}, { audit: auditOptions(directory, { durability: 'fsync' }) });
+  const pair = await startScene({ audit: auditOptions(directory, { durability: 'fsync' }) });
   const response = await pair.get('/bytes/3000000');
   expect([response.status, (await response.arrayBuffer()).byteLength]).toEqual([200, 3_000_000]);
   await pair.gateway.app.close();
@@ -65,7 +65,7 @@ test('holds back a large body for its record only', async () => {
 });
 
 test('reads nothing behind a refused request while the record of the refusal is being written', async () => {
-  const pair = await startPair({}, { audit: auditOptions(await folder(), { durability: 'fsync' }) });
+  const pair = await startScene({ audit: auditOptions(await folder(), { durability: 'fsync' }) });
   expect((await pair.get(authors)).status).toBe(200);
   const { requests } = pair.simulator.counts('submissions');
   const client = await RawClient.open(pair.gateway.port);

@@ -5,7 +5,7 @@ import { auditKeys } from '../../../src/audit/keys.ts';
 import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
-import { startFleet } from '../../support/fleet-scene.ts';
+import { startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const folder = useFolders();
@@ -23,8 +23,8 @@ test('finds by the others that the log of the primary process or of a worker was
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const top = { audit: { directory, keyFile, replica: 'r1' } };
   {
-    await using scene = await startFleet({ top });
-    const [victim = 0] = await scene.workers();
+    const scene = await startScene({ workers: 2, top });
+    const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
     await until(() =>
       scene.gateway.logged.some(({ msg }) => String(msg).startsWith('another worker serves')),

@@ -5,7 +5,6 @@ import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
-import { childrenOf } from '../../support/fleet-scene.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { linesIn, startOtlp } from '../../support/otlp-receiver.ts';
@@ -87,7 +86,7 @@ test('a receiver over TLS gets the records of all workers, of those that were ki
   closing.push(() => server.close());
   const gateway = await start(2);
   await send(gateway, 100);
-  const [worker = 0] = await childrenOf(gateway.pid);
+  const [worker = 0] = await gateway.workers();
   process.kill(worker, 'SIGKILL');
   await until(async () => (await gateway.metric('digest_gateway_worker_exits_total')) === 1);
   await send(gateway, 100);

@@ -17,7 +17,7 @@ import { useClosing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway } from '../../support/program.ts';
 import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../../support/redis.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import {
   expectOutagesAndTheirEnds,
@@ -320,7 +320,7 @@ describe('audit export --follow', () => {
 
 test('serves requests while the stream is unreachable, and finds a cut-off log by the stream', async () => {
   const scene = await setScene();
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const keyFile = join(scene.directory, 'key');
   const { origin } = simulator.deployments.submissions;
   {

@@ -5,7 +5,7 @@ import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../
 import { useClosing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway as runProgram } from '../../support/program.ts';
-import { startPair } from '../../support/simulated-pair.ts';
+import { startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const folder = useFolders();
@@ -32,7 +32,7 @@ test('a start with a clock far ahead of the log removes none of it, and says so,
   await writeOldLog(directory);
   const first = async (): Promise<boolean> =>
     (await readdir(join(directory, REPLICA))).includes('000000000001.jsonl.zst');
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: REPLICA, segment: { age: '1d', keep: '30d' } };
   const start = async () => {

@@ -1,15 +1,15 @@
 import { describe, expect, test } from '@jest/globals';
-import { outcomeOf, useAvailability } from '../../support/availability-scene.ts';
+import { outcomeOf } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
+import { startAvailability } from './availability-scene.ts';
 
-const start = useAvailability();
 const CIRCUIT = { minimum: 4, open: '5s' };
 const OPENED = 'circuit opened: most exchanges with the upstream fail';
 const CLOSED = 'circuit closed: the upstream responds again';
 
 describe('an upstream whose connections fail', () => {
   test('gets no requests for a while: 503 with Retry-After, and another deployment is served', async () => {
-    const scene = await start({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
+    const scene = await startAvailability({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
     const { gateway, relays, addresses, outcomes, get } = scene;
     expect(await outcomes(4)).toEqual(Array(4).fill('502 upstream-unreachable'));
     await relays[0]?.set('open');
@@ -33,7 +33,7 @@ describe('an upstream whose connections fail', () => {
   });
 
   test('gets one request after that, whose response lets all others through', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       modes: ['silent'],
       settings: { circuit: CIRCUIT, timeouts: { connect: '500ms' } },
     });
@@ -59,7 +59,7 @@ describe('an upstream whose connections fail', () => {
   });
 
   test('gets the next request if the client of the first one leaves without a result', async () => {
-    const scene = await start({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
+    const scene = await startAvailability({ modes: ['refusing'], settings: { circuit: CIRCUIT } });
     const { relays, advance, outcomes, get } = scene;
     await outcomes(4);
     await relays[0]?.set('silent');
@@ -76,12 +76,12 @@ describe('an upstream whose connections fail', () => {
 
 describe('responses of an upstream', () => {
   test('open no circuit, whatever their status', async () => {
-    const { outcomes } = await start({ settings: { circuit: CIRCUIT } });
+    const { outcomes } = await startAvailability({ settings: { circuit: CIRCUIT } });
     expect(await outcomes(8, '/status/503')).toEqual(Array(8).fill('503'));
   });
 
   test('open it with a status that the configuration lists', async () => {
-    const { outcomes, messages } = await start({
+    const { outcomes, messages } = await startAvailability({
       settings: { circuit: { ...CIRCUIT, minimum: 3, statuses: [503] } },
     });
     // The challenge of the first one is a response without a failure.
@@ -96,7 +96,7 @@ test('requests that wait for a connection are refused when it opens, or go to an
     [['open'], '503 upstream-circuit-open'],
     [['open', 'open'], '200'],
   ] as const) {
-    const { relays, outcomes, get } = await start({ modes, settings });
+    const { relays, outcomes, get } = await startAvailability({ modes, settings });
     expect(await outcomes(1)).toEqual(['200']);
     await relays[0]?.set('refusing');
     await relays[0]?.set('silent');
@@ -110,7 +110,7 @@ test('requests that wait for a connection are refused when it opens, or go to an
 });
 
 test('timeouts of the response open it', async () => {
-  const { relays, outcomes } = await start({
+  const { relays, outcomes } = await startAvailability({
     settings: { circuit: CIRCUIT, timeouts: { response: '500ms' } },
   });
   expect(await outcomes(1)).toEqual(['200']);

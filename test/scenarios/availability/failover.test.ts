@@ -3,13 +3,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { outcomeOf, useAvailability } from '../../support/availability-scene.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
+import { outcomeOf } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
+import { startAvailability } from './availability-scene.ts';
 
-const start = useAvailability();
 const newFolder = useFolders();
 const closing = useClosing();
 const POST = { method: 'POST', body: 'x' };
@@ -21,7 +21,7 @@ const MOVED = [
 describe('of two addresses', () => {
   test('the second serves every request while the first refuses, which is soon not asked any more', async () => {
     const directory = await newFolder();
-    const scene = await start({ modes: ['refusing', 'open'], audit: auditOptions(directory) });
+    const scene = await startAvailability({ modes: ['refusing', 'open'], audit: auditOptions(directory) });
     const { gateway, addresses, outcomes, simulator } = scene;
     expect(await outcomes(10)).toEqual(Array(10).fill('200'));
     expect(await gateway.metric(...MOVED)).toBe(1);
@@ -36,9 +36,12 @@ describe('of two addresses', () => {
   });
 
   test('a POST of which nothing was sent goes to the second, its body kept or streamed', async () => {
-    const { get } = await start({ modes: ['refusing', 'open'], settings: { body: { replayUpTo: '4B' } } });
+    const { get } = await startAvailability({
+      modes: ['refusing', 'open'],
+      settings: { body: { replayUpTo: '4B' } },
+    });
     expect(await outcomeOf(await get('/echo', POST))).toBe('200');
-    const { get: other } = await start({
+    const { get: other } = await startAvailability({
       modes: ['refusing', 'open'],
       settings: { body: { replayUpTo: '4B' } },
     });
@@ -69,7 +72,7 @@ describe('of two addresses', () => {
 
   test('a GET whose connection broke goes to the second, a POST that was sent does not', async () => {
     const settings = { retry: { attempts: 0 } };
-    const scene = await start({ modes: ['open', 'open'], settings });
+    const scene = await startAvailability({ modes: ['open', 'open'], settings });
     expect(await scene.outcomes(1)).toEqual(['200']);
     await scene.relays[0]?.set('resetting');
     expect(await outcomeOf(await scene.get('/echo', POST))).toBe('502 upstream-unreachable');
@@ -78,7 +81,7 @@ describe('of two addresses', () => {
   });
 
   test('the first is asked again when it has been healthy for failback', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       modes: ['refusing', 'open'],
       settings: { health: { interval: '50ms', failback: '30s' } },
     });
@@ -102,7 +105,7 @@ describe('of two addresses', () => {
   });
 
   test('without checks, a request tries the first again after failback', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       modes: ['refusing', 'open'],
       settings: { health: { interval: 'off', failback: '30s' } },
     });
@@ -117,7 +120,7 @@ describe('of two addresses', () => {
   });
 
   test('both refuse: 502, then 503 with the time until one may be tried', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       modes: ['refusing', 'refusing'],
       settings: { circuit: { minimum: 2, open: '5s' } },
     });
@@ -129,14 +132,14 @@ describe('of two addresses', () => {
 });
 
 test('a request moves once at most', async () => {
-  const { outcomes, relays, get } = await start({ modes: ['refusing', 'refusing', 'open'] });
+  const { outcomes, relays, get } = await startAvailability({ modes: ['refusing', 'refusing', 'open'] });
   expect(await outcomes(1)).toEqual(['502 upstream-unreachable']);
   expect(relays[2]?.connections).toBe(0);
   expect(await outcomeOf(await get())).toBe('200');
 });
 
 test('credentials are tried at each address by itself', async () => {
-  const { simulator, relays, outcomes } = await start({ modes: ['open', 'open'] });
+  const { simulator, relays, outcomes } = await startAvailability({ modes: ['open', 'open'] });
   expect(await outcomes(2)).toEqual(['200', '200']);
   await relays[0]?.set('refusing');
   expect(await outcomes(2)).toEqual(['200', '200']);

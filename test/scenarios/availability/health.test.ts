@@ -1,8 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
-import { useAvailability } from '../../support/availability-scene.ts';
 import { until } from '../../support/until.ts';
+import { startAvailability } from './availability-scene.ts';
 
-const start = useAvailability();
 const OFTEN = { interval: '50ms' };
 const FAILING = 'upstream address failing';
 
@@ -12,7 +11,7 @@ function stateOf(deployment: string, address: string, state: string) {
 
 describe('an address that nobody asks', () => {
   test('is failing if nobody listens there, and healthy once somebody does, without any request', async () => {
-    const scene = await start({ modes: ['refusing'], settings: { health: OFTEN } });
+    const scene = await startAvailability({ modes: ['refusing'], settings: { health: OFTEN } });
     const { gateway, relays, addresses, messages } = scene;
     const [address = ''] = addresses;
     await until(() => messages().includes(FAILING));
@@ -30,13 +29,13 @@ describe('an address that nobody asks', () => {
   });
 
   test('is failing if its TLS cannot be trusted', async () => {
-    const scene = await start({ behaviour: { tls: 'expired' }, settings: { health: OFTEN } });
+    const scene = await startAvailability({ behaviour: { tls: 'expired' }, settings: { health: OFTEN } });
     await until(async () => !(await scene.check()).ok);
     expect((await scene.check()).detail).toContain('its certificate has expired');
   });
 
   test('is healthy with a challenge to a request without authentication, and no attempt is made', async () => {
-    const scene = await start({ settings: { health: { ...OFTEN, path: '/status/200' } } });
+    const scene = await startAvailability({ settings: { health: { ...OFTEN, path: '/status/200' } } });
     const { simulator, gateway, addresses } = scene;
     await until(() => simulator.counts('submissions').challenges >= 3);
     expect(await gateway.metric(...stateOf('submissions', addresses[0] ?? '', 'healthy'))).toBe(1);
@@ -47,7 +46,7 @@ describe('an address that nobody asks', () => {
   });
 
   test('is failing if it answers the check with another error', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       behaviour: { faults: [{ kind: 'status', status: 503 }] },
       settings: { health: { ...OFTEN, path: '/status/200' } },
     });
@@ -60,7 +59,7 @@ describe('an address that nobody asks', () => {
 
 describe('an address that requests show to fail', () => {
   test('is failing without any check, and healthy with the next response', async () => {
-    const scene = await start({ modes: ['refusing'] });
+    const scene = await startAvailability({ modes: ['refusing'] });
     expect((await scene.check()).ok).toBe(true);
     await scene.outcomes(1);
     expect((await scene.check()).ok).toBe(false);
@@ -76,7 +75,11 @@ describe('readiness', () => {
     ['any-upstream', 200],
     ['all-upstreams', 503],
   ])('of %s is %d while one of two upstreams fails', async (readiness, status) => {
-    const scene = await start({ modes: ['refusing'], settings: { health: OFTEN }, top: { readiness } });
+    const scene = await startAvailability({
+      modes: ['refusing'],
+      settings: { health: OFTEN },
+      top: { readiness },
+    });
     await until(async () => !(await scene.check()).ok);
     expect((await scene.check()).status).toBe(status);
     await scene.relays[0]?.set('open');
@@ -84,7 +87,7 @@ describe('readiness', () => {
   });
 
   test('of any-upstream is 503 while every upstream fails', async () => {
-    const scene = await start({
+    const scene = await startAvailability({
       modes: ['refusing'],
       settings: { health: OFTEN },
       top: { readiness: 'any-upstream' },

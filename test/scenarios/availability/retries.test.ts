@@ -1,12 +1,12 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
-import { outcomeOf, useAvailability } from '../../support/availability-scene.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
+import { outcomeOf } from '../../support/scene.ts';
 import { startRawUpstream } from '../../support/scripted-upstream.ts';
+import { startAvailability } from './availability-scene.ts';
 
-const start = useAvailability();
 const closing = useClosing();
 /** High enough that no circuit opens here. */
 const circuit = { minimum: 1_000_000 };
@@ -16,7 +16,7 @@ const retries = (reason: string) =>
 describe('a request whose connection broke before the response began', () => {
   test('is sent again as often as retry.attempts says', async () => {
     for (const attempts of [0, 1, 3]) {
-      const scene = await start({ settings: { circuit, retry: { attempts } } });
+      const scene = await startAvailability({ settings: { circuit, retry: { attempts } } });
       await scene.relays[0]?.set('resetting');
       expect(await scene.outcomes(1)).toEqual(['502 upstream-unreachable']);
       expect(scene.relays[0]?.connections).toBe(1 + attempts);
@@ -25,7 +25,7 @@ describe('a request whose connection broke before the response began', () => {
   });
 
   test('is sent again once after an idle connection, whatever the settings', async () => {
-    const scene = await start({ settings: { circuit, retry: { attempts: 0 } } });
+    const scene = await startAvailability({ settings: { circuit, retry: { attempts: 0 } } });
     expect(await scene.outcomes(1)).toEqual(['200']);
     await scene.relays[0]?.set('resetting');
     expect(await scene.outcomes(1)).toEqual(['502 upstream-unreachable']);
@@ -34,7 +34,7 @@ describe('a request whose connection broke before the response began', () => {
   });
 
   test('is not sent again if it is a POST', async () => {
-    const scene = await start({ settings: { circuit } });
+    const scene = await startAvailability({ settings: { circuit } });
     await scene.relays[0]?.set('resetting');
     expect(await outcomeOf(await scene.get('/echo', { method: 'POST', body: 'x' }))).toBe(
       '502 upstream-unreachable',
@@ -43,7 +43,7 @@ describe('a request whose connection broke before the response began', () => {
   });
 
   test('is sent again within the budget of all requests only', async () => {
-    const scene = await start({ settings: { circuit } });
+    const scene = await startAvailability({ settings: { circuit } });
     await scene.relays[0]?.set('resetting');
     expect(await scene.outcomes(40)).toEqual(Array(40).fill('502 upstream-unreachable'));
     expect(scene.relays[0]?.connections).toBe(40 + 30);

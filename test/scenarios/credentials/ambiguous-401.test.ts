@@ -1,16 +1,17 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import { closing } from '../../support/closing.ts';
 import { credentialSet, type RunningGateway } from '../../support/gateway.ts';
 import { startArrivals, watchHealth } from '../../support/load.ts';
 import { startApache } from '../../support/real-server.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { type Break, type BreakingRelay, startBreakingRelay, startRelay } from '../../support/relay.ts';
-import { useReplicas } from '../../support/replica-scene.ts';
-import { useServerScenes } from '../../support/server-scene.ts';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { startReplicas } from '../../support/replicas.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
+import { startServerScene } from '../servers/server-scene.ts';
 
 const NAME = 'submissions';
 const RTT_MS = 150;
@@ -61,7 +62,7 @@ const stateOf = (gateway: RunningGateway) =>
   gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' });
 
 /** While a crowd is under way, the upstream drops its nonces three times within one round trip. */
-async function flush(simulator: Pair['simulator']): Promise<void> {
+async function flush(simulator: RunningScene['simulator']): Promise<void> {
   await delay(RTT_MS / 2);
   for (const _ of [1, 2, 3]) {
     simulator.reset(NAME);
@@ -72,7 +73,7 @@ async function flush(simulator: Pair['simulator']): Promise<void> {
 /** Crowds go through three faults; no client and no balancer notices. */
 async function expectNobodyToNotice(
   what: string,
-  simulator: Pair['simulator'],
+  simulator: RunningScene['simulator'],
   gateways: readonly RunningGateway[],
   fault: () => Promise<void> | void,
 ): Promise<void> {
@@ -99,7 +100,7 @@ async function expectNobodyToNotice(
 
 describe.each(upstreams)('%s', (title, behaviour) => {
   test('fails no request when nonces are dropped several times within a round trip', async () => {
-    const { simulator, gateway } = await startPair(behaviour, { relay: slowRelay });
+    const { simulator, gateway } = await startScene({ behaviour, relay: slowRelay });
     await expectNobodyToNotice(`flush, ${title}`, simulator, [gateway], () => flush(simulator));
   });
 
@@ -107,7 +108,8 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     'connections that break under requests fail none of them: %s',
     async (kind) => {
       let relay: BreakingRelay | undefined;
-      const { simulator, gateway } = await startPair(behaviour, {
+      const { simulator, gateway } = await startScene({
+        behaviour,
         relay: async (port) => {
           relay = await startBreakingRelay(port);
           return relay;
@@ -123,26 +125,22 @@ describe.each(upstreams)('%s', (title, behaviour) => {
   );
 });
 
-const replicas = useReplicas();
-
 test.each([strict, noQop])(
   'keeps two replicas ready that are affected at once: %s',
   async (title, behaviour) => {
     const redis = await startRedis();
-    replicas.closing.push(() => redis.close());
-    const { simulator, replica } = await replicas.setScene(behaviour, slowRelay);
+    closing.push(() => redis.close());
+    const { simulator, replica } = await startReplicas({ behaviour, relay: slowRelay });
     const options = redisOptions(single(redis.port));
     const gateways = [await replica(options), await replica(options)];
     await expectNobodyToNotice(`flush, two replicas, ${title}`, simulator, gateways, () => flush(simulator));
   },
 );
 
-const setScene = useServerScenes();
-
 describe('Apache that wants each nc in order', () => {
   async function start() {
     let relay: BreakingRelay | undefined;
-    const scene = await setScene(startApache({ checkCount: true }), {}, async (port) => {
+    const scene = await startServerScene(startApache({ checkCount: true }), {}, async (port) => {
       relay = await startBreakingRelay(port);
       return relay;
     });
@@ -182,7 +180,7 @@ describe('a rotation behind a long round trip', () => {
   test.each([strict, noQop])(
     'is never seen by a balancer that asks for readiness: %s',
     async (title, behaviour) => {
-      const pair = await startPair(behaviour, { relay: slowRelay });
+      const pair = await startScene({ behaviour, relay: slowRelay });
       expect((await pair.get(authors)).status).toBe(200);
       pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'demo-api-key', 'another'));
       const load = startArrivals(30, () => get(pair.gateway));

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
-import { authors, type Pair, problemOf, startPair } from '../../support/simulated-pair.ts';
+import { authors, problemOf, type RunningScene, startScene } from '../../support/scene.ts';
 
 describe('a site', () => {
   const SITES = ['journal-a', 'journal-b', 'journal c'];
@@ -22,8 +22,8 @@ describe('a site', () => {
   const asking = (query: string) => authors.replace('site_name=demo', query);
 
   /** A gateway in front of a service with an account for each site. */
-  async function startSites(top: Record<string, unknown> = { credentials }): Promise<Pair> {
-    const pair = await startPair({ accounts, qop: 'auth', nc: 'window' });
+  async function startSites(top: Record<string, unknown> = { credentials }): Promise<RunningScene> {
+    const pair = await startScene({ behaviour: { accounts, qop: 'auth', nc: 'window' } });
     const { origin } = pair.simulator.deployments.submissions;
     const deployment = { origin, ca: pair.simulator.ca, settings };
     await pair.gateway.app.reload(async () =>
@@ -83,19 +83,19 @@ describe('a stored hash', () => {
     ['SHA-256-sess', ['md5', 'sha256']],
     ['SHA-512-256', ['sha512-256']],
   ] as const)('is used for a challenge of %s', async (algorithm, hashes) => {
-    const { simulator, get } = await startPair(
-      { algorithms: [algorithm], qop: 'auth' },
-      { credential: stored(hashes) },
-    );
+    const { simulator, get } = await startScene({
+      behaviour: { algorithms: [algorithm], qop: 'auth' },
+      credential: stored(hashes),
+    });
     for (let count = 0; count < 3; count += 1) expect((await get(authors)).status).toBe(200);
     expect(simulator.counts('submissions').challenges).toBe(1);
   });
 
   test('is used for the one of several challenges that it fits', async () => {
-    const { get } = await startPair(
-      { algorithms: ['SHA-256', 'MD5'], qop: 'auth' },
-      { credential: stored(['md5']) },
-    );
+    const { get } = await startScene({
+      behaviour: { algorithms: ['SHA-256', 'MD5'], qop: 'auth' },
+      credential: stored(['md5']),
+    });
     expect((await get(authors)).status).toBe(200);
   });
 
@@ -103,7 +103,7 @@ describe('a stored hash', () => {
     ['another realm', stored(['md5'], 'OtherService'), /another realm than that of ha1/],
     ['an algorithm without hash', stored(['sha256']), /asks for MD5, for which ha1 has no hash/],
   ])('%s: the client gets an error, and no Authorization is sent', async (_title, credential, detail) => {
-    const { simulator, get, gateway } = await startPair({}, { credential });
+    const { simulator, get, gateway } = await startScene({ credential });
     const answers = await Promise.all(Array.from({ length: 5 }, () => get(authors)));
     for (const answer of answers) {
       const problem = await problemOf(answer);
@@ -124,22 +124,22 @@ describe('a doubted credential', () => {
   const CROWD = 50;
   const NAME = 'submissions';
 
-  function crowd({ get }: Pair): Promise<Response[]> {
+  function crowd({ get }: RunningScene): Promise<Response[]> {
     return Promise.all(Array.from({ length: CROWD }, () => get(authors)));
   }
 
   const statuses = (answers: readonly Response[]) => new Set(answers.map(({ status }) => status));
 
   /** Attempts with a nonce of their own that were refused: each of them could have been spared but the first. */
-  const refusals = ({ gateway }: Pair) =>
+  const refusals = ({ gateway }: RunningScene) =>
     gateway.metric('digest_gateway_upstream_attempts_total', { result: 'refused' });
 
-  function changePassword({ simulator }: Pair, password: string): void {
+  function changePassword({ simulator }: RunningScene, password: string): void {
     simulator.set(NAME, { accounts: [{ username: 'demo-user', password, sites: ['demo'] }] });
   }
 
   test('costs two attempts beyond the requests under way: a probe and its confirmation', async () => {
-    const pair = await startPair({ faults: [{ kind: 'delay', ms: 50 }] });
+    const pair = await startScene({ behaviour: { faults: [{ kind: 'delay', ms: 50 }] } });
     expect((await pair.get(authors)).status).toBe(200);
     changePassword(pair, 'changed');
     expect(statuses(await crowd(pair))).toEqual(new Set([502]));
@@ -151,10 +151,12 @@ describe('a doubted credential', () => {
     'with every version wrong, two attempts in each minute reach the upstream, after one with each and one more: %s',
     async (noncePolicy) => {
       let now = 0;
-      const pair = await startPair(
-        { lockout: { failures: 20, durationMs: 60_000 } },
-        { password: 'wrong', clock: { now: () => now }, settings: { digest: { noncePolicy } } },
-      );
+      const pair = await startScene({
+        behaviour: { lockout: { failures: 20, durationMs: 60_000 } },
+        password: 'wrong',
+        clock: { now: () => now },
+        settings: { digest: { noncePolicy } },
+      });
       pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'wrong, too'));
       const attempts: number[] = [];
       let before = 0;
@@ -177,7 +179,7 @@ describe('a doubted credential', () => {
   test('is tried attemptsWhenRefused times a minute', async () => {
     let now = 0;
     const settings = { digest: { attemptsWhenRefused: 6 } };
-    const pair = await startPair({}, { password: 'wrong', clock: { now: () => now }, settings });
+    const pair = await startScene({ password: 'wrong', clock: { now: () => now }, settings });
     for (let second = 0; second < 60; second += 5) {
       now = second * 1000;
       expect((await problemOf(await pair.get(authors))).code).toBe('upstream-credential-refused');
@@ -187,7 +189,7 @@ describe('a doubted credential', () => {
 
   test('takes turns with its other version until one is accepted', async () => {
     let now = 0;
-    const pair = await startPair({}, { password: 'wrong', clock: { now: () => now } });
+    const pair = await startScene({ password: 'wrong', clock: { now: () => now } });
     pair.gateway.plane.offer(await credentialSet(pair.gateway, NAME, 'wrong', 'later'));
     expect((await pair.get(authors)).status).toBe(502);
     changePassword(pair, 'later');
@@ -200,7 +202,7 @@ describe('a doubted credential', () => {
   });
 
   test('is not a credential whose nonce was refused without stale', async () => {
-    const pair = await startPair({ staleFlag: 'never', faults: [{ kind: 'delay', ms: 30 }] });
+    const pair = await startScene({ behaviour: { staleFlag: 'never', faults: [{ kind: 'delay', ms: 30 }] } });
     for (let round = 0; round < 3; round += 1) {
       expect(statuses(await crowd(pair))).toEqual(new Set([200]));
       pair.simulator.reset(NAME);
@@ -212,12 +214,13 @@ describe('a doubted credential', () => {
 describe('a refused credential', () => {
   const HALF_A_MINUTE = 30_000;
 
-  async function startRefused(): Promise<Pair & { advance(): void }> {
+  async function startRefused(): Promise<RunningScene & { advance(): void }> {
     let now = 0;
-    const pair = await startPair(
-      { lockout: { failures: 6, durationMs: 60_000 } },
-      { password: 'wrong', clock: { now: () => now } },
-    );
+    const pair = await startScene({
+      behaviour: { lockout: { failures: 6, durationMs: 60_000 } },
+      password: 'wrong',
+      clock: { now: () => now },
+    });
     expect((await problemOf(await pair.get(authors))).code).toBe('upstream-credential-refused');
     // The attempts of this minute are made: that of the client, and one of the gateway.
     now += HALF_A_MINUTE;

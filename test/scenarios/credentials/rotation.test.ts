@@ -5,7 +5,7 @@ import { credentialSet, startGateway } from '../../support/gateway.ts';
 import { startArrivals } from '../../support/load.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const closing = useClosing();
@@ -17,15 +17,15 @@ const PER_SECOND = 100;
 const UNDER_WAY_AT_MOST = 40;
 
 /** The upstream takes these passwords from now on. */
-function accept({ simulator }: Pair, password: string, ...otherPasswords: string[]): void {
+function accept({ simulator }: RunningScene, password: string, ...otherPasswords: string[]): void {
   simulator.set(NAME, { accounts: [{ username: 'demo-user', password, otherPasswords, sites: ['demo'] }] });
 }
 
-async function offer({ gateway }: Pair, password: string, next?: string): Promise<void> {
+async function offer({ gateway }: RunningScene, password: string, next?: string): Promise<void> {
   gateway.plane.offer(await credentialSet(gateway, NAME, password, next));
 }
 
-function load(pair: Pair) {
+function load(pair: RunningScene) {
   const send = async (): Promise<number> => {
     const answer = await pair.get(authors);
     await answer.arrayBuffer();
@@ -34,13 +34,13 @@ function load(pair: Pair) {
   return startArrivals(PER_SECOND, send, UNDER_WAY_AT_MOST);
 }
 
-const versionOf = async ({ gateway }: Pair, password: string) =>
+const versionOf = async ({ gateway }: RunningScene, password: string) =>
   (await credentialSet(gateway, NAME, password)).current.version;
 
 const STATES = ['in-use', 'candidate', 'waiting', 'fallback', 'refused'];
 
 /** The one state that a version is in. */
-const stateOf = async (pair: Pair, password: string) => {
+const stateOf = async (pair: RunningScene, password: string) => {
   const labels = { deployment: NAME, credential: NAME, version: await versionOf(pair, password) };
   const values = await Promise.all(
     STATES.map((state) => pair.gateway.metric('digest_gateway_credential_state', { ...labels, state })),
@@ -49,10 +49,12 @@ const stateOf = async (pair: Pair, password: string) => {
   return states.length === 1 ? states[0] : states;
 };
 
-const rotations = ({ gateway }: Pair, result: string) =>
+const rotations = ({ gateway }: RunningScene, result: string) =>
   gateway.metric('digest_gateway_credential_rotations_total', { result });
 
-async function readiness({ gateway }: Pair): Promise<{ status: string; checks: { detail: string }[] }> {
+async function readiness({
+  gateway,
+}: RunningScene): Promise<{ status: string; checks: { detail: string }[] }> {
   return (await (await fetch(`${gateway.control}/readyz`)).json()) as Awaited<ReturnType<typeof readiness>>;
 }
 
@@ -63,7 +65,10 @@ async function answeredMore(running: ReturnType<typeof load>, count: number): Pr
 }
 
 /** Where nonces do not live long, waits until one was refused for its age. */
-async function untilExpired({ simulator }: Pair, { nonceLifetimeMs }: BehaviourChange): Promise<void> {
+async function untilExpired(
+  { simulator }: RunningScene,
+  { nonceLifetimeMs }: BehaviourChange,
+): Promise<void> {
   if (nonceLifetimeMs !== undefined) await until(() => simulator.counts(NAME).refused['nonce-expired'] > 0);
 }
 
@@ -78,8 +83,8 @@ const upstreams: [string, BehaviourChange][] = [
 ];
 
 /** Answers take a while and overtake each other, so that many are under way at any moment. */
-const startBusy = (behaviour: BehaviourChange): Promise<Pair> =>
-  startPair({ ...behaviour, faults: [{ kind: 'delay', ms: 60 }] }, { relay: true });
+const startBusy = (behaviour: BehaviourChange): Promise<RunningScene> =>
+  startScene({ behaviour: { ...behaviour, faults: [{ kind: 'delay', ms: 60 }] }, relay: true });
 
 describe.each(upstreams)('%s', (title, behaviour) => {
   test('promotes the new version after one request if the upstream accepts both', async () => {
@@ -119,7 +124,7 @@ describe.each(upstreams)('%s', (title, behaviour) => {
 });
 
 test('tries a version again at the change if the upstream did not know it before', async () => {
-  const pair = await startPair();
+  const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, NEW);
   for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
@@ -132,7 +137,7 @@ test('tries a version again at the change if the upstream did not know it before
 });
 
 test('serves with next at the start if the upstream accepts that one', async () => {
-  const pair = await startPair({ faults: [{ kind: 'delay', ms: 20 }] }, { password: 'former' });
+  const pair = await startScene({ behaviour: { faults: [{ kind: 'delay', ms: 20 }] }, password: 'former' });
   await offer(pair, 'former', OLD);
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
@@ -142,7 +147,7 @@ test('serves with next at the start if the upstream accepts that one', async () 
 test('has an attempt left for next at the start in spite of a shared nonce', async () => {
   const redis = await startRedis();
   closing.push(() => redis.close());
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const start = async (credentials: Record<string, unknown>) => {
     const upstream = { [NAME]: { origin, ca: simulator.ca } };
@@ -167,7 +172,7 @@ test('has an attempt left for next at the start in spite of a shared nonce', asy
 
 test('learns nothing about nonces from another password at the upstream', async () => {
   let now = 0;
-  const pair = await startPair({}, { clock: { now: () => now } });
+  const pair = await startScene({ clock: { now: () => now } });
   expect((await pair.get(authors)).status).toBe(200);
   now = 5_000;
   accept(pair, NEW);
@@ -180,7 +185,7 @@ test('learns nothing about nonces from another password at the upstream', async 
 });
 
 test('reports a wrong candidate to the operator, never to a client', async () => {
-  const pair = await startPair({}, {});
+  const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, 'wrong');
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
@@ -212,7 +217,7 @@ test('reports a wrong candidate to the operator, never to a client', async () =>
 
 test('a next version waits for its day without an alarm, and is tried again after hours', async () => {
   let now = 0;
-  const pair = await startPair({}, { clock: { now: () => now } });
+  const pair = await startScene({ clock: { now: () => now } });
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, OLD, NEW);
   const refused = () => pair.simulator.counts(NAME).refused['wrong-response'];
@@ -239,7 +244,7 @@ test('a next version waits for its day without an alarm, and is tried again afte
 });
 
 test('a next version that waits is tried at once when it is made the current one', async () => {
-  const pair = await startPair();
+  const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, OLD, NEW);
   for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
@@ -254,11 +259,13 @@ test('a next version that waits is tried at once when it is made the current one
 });
 
 test('does not promote a candidate that Digest accepts and the service refuses', async () => {
-  const pair = await startPair({
-    accounts: [
-      { username: 'demo-user', password: OLD, sites: ['demo'] },
-      { username: 'demo-user-2', password: NEW, sites: ['other'] },
-    ],
+  const pair = await startScene({
+    behaviour: {
+      accounts: [
+        { username: 'demo-user', password: OLD, sites: ['demo'] },
+        { username: 'demo-user-2', password: NEW, sites: ['other'] },
+      ],
+    },
   });
   expect((await pair.get(authors)).status).toBe(200);
   const set = await credentialSet(pair.gateway, NAME, OLD, NEW);
@@ -273,7 +280,7 @@ test('does not promote a candidate that Digest accepts and the service refuses',
 
 test('repeats a trial without evidence a second later', async () => {
   let now = 0;
-  const pair = await startPair({}, { clock: { now: () => now } });
+  const pair = await startScene({ clock: { now: () => now } });
   expect((await pair.get(authors)).status).toBe(200);
   accept(pair, OLD, NEW);
   pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
@@ -289,7 +296,7 @@ test('repeats a trial without evidence a second later', async () => {
 });
 
 test('hides a connection that breaks during the trial from the client', async () => {
-  const pair = await startPair();
+  const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   // The question of the trial, and its repetition.
   pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
@@ -298,7 +305,10 @@ test('hides a connection that breaks during the trial from the client', async ()
 });
 
 test('tries no candidate with a request that cannot be sent twice', async () => {
-  const pair = await startPair({ testPaths: true }, { settings: { body: { replayUpTo: '1KiB' } } });
+  const pair = await startScene({
+    behaviour: { testPaths: true },
+    settings: { body: { replayUpTo: '1KiB' } },
+  });
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, 'wrong');
   const large = await pair.get('/echo', { method: 'POST', body: 'x'.repeat(4096) });

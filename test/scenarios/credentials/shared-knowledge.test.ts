@@ -4,13 +4,12 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
-import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
-import { seesRedis } from '../../support/replica-scene.ts';
+import { seesRedis } from '../../support/replicas.ts';
+import { authors, type FleetScene, startScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
 const closing = useClosing();
@@ -61,7 +60,7 @@ const stateOf = (gateway: Pick<RunningGateway, 'metric'>, version: string, state
 async function startReplicas(credentials: Record<string, unknown> = {}) {
   const redis = await startRedis();
   closing.push(() => redis.close());
-  const { simulator } = await startPair();
+  const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const start = async (): Promise<RunningGateway> => {
     const gateway = await startGateway(
@@ -125,7 +124,7 @@ test('a next version that one replica finds accepted is tried by the others, too
 });
 
 test('a next version that waits costs one attempt for all workers, and no alarm', async () => {
-  await using scene = await startFleet({ workers: 3, top: { credentials: ROTATING } });
+  const scene = await startScene({ workers: 3, top: { credentials: ROTATING } });
   const { gateway, simulator } = scene;
   for (let sent = 0; sent < 30; sent += 1) expect(await get(gateway.origin)).toBe(200);
   await until(async () => {
@@ -139,7 +138,7 @@ test('a next version that waits costs one attempt for all workers, and no alarm'
 });
 
 test('an alarm of one worker ends when another one finds the password accepted again', async () => {
-  await using scene = await startFleet({ workers: 3, settings: OFTEN });
+  const scene = await startScene({ workers: 3, settings: OFTEN });
   const { gateway, simulator } = scene;
   accept(simulator, 'another');
   for (let sent = 0; sent < 30; sent += 1) expect(await get(gateway.origin)).toBe(502);
@@ -159,7 +158,7 @@ test.each([1, 2])(
     const credentials = { [NAME]: { username: { value: 'demo-user' }, password: { file: secret } } };
     // All workers may be gone for a moment, and a port of the system's choice with them.
     const listen = { port: await freePort() };
-    await using scene = await startFleet({ workers: 2, top: { credentials, listen } });
+    const scene = await startScene({ workers: 2, top: { credentials, listen } });
     const { gateway } = scene;
     for (let sent = 0; sent < 8; sent += 1) expect(await get(gateway.origin)).toBe(200);
     // The operator is wrong, or too early: the sources do not hold the old password any more.
@@ -168,11 +167,11 @@ test.each([1, 2])(
       expect(await get(gateway.origin)).toBe(200);
       return (await stateOf(gateway, '2', 'refused')) === 1;
     });
-    const before = await scene.workers();
+    const before = await scene.gateway.workers();
     const victims = before.slice(0, count);
     for (const pid of victims) process.kill(pid, 'SIGKILL');
     await until(async () => {
-      const now = await scene.workers();
+      const now = await scene.gateway.workers();
       return now.length === 2 && victims.every((pid) => !now.includes(pid));
     });
     // Nobody listens until the first one does again.

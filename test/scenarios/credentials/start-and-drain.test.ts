@@ -5,8 +5,8 @@ import { expect, test } from '@jest/globals';
 import { SetupSource } from '../../../src/setup/setup-source.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { useClosing } from '../../support/closing.ts';
-import { startFleet } from '../../support/fleet-scene.ts';
 import { startGateway, writeConfig } from '../../support/gateway.ts';
+import { startScene } from '../../support/scene.ts';
 import { authors, startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
@@ -51,7 +51,7 @@ test('a gateway that starts during a rotation is ready with the new secret', asy
 
 test.each([1, 2])('a gateway that drains takes a new secret, with %i workers', async (workers) => {
   const { write, credential, accountsWith } = await setPassword();
-  await using scene = await startFleet({
+  const scene = await startScene({
     workers,
     behaviour: { accounts: accountsWith('one') },
     top: { credentials: { submissions: credential }, drain: { delay: '1h', timeout: '20s' } },

@@ -5,9 +5,9 @@ import { readChallenges } from '../../support/digest-client.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
-import { seesRedis } from '../../support/replica-scene.ts';
+import { seesRedis } from '../../support/replicas.ts';
+import { problemOf } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { problemOf } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
 const closing = useClosing();

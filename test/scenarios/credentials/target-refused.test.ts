@@ -1,27 +1,28 @@
 import { describe, expect, test } from '@jest/globals';
-import { outcomeOf } from '../../support/availability-scene.ts';
-import { type Pair, startPair } from '../../support/simulated-pair.ts';
+import { outcomeOf, type RunningScene, startScene } from '../../support/scene.ts';
 
 const NAME = 'submissions';
 /** libsoup 3 refuses a target with this legal octet, as other servers refuse others. */
 const upstream = { refusedTargets: '%27', qop: 'auth', staleFlag: 'never' } as const;
 const REFUSED = '502 upstream-target-refused';
 
-const outcome = async (pair: Pair, target: string): Promise<string> => outcomeOf(await pair.get(target));
-const failedLogins = ({ simulator }: Pair): number => simulator.counts(NAME).refused['wrong-response'];
-const state = ({ gateway }: Pair) =>
+const outcome = async (pair: RunningScene, target: string): Promise<string> =>
+  outcomeOf(await pair.get(target));
+const failedLogins = ({ simulator }: RunningScene): number =>
+  simulator.counts(NAME).refused['wrong-response'];
+const state = ({ gateway }: RunningScene) =>
   gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' });
 
 describe('a target that the upstream refuses although it accepts the credential', () => {
   test('as the first of a start: fails its own requests only', async () => {
-    const pair = await startPair(upstream);
+    const pair = await startScene({ behaviour: upstream });
     expect(await outcome(pair, '/echo?q=%27')).toBe(REFUSED);
     expect([await outcome(pair, '/echo'), await state(pair)]).toEqual(['200', 1]);
     expect(pair.gateway.logged.filter(({ code }) => code === 'upstream-credential-refused')).toEqual([]);
   });
 
   test('in a crowd at a start: each other request is served', async () => {
-    const pair = await startPair(upstream);
+    const pair = await startScene({ behaviour: upstream });
     const targets = Array.from({ length: 20 }, (_, index) => (index % 2 === 0 ? '/echo?q=%27' : '/echo'));
     const outcomes = await Promise.all(targets.map((target) => outcome(pair, target)));
     expect(outcomes.filter((_, index) => index % 2 === 1)).toEqual(Array(10).fill('200'));
@@ -29,13 +30,13 @@ describe('a target that the upstream refuses although it accepts the credential'
   });
 
   test('does not shut the credential out while the neutral target is one of the deployment', async () => {
-    const pair = await startPair(upstream, { settings: { health: { path: '/status/200' } } });
+    const pair = await startScene({ behaviour: upstream, settings: { health: { path: '/status/200' } } });
     expect(await outcome(pair, '/echo/%27')).toBe(REFUSED);
     expect(await outcome(pair, '/echo')).toBe('200');
   });
 
   test('costs few failed log-ins, by target, and by client and path', async () => {
-    const pair = await startPair(upstream, { settings: { digest: { attemptsWhenRefused: 2 } } });
+    const pair = await startScene({ behaviour: upstream, settings: { digest: { attemptsWhenRefused: 2 } } });
     expect(await outcome(pair, '/echo')).toBe('200');
     for (let count = 0; count < 20; count += 1) expect(await outcome(pair, '/echo?q=%27')).toBe(REFUSED);
     expect(failedLogins(pair)).toBeLessThanOrEqual(4);
@@ -49,7 +50,7 @@ describe('a target that the upstream refuses although it accepts the credential'
   test('gets no attempt that is due of a refused credential: they go to a target of the gateway', async () => {
     let at = 0;
     const clock = { now: () => at };
-    const pair = await startPair(upstream, { clock });
+    const pair = await startScene({ behaviour: upstream, clock });
     const account = { username: 'demo-user', sites: ['demo'] };
     pair.simulator.set(NAME, { accounts: [{ ...account, password: 'another' }] });
     expect(await outcome(pair, '/echo')).toBe('502 upstream-credential-refused');
@@ -60,7 +61,7 @@ describe('a target that the upstream refuses although it accepts the credential'
   });
 
   test('a wrong password costs as many failed log-ins as a minute may have', async () => {
-    const pair = await startPair({ qop: 'auth' }, { password: 'wrong' });
+    const pair = await startScene({ behaviour: { qop: 'auth' }, password: 'wrong' });
     const outcomes = await Promise.all(Array.from({ length: 20 }, () => outcome(pair, '/echo')));
     expect(new Set(outcomes)).toEqual(new Set(['502 upstream-credential-refused']));
     expect(failedLogins(pair)).toBe(2);

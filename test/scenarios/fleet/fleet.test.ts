@@ -17,13 +17,13 @@ import {
   useFoldersOfAll,
 } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
-import { type FleetScene, startFleet } from '../../support/fleet-scene.ts';
+import { metricOf } from '../../support/gateway.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { metricOf } from '../../support/metric.ts';
 import { OF_PROGRAM, post, TOKEN_HASHES } from '../../support/operator.ts';
 import { gateway as run } from '../../support/program.ts';
 import { startRedis } from '../../support/redis.ts';
+import { type FleetScene, openScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
@@ -71,7 +71,7 @@ async function takeFleet(): Promise<SharedFleet> {
 async function startShared(listen: { port: number }): Promise<SharedFleet> {
   const folder = await folderOfAll();
   const top = { listen, audit: await auditIn(folder), control: { port: 0, ...TOKEN_HASHES } };
-  const scene = await startFleet({ top });
+  const scene = await openScene({ workers: 2, top });
   const configuration = await readFile(scene.gateway.configFile, 'utf8');
   return { ...scene, log: join(folder, 'log'), configuration };
 }
@@ -214,7 +214,7 @@ async function openFreeLog(directory: string): Promise<OpenedAudit> {
 test('two workers serve on one port as one gateway', async () => {
   const fleet = await sharedFleet();
   const { simulator } = fleet;
-  expect(await fleet.workers()).toHaveLength(2);
+  expect(await fleet.gateway.workers()).toHaveLength(2);
   const counts = async (): Promise<number[]> => [
     await metric(fleet, 'digest_gateway_requests_total', { status: '200' }),
     await metric(fleet, 'digest_gateway_request_duration_seconds_count'),
@@ -270,11 +270,11 @@ describe('a worker that ends', () => {
     const [crashed, recorded] = [await crashes(), await accessRecords(scene)];
     const clients = startClients(scene, 16);
     await until(() => (clients.outcomes['200'] ?? 0) > 50);
-    const [victim = 0, ...others] = await scene.workers();
+    const [victim = 0, ...others] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
     const before = clients.outcomes['200'] ?? 0;
     await until(async () => {
-      const now = await scene.workers();
+      const now = await scene.gateway.workers();
       return now.length === 2 && !now.includes(victim) && now.some((pid) => others.includes(pid));
     });
     await until(() => isWhole(scene));
@@ -297,9 +297,9 @@ describe('a worker that ends', () => {
     const before = await requests();
     await requestsOnNewConnections(scene, 10);
     expect(await requests()).toBe(before + 10);
-    const [victim = 0] = await scene.workers();
+    const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.workers()).includes(victim));
+    await until(async () => !(await scene.gateway.workers()).includes(victim));
     await until(() => isWhole(scene));
     expect(await requests()).toBe(before + 10);
   });
@@ -307,7 +307,7 @@ describe('a worker that ends', () => {
   test('holds only what it has accepted: each connection gets a response or is closed', async () => {
     const scene = await sharedFleet();
     for (let round = 0; round < 3; round += 1) {
-      const [victim = 0] = await scene.workers();
+      const [victim = 0] = await scene.gateway.workers();
       process.kill(victim, 'SIGSTOP');
       const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
       expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
@@ -323,7 +323,7 @@ describe('a worker that ends', () => {
 
 test('workers end with their primary, and leave the port', async () => {
   await using scene = await takeFleet();
-  const old = await scene.workers();
+  const old = await scene.gateway.workers();
   await scene.gateway.kill();
   await until(async () => !(await Promise.all(old.map(isThere))).includes(true));
   const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
@@ -335,9 +335,9 @@ test('a worker that hangs is replaced', async () => {
   const scene = await sharedFleet();
   const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
   const before = await hangs();
-  const [victim = 0] = await scene.workers();
+  const [victim = 0] = await scene.gateway.workers();
   process.kill(victim, 'SIGSTOP');
-  await until(async () => !(await scene.workers()).includes(victim));
+  await until(async () => !(await scene.gateway.workers()).includes(victim));
   await until(() => isWhole(scene));
   expect(await hangs()).toBe(before + 1);
   await requestsOnNewConnections(scene, 4);
@@ -378,7 +378,7 @@ describe('a reload', () => {
 
 test('a reload is in force beside a worker that hangs', async () => {
   const scene = await sharedFleet();
-  const [victim = 0] = await scene.workers();
+  const [victim = 0] = await scene.gateway.workers();
   process.kill(victim, 'SIGSTOP');
   // Nobody needs to wait until it is found to hang.
   closing.push(() => process.kill(victim, 'SIGKILL'));
@@ -390,7 +390,7 @@ test('a reload is in force beside a worker that hangs', async () => {
   });
   process.kill(scene.gateway.pid, 'SIGHUP');
   await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
-  expect(await scene.workers()).toContain(victim);
+  expect(await scene.gateway.workers()).toContain(victim);
 });
 
 test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
@@ -401,7 +401,8 @@ test('a worker that starts after a reload serves as the others do what only a re
   const password = join(folder, 'password');
   await writeFile(password, 'demo-password', { mode: 0o600 });
   const other = await freePort();
-  await using scene = await startFleet({
+  await using scene = await openScene({
+    workers: 2,
     top: {
       listen: { port: 0, tls: files.section },
       credentials: { extra: { username: { value: 'u' }, password: { file: password } } },
@@ -423,9 +424,9 @@ test('a worker that starts after a reload serves as the others do what only a re
     return seen;
   };
   const replaceWorkers = async (): Promise<void> => {
-    for (const victim of await scene.workers()) {
+    for (const victim of await scene.gateway.workers()) {
       process.kill(victim, 'SIGKILL');
-      await until(async () => !(await scene.workers()).includes(victim) && (await isWhole(scene)));
+      await until(async () => !(await scene.gateway.workers()).includes(victim) && (await isWhole(scene)));
     }
   };
   await rewrite(scene, (config) => {
@@ -446,14 +447,14 @@ test('a worker that starts after a reload serves as the others do what only a re
 
 test('SIGUSR2 replaces the workers, and no client notices', async () => {
   await using scene = await takeFleet();
-  const old = await scene.workers();
+  const old = await scene.gateway.workers();
   const requests = () => metric(scene, 'digest_gateway_requests_total');
   const counted = await requests();
   const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
-    const now = await scene.workers();
+    const now = await scene.gateway.workers();
     return now.length === 2 && now.every((pid) => !old.includes(pid));
   });
   const before = clients.outcomes['200'] ?? 0;
@@ -470,7 +471,7 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
 });
 
 test('SIGTERM: clients that leave in time notice nothing', async () => {
-  await using scene = await startFleet({ top: { drain: { delay: '3s', timeout: '20s' } } });
+  await using scene = await openScene({ workers: 2, top: { drain: { delay: '3s', timeout: '20s' } } });
   const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   const drained = scene.gateway.drain();
@@ -485,8 +486,8 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
 test('SIGTERM in an upgrade ends old and new workers', async () => {
   await using scene = await takeFleet();
   process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => (await scene.workers()).length > 2);
-  const all = await scene.workers();
+  await until(async () => (await scene.gateway.workers()).length > 2);
+  const all = await scene.gateway.workers();
   await scene.gateway.drain();
   expect(await scene.gateway.ended).toBe(0);
   await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
@@ -498,7 +499,7 @@ test('replicas with workers share nonces through Redis', async () => {
   const redis = await startRedis();
   closing.push(() => redis.close());
   const top = { redis: { url: redis.url } };
-  await using scene = await startFleet({ behaviour: { qop: 'none' }, top });
+  await using scene = await openScene({ workers: 2, behaviour: { qop: 'none' }, top });
   await until(async () => (await metric(scene, 'digest_gateway_store_up')) === 1);
   await requestsOnNewConnections(scene, 12);
   expect(scene.simulator.counts('submissions').challenges).toBe(1);
@@ -507,7 +508,7 @@ test('replicas with workers share nonces through Redis', async () => {
 test('a worker that cannot be started is tried again, and the others serve', async () => {
   const scene = await sharedFleet();
   const { length: before } = scene.gateway.logged;
-  const [victim = 0] = await scene.workers();
+  const [victim = 0] = await scene.gateway.workers();
   // Its folder is taken before the primary can start another one.
   process.kill(scene.gateway.pid, 'SIGSTOP');
   process.kill(victim, 'SIGKILL');

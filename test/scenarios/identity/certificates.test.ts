@@ -13,7 +13,7 @@ import {
   type TlsFiles,
   writeTlsFiles,
 } from '../../support/issued-certificates.ts';
-import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { openScene, type RunningScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -53,7 +53,7 @@ describe('listen.tls', () => {
   async function start(minVersion: string) {
     const files = await writeTlsFiles(server, authority.ca);
     const listen = { port: 0, tls: { ...files.section, minVersion } };
-    const pair = await openPair({ top: { anonymous: false, clients, listen } });
+    const pair = await openScene({ top: { anonymous: false, clients, listen } });
     const close = async () => {
       await pair.close();
       await files.remove();
@@ -179,7 +179,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
   let files: TlsFiles;
   let first: KeyPair;
   let second: KeyPair;
-  let pair: Pair;
+  let pair: RunningScene;
 
   beforeEach(async () => {
     authority = await createTestAuthority();
@@ -188,7 +188,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
       authority.server({ subject: 'CN=second' }),
     ]);
     files = await writeTlsFiles(first, authority.ca);
-    pair = await openPair({ top: { listen: { port: 0, tls: files.section } } });
+    pair = await openScene({ top: { listen: { port: 0, tls: files.section } } });
   });
   afterEach(async () => {
     await pair.close();

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { basic, type Call, call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
-import { authors, openPair } from '../../support/simulated-pair.ts';
+import { authors, openScene } from '../../support/scene.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -16,11 +16,11 @@ describe('a client is identified by its address', () => {
     { id: 'balancer', identify: { addresses: ['127.0.9.1'] } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
 
-  const direct = useRunning(() => openPair({ top: { anonymous: false, clients } }));
+  const direct = useRunning(() => openScene({ top: { anonymous: false, clients } }));
   const listen = { port: 0, trustedProxies: ['127.0.9.0/30'] };
-  const proxied = useRunning(() => openPair({ top: { anonymous: false, clients, listen } }));
+  const proxied = useRunning(() => openScene({ top: { anonymous: false, clients, listen } }));
   const standard = useRunning(() =>
-    openPair({ top: { anonymous: false, clients, listen: { ...listen, forwardedHeader: 'Forwarded' } } }),
+    openScene({ top: { anonymous: false, clients, listen: { ...listen, forwardedHeader: 'Forwarded' } } }),
   );
 
   /** Whom the gateway takes a call for: the client for which it is counted more than before. */
@@ -116,7 +116,7 @@ describe('a client is identified by its address', () => {
   });
 
   test('also where anonymous clients are served', async () => {
-    await using pair = await openPair({ top: { clients } });
+    await using pair = await openScene({ top: { clients } });
     for (const from of ['127.0.5.7', '127.0.6.1', '127.0.6.2']) {
       expect((await call(pair.gateway, { from })).status).toBe(200);
     }
@@ -133,7 +133,7 @@ describe('a client is identified by its API key', () => {
     { id: 'reporting', identify: { apiKeySha256: hash('sha256', KEY) } },
     { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
-  const pair = useRunning(() => openPair({ top: { anonymous: false, clients } }));
+  const pair = useRunning(() => openScene({ top: { anonymous: false, clients } }));
   const REFUSALS = 'digest_gateway_identification_refusals_total';
 
   /** The kind of connection that curl makes, with its own idea of what to send. */
@@ -262,7 +262,7 @@ describe('a client is identified by its API key', () => {
 describe('a client that is identified', () => {
   const allow = [{ deployment: 'submissions', methods: ['GET'] }];
   const running = useRunning(() =>
-    openPair({
+    openScene({
       top: {
         anonymous: false,
         clients: [

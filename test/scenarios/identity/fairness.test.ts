@@ -2,15 +2,15 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { call } from '../../support/client-call.ts';
-import { openPair } from '../../support/simulated-pair.ts';
+import { openScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, useClients, useRunning } from '../../support/wire.ts';
 
 const brief = { headersTimeout: '300ms', headerSize: '2KiB' };
-const running = useRunning(() => openPair({ top: { listen: { port: 0, limits: brief } } }));
+const running = useRunning(() => openScene({ top: { listen: { port: 0, limits: brief } } }));
 const few = { connections: 30, connectionsPerAddress: 10 };
 const trustedProxies = ['127.0.9.1'];
-const limited = useRunning(() => openPair({ top: { listen: { port: 0, limits: few, trustedProxies } } }));
+const limited = useRunning(() => openScene({ top: { listen: { port: 0, limits: few, trustedProxies } } }));
 const open = useClients();
 const REFUSED = 'digest_gateway_connections_refused_total';
 const drips: NodeJS.Timeout[] = [];

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { basic, requestsOf } from '../../support/client-call.ts';
-import { openPair } from '../../support/simulated-pair.ts';
+import { openScene } from '../../support/scene.ts';
 import { codeOf, useClients, useRunning } from '../../support/wire.ts';
 
 const KEY = 'dgk_0123456789abcdef0123456789abcdef01234567';
@@ -15,10 +15,10 @@ const jwt = { issuer: 'https://issuer.invalid/', audience: 'gateway' };
 const bearer = { id: 'bearer', identify: { jwt }, allow };
 
 const connect = useClients();
-const known = useRunning(() => openPair({ top: { anonymous: false, clients: [near, keyed, other] } }));
-const anonymous = useRunning(() => openPair({ top: { anonymous: true, clients: [keyed, other] } }));
+const known = useRunning(() => openScene({ top: { anonymous: false, clients: [near, keyed, other] } }));
+const anonymous = useRunning(() => openScene({ top: { anonymous: true, clients: [keyed, other] } }));
 const tokens = useRunning(() =>
-  openPair({
+  openScene({
     top: {
       clients: [near, bearer],
       jwt: { issuers: [{ issuer: jwt.issuer, jwksUrl: 'http://127.0.0.1:1/keys' }] },

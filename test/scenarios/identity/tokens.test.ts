@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT, UnsecuredJWT } from 'jose';
 import { call, requestsOf } from '../../support/client-call.ts';
-import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { openScene, type RunningScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 /** An issuer that signs tokens and publishes the keys to check them with. */
@@ -76,7 +76,7 @@ async function createKey(number: number) {
 }
 
 let issuer: TestIssuer;
-let pair: Pair;
+let pair: RunningScene;
 /** Milliseconds by which `Date.now` is ahead, the clock of jose. */
 let now: number;
 
@@ -92,7 +92,7 @@ beforeEach(async () => {
     { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
     { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
-  pair = await openPair({
+  pair = await openScene({
     top: {
       anonymous: false,
       clients,

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { monotonicClock } from '../../../src/base/clock.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const POLICY = 'digest_gateway_nonce_policy';
@@ -12,7 +12,7 @@ const MINUTE_MS = 60_000;
 const strict = { qop: 'auth', nc: 'rising', refusedNcKillsNonce: true, staleFlag: 'never' } as const;
 const oneTime = { oneTimeNonces: true, staleFlag: 'never' } as const;
 
-interface Scene extends Pair {
+interface Scene extends RunningScene {
   /** Lets time pass, as far as trials are concerned. */
   advance(ms: number): void;
 }
@@ -20,14 +20,14 @@ interface Scene extends Pair {
 async function setScene(behaviour: BehaviourChange, relay = false): Promise<Scene> {
   let ahead = 0;
   const clock = { now: () => monotonicClock.now() + ahead };
-  const pair = await startPair(behaviour, { clock, relay });
+  const pair = await startScene({ behaviour, clock, relay });
   const advance = (ms: number): void => {
     ahead += ms;
   };
   return { ...pair, advance };
 }
 
-async function crowds({ get }: Pair, rounds: number): Promise<void> {
+async function crowds({ get }: RunningScene, rounds: number): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const responses = await Promise.all(Array.from({ length: CROWD }, () => get(authors)));
     await Promise.all(responses.map((response) => response.text()));
@@ -36,13 +36,13 @@ async function crowds({ get }: Pair, rounds: number): Promise<void> {
 }
 
 /** Challenges for so many requests, one after the other. */
-async function challengesFor({ gateway, get }: Pair, requests: number): Promise<number> {
+async function challengesFor({ gateway, get }: RunningScene, requests: number): Promise<number> {
   const before = await gateway.metric(CHALLENGES);
   for (let count = 0; count < requests; count += 1) await (await get(authors)).text();
   return (await gateway.metric(CHALLENGES)) - before;
 }
 
-async function policyOf({ gateway }: Pair): Promise<string | undefined> {
+async function policyOf({ gateway }: RunningScene): Promise<string | undefined> {
   for (const policy of ['shared', 'exclusive', 'single-use']) {
     if ((await gateway.metric(POLICY, { policy })) === 1) return policy;
   }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 /** Lives of nonces, in milliseconds: the first one that the machine keeps up with is used. */
@@ -8,7 +8,7 @@ const LIVES_MS = [600, 2_400, 9_600];
 const LIFE_MS = 2_400;
 
 /** Asks until so much time is over; resolves to the statuses seen. */
-async function askFor(ms: number, get: Pair['get']): Promise<Set<number>> {
+async function askFor(ms: number, get: RunningScene['get']): Promise<Set<number>> {
   const statuses = new Set<number>();
   const end = Date.now() + ms;
   while (Date.now() < end) {
@@ -22,19 +22,19 @@ async function askFor(ms: number, get: Pair['get']): Promise<Set<number>> {
 }
 
 /** Asks until the gateway knows how long nonces live. */
-async function learnLife({ gateway, get }: Pair, lifeMs: number): Promise<void> {
+async function learnLife({ gateway, get }: RunningScene, lifeMs: number): Promise<void> {
   await until(async () => {
     await askFor(lifeMs / 10, get);
     return (await gateway.metric('digest_gateway_nonce_lifetime_seconds')) > (0.8 * lifeMs) / 1000;
   });
 }
 
-function staleAttempts({ gateway }: Pair): Promise<number> {
+function staleAttempts({ gateway }: RunningScene): Promise<number> {
   return gateway.metric('digest_gateway_upstream_attempts_total', { result: 'stale' });
 }
 
 /** Whether four lives in a row end without a 401: a machine that stands still for a part of a life lets it end. */
-async function isRenewedInTime(pair: Pair, lifeMs: number): Promise<boolean> {
+async function isRenewedInTime(pair: RunningScene, lifeMs: number): Promise<boolean> {
   await learnLife(pair, lifeMs);
   expect(await staleAttempts(pair)).toBeGreaterThan(0);
   for (let tries = 0; tries < 3; tries += 1) {
@@ -50,7 +50,7 @@ async function isRenewedInTime(pair: Pair, lifeMs: number): Promise<boolean> {
 describe.each(['none', 'auth'] as const)('qop %s', (qop) => {
   test('renews a nonce before it expires once its lifetime is learned', async () => {
     for (const lifeMs of LIVES_MS) {
-      const pair = await startPair({ qop, nonceLifetimeMs: lifeMs });
+      const pair = await startScene({ behaviour: { qop, nonceLifetimeMs: lifeMs } });
       if (!(await isRenewedInTime(pair, lifeMs))) continue;
       const { gateway, get } = pair;
       expect(await gateway.metric('digest_gateway_challenges_total', { reason: 'ahead' })).toBeGreaterThan(3);
@@ -66,7 +66,7 @@ describe.each(['none', 'auth'] as const)('qop %s', (qop) => {
 });
 
 test('does not renew a nonce that nobody uses', async () => {
-  const pair = await startPair({ nonceLifetimeMs: LIFE_MS });
+  const pair = await startScene({ behaviour: { nonceLifetimeMs: LIFE_MS } });
   await learnLife(pair, LIFE_MS);
   const { requests } = pair.simulator.counts('submissions');
   await new Promise((resolve) => setTimeout(resolve, 4 * LIFE_MS));
@@ -75,7 +75,10 @@ test('does not renew a nonce that nobody uses', async () => {
 });
 
 test('renews nothing with renewAhead: false', async () => {
-  const pair = await startPair({ nonceLifetimeMs: 600 }, { settings: { digest: { renewAhead: false } } });
+  const pair = await startScene({
+    behaviour: { nonceLifetimeMs: 600 },
+    settings: { digest: { renewAhead: false } },
+  });
   await learnLife(pair, 600);
   const before = await staleAttempts(pair);
   await until(async () => {
@@ -86,7 +89,7 @@ test('renews nothing with renewAhead: false', async () => {
 });
 
 test('stops after a renewal and its confirmation if the credential is refused', async () => {
-  const pair = await startPair({ qop: 'auth', nonceLifetimeMs: LIFE_MS });
+  const pair = await startScene({ behaviour: { qop: 'auth', nonceLifetimeMs: LIFE_MS } });
   const { simulator, gateway, get } = pair;
   await learnLife(pair, LIFE_MS);
   // One that nobody used would not be renewed.

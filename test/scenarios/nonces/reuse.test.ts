@@ -2,8 +2,8 @@ import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { setupFor, startGateway } from '../../support/gateway.ts';
 import { startRelay } from '../../support/relay.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 
 describe('the cost of requests', () => {
@@ -11,7 +11,9 @@ describe('the cost of requests', () => {
 
   describe.each(qops)('qop %s', (qop) => {
     test('is one upstream request each once a nonce is known', async () => {
-      const { simulator, get } = await startPair({ qop, nc: qop === 'auth' ? 'window' : 'unchecked' });
+      const { simulator, get } = await startScene({
+        behaviour: { qop, nc: qop === 'auth' ? 'window' : 'unchecked' },
+      });
       await (await get(authors)).text();
       const before = simulator.counts('submissions').requests;
       const statuses = new Set<number>();
@@ -27,7 +29,7 @@ describe('the cost of requests', () => {
     });
 
     test('is one challenge for 50 clients at once on a cold start', async () => {
-      const { simulator, get, gateway } = await startPair({ qop });
+      const { simulator, get, gateway } = await startScene({ behaviour: { qop } });
       const answers = await Promise.all(Array.from({ length: 50 }, () => get(authors)));
       expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
       const { challenges, requests } = simulator.counts('submissions');
@@ -38,14 +40,16 @@ describe('the cost of requests', () => {
   });
 
   test('is one handshake on a cold start if the upstream is slow', async () => {
-    const { simulator, get } = await startPair({ faults: [{ kind: 'delay', ms: 100, times: 2 }] });
+    const { simulator, get } = await startScene({
+      behaviour: { faults: [{ kind: 'delay', ms: 100, times: 2 }] },
+    });
     const answers = await Promise.all(Array.from({ length: 10 }, () => get(authors)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(200));
     expect(simulator.counts('submissions').challenges).toBe(1);
   });
 
   test('is one handshake more if the client of the first one leaves', async () => {
-    const { simulator, get } = await startPair({ faults: [{ kind: 'hang', times: 1 }] });
+    const { simulator, get } = await startScene({ behaviour: { faults: [{ kind: 'hang', times: 1 }] } });
     const leaving = new AbortController();
     const first = get(authors, { signal: leaving.signal }).catch((error: Error) => error.name);
     await requestsReach(simulator, 1);
@@ -70,7 +74,7 @@ describe('the reuse policy', () => {
   const ATTEMPTS = 'digest_gateway_upstream_attempts_total';
   const POLICY = 'digest_gateway_nonce_policy';
 
-  async function crowds({ get }: Pair, rounds: number): Promise<Set<number>> {
+  async function crowds({ get }: RunningScene, rounds: number): Promise<Set<number>> {
     const statuses = new Set<number>();
     for (let round = 0; round < rounds; round += 1) {
       const answers = await Promise.all(Array.from({ length: 20 }, () => get(authors)));
@@ -83,7 +87,7 @@ describe('the reuse policy', () => {
   }
 
   /** Statuses of requests that one client sends, each after the response to the last one. */
-  async function sequence({ get }: Pair, requests: number): Promise<number[]> {
+  async function sequence({ get }: RunningScene, requests: number): Promise<number[]> {
     const statuses: number[] = [];
     for (let sent = 0; sent < requests; sent += 1) {
       const response = await get(authors);
@@ -93,14 +97,19 @@ describe('the reuse policy', () => {
     return statuses;
   }
 
-  async function settled(behaviour: BehaviourChange, options: { relay?: boolean } = {}): Promise<Pair> {
-    const pair = await startPair(behaviour, options);
+  async function settled(
+    behaviour: BehaviourChange,
+    options: { relay?: boolean } = {},
+  ): Promise<RunningScene> {
+    const pair = await startScene({ behaviour, ...options });
     expect(await crowds(pair, 15)).toEqual(new Set([200]));
     return pair;
   }
 
   /** Counts of a further 200 requests: upstream requests, and refused nonces. */
-  async function costOf(pair: Pair): Promise<{ requests: number; stale: number; violations: number }> {
+  async function costOf(
+    pair: RunningScene,
+  ): Promise<{ requests: number; stale: number; violations: number }> {
     const { simulator, gateway } = pair;
     const seen = async () => {
       const { requests, ncViolations } = simulator.counts('submissions');
@@ -143,7 +152,7 @@ describe('the reuse policy', () => {
             passed += 1;
             return { requestMs: passed % 4, answerMs: (passed * 37) % 100 };
           });
-        const pair = await startPair({ qop: 'auth', ...rising }, { relay });
+        const pair = await startScene({ behaviour: { qop: 'auth', ...rising }, relay });
         const statuses = await Promise.all(Array.from({ length: clients }, () => sequence(pair, 20)));
         expect(new Set(statuses.flat())).toEqual(new Set([200]));
         expect(pair.gateway.logged.map(({ policy }) => policy)).toEqual(['exclusive']);
@@ -216,21 +225,24 @@ describe('a nonce count', () => {
   const CLIENTS = 10;
 
   /** Statuses of requests that were sent together. */
-  async function crowd({ get }: Pair): Promise<number[]> {
+  async function crowd({ get }: RunningScene): Promise<number[]> {
     const responses = await Promise.all(Array.from({ length: CLIENTS }, () => get(authors)));
     await Promise.all(responses.map((response) => response.text()));
     return responses.map(({ status }) => status);
   }
 
   /** Gives the deployment another setting, so that its upstream is replaced. */
-  async function reload({ simulator, gateway }: Pair, settings: Record<string, unknown>): Promise<void> {
+  async function reload(
+    { simulator, gateway }: RunningScene,
+    settings: Record<string, unknown>,
+  ): Promise<void> {
     const { origin } = simulator.deployments.submissions;
     const upstream = { origin, ca: simulator.ca, settings };
     await gateway.app.reload(async () => setupFor({ submissions: upstream }, {}, gateway.versions));
   }
 
   /** How often a count came again with the nonce that it had come with. */
-  function duplicates({ simulator }: Pair): number {
+  function duplicates({ simulator }: RunningScene): number {
     const { nonces } = simulator.counts('submissions');
     return nonces.reduce((sum, { ncs }) => sum + ncs.length - new Set(ncs).size, 0);
   }
@@ -240,7 +252,7 @@ describe('a nonce count', () => {
     ['exclusive', 'rising'],
   ] as const)('is never used twice when connections break during a reload: %s', async (policy, nc) => {
     const digest = { noncePolicy: policy };
-    const pair = await startPair({ qop: 'auth', nc }, { settings: { digest } });
+    const pair = await startScene({ behaviour: { qop: 'auth', nc }, settings: { digest } });
     const { simulator } = pair;
     expect(await crowd(pair)).toEqual(Array(CLIENTS).fill(200));
     for (let round = 1; round <= ROUNDS; round += 1) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { useClosing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
-import { authors, startPair } from '../../support/simulated-pair.ts';
+import { authors, startScene } from '../../support/scene.ts';
 
 const NAME = 'submissions';
 /** As libmicrohttpd 0.9.75: one nonce for all who ask within a second, counts that rise, and no stale. */
@@ -19,7 +19,7 @@ const refusals = ({ logged }: RunningGateway) =>
 
 describe('a server that gives one nonce to all who ask within a second', () => {
   test('serves gateways that start at once without Redis, and refuses no credential', async () => {
-    const { simulator, gateway } = await startPair(upstream);
+    const { simulator, gateway } = await startScene({ behaviour: upstream });
     const deployment = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
     const others = await Promise.all([1, 2].map(() => startGateway({ [NAME]: deployment })));
     for (const other of others) closing.push(() => other.close());
@@ -30,7 +30,7 @@ describe('a server that gives one nonce to all who ask within a second', () => {
   });
 
   test('serves six deployments of one gateway at once', async () => {
-    const { simulator } = await startPair(upstream);
+    const { simulator } = await startScene({ behaviour: upstream });
     const { origin } = simulator.deployments.submissions;
     const names = ['a', 'b', 'c', 'd', 'e', 'f'];
     const deployments = names.map((name) => [
@@ -50,7 +50,7 @@ describe('a server that gives one nonce to all who ask within a second', () => {
   });
 
   test('refuses a wrong password all the same, which costs few failed log-ins', async () => {
-    const { simulator, gateway } = await startPair(upstream, { password: 'wrong' });
+    const { simulator, gateway } = await startScene({ behaviour: upstream, password: 'wrong' });
     for (const _ of [1, 2, 3]) expect(await get(gateway)).toBe(502);
     expect(refusals(gateway).length).toBeGreaterThan(0);
     expect(simulator.counts(NAME).refused['wrong-response']).toBeLessThanOrEqual(4);

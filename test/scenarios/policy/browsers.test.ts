@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { Look } from '../../support/browser.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { usePages } from '../../support/pages.ts';
+import { openScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { openPair } from '../../support/simulated-pair.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
 
@@ -15,7 +15,7 @@ describe('requests of browsers', () => {
   const KEY = 'a-key-of-a-client';
   const connect = useClients();
   const named = useRunning(() =>
-    openPair({
+    openScene({
       settings: { match: { pathPrefix: '/', host: 'submissions.gateway.internal' } },
       top: { listen: { port: 0, hosts: ['Gateway.Internal', '127.0.0.1', '0:0:0:0:0:0:0:1'] } },
     }),
@@ -23,7 +23,7 @@ describe('requests of browsers', () => {
   const apiKeySha256 = createHash('sha256').update(KEY).digest('hex');
   const allow = [{ deployment: 'submissions' }];
   const clients = useRunning(() =>
-    openPair({
+    openScene({
       top: {
         anonymous: false,
         clients: [

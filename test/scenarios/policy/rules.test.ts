@@ -5,7 +5,7 @@ import { ANONYMOUS } from '../../../src/policy/client.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
 import type { RawResponse } from '../../support/raw-client.ts';
-import { startPair } from '../../support/simulated-pair.ts';
+import { startScene } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
 
@@ -462,7 +462,7 @@ describe('a stripped prefix', () => {
   }
 
   test('leaves the rest of the target byte for byte, signed as it is sent', async () => {
-    const { get, simulator } = await startPair({}, { settings });
+    const { get, simulator } = await startScene({ settings });
     for (const rest of ['/echo/%27a%27/b?ids=%27x%27&y=%2F', '/echo/listed?a=1', '/echo//x']) {
       expect(await echoed(await get(`/gateway/submissions${rest}`))).toBe(rest);
     }
@@ -470,7 +470,7 @@ describe('a stripped prefix', () => {
   });
 
   test('is removed before the rules are applied', async () => {
-    const { get, gateway } = await startPair({}, { settings: { ...settings, unlistedOperations: 'deny' } });
+    const { get, gateway } = await startScene({ settings: { ...settings, unlistedOperations: 'deny' } });
     expect(await echoed(await get('/gateway/submissions/echo/listed'))).toBe('/echo/listed');
     expect((await get('/gateway/submissions/echo/other')).status).toBe(403);
     expect((await get('/gateway/submissions/gateway/submissions/echo/listed')).status).toBe(403);
@@ -481,7 +481,7 @@ describe('a stripped prefix', () => {
   });
 
   test('ends where a path segment ends', async () => {
-    const { get } = await startPair({}, { settings });
+    const { get } = await startScene({ settings });
     expect((await get('/gateway/submissionsx/echo/a')).status).toBe(404);
   });
 });

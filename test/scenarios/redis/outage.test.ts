@@ -6,7 +6,7 @@ import { scripts } from '../../../src/challenges/store/redis-scripts.ts';
 import type { ChallengeStore } from '../../../src/challenges/store/store.ts';
 import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import {
@@ -17,8 +17,8 @@ import {
   single,
   type WatchedStore,
 } from '../../support/redis-store.ts';
-import { seesRedis, useReplicas } from '../../support/replica-scene.ts';
-import { authors } from '../../support/simulated-pair.ts';
+import { seesRedis, startReplicas } from '../../support/replicas.ts';
+import { authors } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const LONG_MS = 60_000;
@@ -373,19 +373,18 @@ describe('a Redis that is absent at the start', () => {
 });
 
 describe('an emptied Redis', () => {
-  const replicas = useReplicas();
-  const closing = useClosing();
-
   const isExclusive = async (gateway: RunningGateway): Promise<boolean> =>
     (await gateway.metric('digest_gateway_nonce_policy', { policy: 'exclusive' })) === 1;
 
   /** Two gateways on one Redis, of which one has learned that nonces serve one request at a time. */
   async function learnedOnOne(redis: RedisServer): Promise<{ replica: () => Promise<RunningGateway> }> {
-    const scene = await replicas.setScene({
-      qop: 'auth',
-      oneTimeNonces: true,
-      nextnonce: 'always',
-      staleFlag: 'never',
+    const scene = await startReplicas({
+      behaviour: {
+        qop: 'auth',
+        oneTimeNonces: true,
+        nextnonce: 'always',
+        staleFlag: 'never',
+      },
     });
     const replica = (): Promise<RunningGateway> => scene.replica(redisOptions(single(redis.port)));
     const one = await replica();
@@ -409,7 +408,7 @@ describe('an emptied Redis', () => {
     ['by a restart', (redis: RedisServer) => redis.restart()],
   ] as const)('gets what was learned again, emptied %s', async (_title, empty) => {
     const redis = await startRedis();
-    replicas.closing.push(() => redis.close());
+    closing.push(() => redis.close());
     const { replica } = await learnedOnOne(redis);
     const holds = async (): Promise<boolean> =>
       ((await redis.command('KEYS', '*:learned')) as string[]).length > 0;

@@ -1,30 +1,28 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { startLoad } from '../../support/load.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { startRelay } from '../../support/relay.ts';
-import { nonceOf, seesRedis, useReplicas } from '../../support/replica-scene.ts';
-import { authors, openPair, type Pair } from '../../support/simulated-pair.ts';
+import { nonceOf, seesRedis, startReplicas } from '../../support/replicas.ts';
+import { authors, openScene, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 describe('replicas', () => {
-  const replicas = useReplicas();
-
   interface Scene {
     readonly redis: RedisServer;
-    readonly simulator: Pair['simulator'];
+    readonly simulator: RunningScene['simulator'];
     /** A replica: a gateway on the same Redis, which need not be there. */
     replica(isThere?: boolean): Promise<RunningGateway>;
   }
 
   async function setScene(behaviour: BehaviourChange = {}, settings = {}): Promise<Scene> {
     const redis = await startRedis();
-    replicas.closing.push(() => redis.close());
-    const { simulator, replica } = await replicas.setScene(behaviour, false, settings);
+    closing.push(() => redis.close());
+    const { simulator, replica } = await startReplicas({ behaviour, settings });
     return { redis, simulator, replica: (isThere) => replica(redisOptions(single(redis.port)), isThere) };
   }
 
@@ -125,14 +123,12 @@ describe('replicas', () => {
 
 describe('nonces that are bound to an address', () => {
   const ATTEMPTS = 'digest_gateway_upstream_attempts_total';
-  const closing = useClosing();
 
   /** Two replicas in front of an upstream that binds nonces to addresses; each leaves from its own. */
   async function twoAddresses() {
     const redis = await startRedis();
     closing.push(() => redis.close());
-    const pair = await openPair({ behaviour: { bindNonceToAddress: true, staleFlag: 'never' } });
-    closing.push(() => pair.close());
+    const pair = await startScene({ behaviour: { bindNonceToAddress: true, staleFlag: 'never' } });
     const { simulator } = pair;
     let from = '127.0.0.1';
     const relay = await startRelay(simulator.deployments.submissions.port, () => ({ from }));
@@ -185,12 +181,12 @@ describe('nonces that are bound to an address', () => {
 
 describe('a nonce with a count', () => {
   let redis: RedisServer;
-  let pair: Pair;
+  let pair: RunningScene;
   const served: GatewayProcess[] = [];
   beforeEach(async () => {
     [redis, pair] = await Promise.all([
       startRedis(),
-      openPair({ behaviour: { qop: 'auth', nc: 'rising', testPaths: true } }),
+      openScene({ behaviour: { qop: 'auth', nc: 'rising', testPaths: true } }),
     ]);
   });
   afterEach(async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
 import {
   loseNode,
   moveSlot,
@@ -17,11 +18,9 @@ import {
   nonceOf,
   readinessOf,
   shareANonce,
-  useReplicas,
-} from '../../support/replica-scene.ts';
+  startReplicas,
+} from '../../support/replicas.ts';
 import { until } from '../../support/until.ts';
-
-const { closing, setScene } = useReplicas();
 
 describe('no client notices Redis', () => {
   async function openRedis(): Promise<RedisServer> {
@@ -63,7 +62,7 @@ describe('no client notices Redis', () => {
     ['reading its data', { begin: startLoading, end: endOfLoading, failing: EVERY }],
   ])('%s', async (_how, { begin, end, ...operations }) => {
     const redis = await openRedis();
-    await expectNoClientToNotice(await setScene(), {
+    await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(single(redis.port)),
       begin: () => begin(redis),
       end: () => end(redis),
@@ -98,7 +97,7 @@ describe('no client notices Redis', () => {
     const redis = await openRedis();
     const relay = await startRelay(redis.port, () => ({ answerMs }));
     closing.push(() => relay.close());
-    await expectNoClientToNotice(await setScene(), {
+    await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(single(relay.port)),
       begin: async () => {
         answerMs = slowMs;
@@ -115,7 +114,7 @@ describe('no client notices Redis', () => {
     let answerMs = 0;
     const relay = await startRelay(redis.port, () => ({ answerMs }));
     closing.push(() => relay.close());
-    const { simulator, replica, load: putUnderLoad } = await setScene();
+    const { simulator, replica, load: putUnderLoad } = await startReplicas();
     const options = redisOptions(single(relay.port));
     const replicas = [await replica(options), await replica(options)];
     await until(() => shareANonce(replicas));
@@ -135,7 +134,7 @@ describe('no client notices Redis', () => {
   test('with a failed master behind Sentinels', async () => {
     const redis = await startRedisSentinel({ waits: true });
     closing.push(() => redis.close());
-    await expectNoClientToNotice(await setScene(), {
+    await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(redis.servers),
       begin: () => redis.master.kill(),
       end: () => redis.promoted(),
@@ -146,7 +145,7 @@ describe('no client notices Redis', () => {
   test('restarted empty: it gets the nonce in use again, which costs no challenge', async () => {
     const redis = await openRedis();
     const options = redisOptions(single(redis.port));
-    const { simulator, replica, load: putUnderLoad } = await setScene();
+    const { simulator, replica, load: putUnderLoad } = await startReplicas();
     const replicas = [await replica(options), await replica(options)];
     await until(() => shareANonce(replicas));
     const load = putUnderLoad(replicas);
@@ -213,7 +212,7 @@ describe('no client notices in a Cluster that', () => {
 
   test('the node with the shared state is lost', async () => {
     let back = async (): Promise<void> => {};
-    await expectNoClientToNotice(await setScene(), {
+    await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(cluster.servers),
       begin: async () => {
         back = await lose((await whatIsShared()).owner);
@@ -225,7 +224,7 @@ describe('no client notices in a Cluster that', () => {
 
   /** Two replicas under load, while something happens that they have to get over: nobody else notices. */
   async function expectNobodyToNotice(happens: (shared: Shared) => Promise<unknown>): Promise<void> {
-    const { simulator, replica, load: putUnderLoad } = await setScene();
+    const { simulator, replica, load: putUnderLoad } = await startReplicas();
     const options = redisOptions(cluster.servers);
     const replicas = [await replica(options), await replica(options)];
     await until(() => shareANonce(replicas));
@@ -253,7 +252,7 @@ describe('no client notices in a Cluster that', () => {
   });
 
   test('the shared state moves away and back while it is configured as one server', async () => {
-    const scene = await setScene();
+    const scene = await startReplicas();
     const first = await scene.replica(redisOptions(cluster.servers));
     await nonceOf(first);
     const { owner, other, slot } = await whatIsShared();

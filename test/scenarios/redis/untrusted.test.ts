@@ -9,8 +9,8 @@ import { aged, learned, parked } from '../../support/challenges.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
-import { seesRedis } from '../../support/replica-scene.ts';
-import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { seesRedis } from '../../support/replicas.ts';
+import { type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 /** Somebody who can write to the Redis of the gateways, and has none of their keys. */
@@ -85,7 +85,7 @@ async function openRedis(prefix?: string): Promise<{ redis: RedisServer; intrude
   return { redis, intruder };
 }
 
-interface Scene extends Pair {
+interface Scene extends RunningScene {
   readonly intruder: Intruder;
   /** The challenge key of the deployment. */
   readonly key: string;
@@ -96,14 +96,13 @@ interface Scene extends Pair {
 }
 
 /** A gateway that allows SHA-256 only, whose challenge is in Redis, before an upstream that offers MD5 as well. */
-async function openScene(more: Partial<RedisStoreOptions> = {}, prefix?: string): Promise<Scene> {
+async function openShared(more: Partial<RedisStoreOptions> = {}, prefix?: string): Promise<Scene> {
   const { redis, intruder } = await openRedis(prefix);
-  const pair = await openPair({
+  const pair = await startScene({
     behaviour: { algorithms: ['SHA-256', 'MD5'] },
     settings: { digest: { algorithms: ['SHA-256'] } },
-    run: { redis: redisOptions(single(redis.port), more) },
+    redis: redisOptions(single(redis.port), more),
   });
-  closing.push(() => pair.close());
   await until(() => seesRedis(pair.gateway));
   const echo = async (): Promise<string> => {
     const answer = await pair.get('/echo');
@@ -173,7 +172,7 @@ describe('a forged challenge', () => {
   ];
 
   test.each(forged)('%s reaches neither upstream nor client, and is removed', async (_, value) => {
-    const { simulator, intruder, key, echo } = await openScene();
+    const { simulator, intruder, key, echo } = await openShared();
     const before = await echo();
     await intruder.putShared(key, value(realm(before)), 'forged');
     await intruder.announce(key);
@@ -186,7 +185,7 @@ describe('a forged challenge', () => {
   });
 
   test('of another type is removed', async () => {
-    const { intruder, key, echo, rejected } = await openScene();
+    const { intruder, key, echo, rejected } = await openShared();
     await intruder.client.set(intruder.place(key, 'shared'), 'x');
     await intruder.announce(key);
     await until(async () => (await intruder.client.type(intruder.place(key, 'shared'))) === 'hash');
@@ -195,7 +194,7 @@ describe('a forged challenge', () => {
   });
 
   test('that looks right costs a refused attempt now and then, and is no evidence against the credential', async () => {
-    const { simulator, gateway, intruder, key, echo, get } = await openScene();
+    const { simulator, gateway, intruder, key, echo, get } = await openShared();
     const name = realm(await echo());
     const place = intruder.place(key, 'shared');
     const statuses = new Set<number>();
@@ -221,7 +220,7 @@ describe('a forged challenge', () => {
 
 describe('with a key', () => {
   test('a value without a signature is not used, and is removed', async () => {
-    const { simulator, intruder, key, echo, rejected } = await openScene(
+    const { simulator, intruder, key, echo, rejected } = await openShared(
       { keys: keysOf('a') },
       'test:v2:signed',
     );

@@ -11,7 +11,7 @@ import { AUDIT_KEY, recordsIn } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { metricOf } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
-import { authors } from '../../support/simulated-pair.ts';
+import { authors } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 

@@ -13,7 +13,7 @@ import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/au
 import { useClosing } from '../../support/closing.ts';
 import { setupFor, type TestDeployment, type TopLevel } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { openPair, type Pair } from '../../support/simulated-pair.ts';
+import { type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const closing = useClosing();
@@ -35,7 +35,7 @@ interface Ask {
   readonly body?: string;
 }
 
-interface Scene extends Pair {
+interface Scene extends RunningScene {
   /** Sends a request over one kept connection. */
   ask(ask?: Ask): Promise<Asked>;
   /** Reloads the gateway with another configuration. */
@@ -56,8 +56,7 @@ async function setScene(
   top: TopLevel = {},
   audit?: AuditOptions,
 ): Promise<Scene> {
-  const pair = await openPair({ behaviour, settings, top, ...(audit && { audit }) });
-  closing.push(() => pair.close());
+  const pair = await startScene({ behaviour, settings, top, ...(audit && { audit }) });
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   closing.push(() => agent.destroy());
   const { origin } = pair.simulator.deployments.submissions;

@@ -8,24 +8,19 @@ import { parse, stringify } from 'yaml';
 import { useClosing } from '../../support/closing.ts';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
-import {
-  authors,
-  openPair,
-  type Pair,
-  type PairOptions,
-  problemOf,
-  startPair,
-} from '../../support/simulated-pair.ts';
+import { authors, problemOf, type RunningScene, type SceneOptions, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 describe('a reload', () => {
   test('takes over a new credential while requests are under way', async () => {
-    const { simulator, gateway, get } = await startPair({
-      accounts: [
-        { username: 'demo-user', password: 'demo-api-key', sites: ['demo'] },
-        { username: 'demo-user-2', password: 'another', sites: ['demo'] },
-      ],
-      faults: [{ kind: 'delay', ms: 30 }],
+    const { simulator, gateway, get } = await startScene({
+      behaviour: {
+        accounts: [
+          { username: 'demo-user', password: 'demo-api-key', sites: ['demo'] },
+          { username: 'demo-user-2', password: 'another', sites: ['demo'] },
+        ],
+        faults: [{ kind: 'delay', ms: 30 }],
+      },
     });
     const { origin } = simulator.deployments.submissions;
     const upstream = { origin, ca: simulator.ca, username: 'demo-user-2', password: 'another' };
@@ -38,7 +33,7 @@ describe('a reload', () => {
   });
 
   test('keeps connections and nonces of unchanged deployments, and nonces of changed ones', async () => {
-    const { simulator, gateway, get } = await startPair({ qop: 'auth', nc: 'window' });
+    const { simulator, gateway, get } = await startScene({ behaviour: { qop: 'auth', nc: 'window' } });
     const { origin } = simulator.deployments.submissions;
     expect((await get(authors)).status).toBe(200);
     const reloadWith = (settings: Record<string, unknown>) =>
@@ -56,7 +51,7 @@ describe('a reload', () => {
   });
 
   test('keeps the configuration if the new one cannot be read', async () => {
-    const { gateway, get } = await startPair();
+    const { gateway, get } = await startScene();
     await gateway.app.reload(() => Promise.reject(new Error('broken.yaml:1:1 nothing there')));
     expect((await get(authors)).status).toBe(200);
     expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'failure' })).toBe(1);
@@ -64,7 +59,7 @@ describe('a reload', () => {
   });
 
   test('refuses unknown clients once anonymous is off', async () => {
-    const { simulator, gateway, get } = await startPair();
+    const { simulator, gateway, get } = await startScene();
     const { origin } = simulator.deployments.submissions;
     const clients = [{ id: 'elsewhere', identify: { addresses: ['192.0.2.1'] } }];
     const known = await setupFor(
@@ -90,10 +85,10 @@ describe('a reload and credentials:', () => {
     ['the use of nonces', (round) => ({ digest: { noncePolicy: round % 2 === 0 ? 'exclusive' : 'shared' } })],
   ];
 
-  type Reload = Pick<PairOptions, 'password' | 'settings'> & { readonly next?: string };
+  type Reload = Pick<SceneOptions, 'password' | 'settings'> & { readonly next?: string };
 
   async function reload(
-    { simulator, gateway }: Pair,
+    { simulator, gateway }: RunningScene,
     { password, next, settings = {} }: Reload,
   ): Promise<void> {
     const { origin } = simulator.deployments.submissions;
@@ -103,21 +98,22 @@ describe('a reload and credentials:', () => {
     await gateway.app.reload(() => Promise.resolve({ ...setup, credentials: new Map([[NAME, set]]) }));
   }
 
-  async function crowd({ get }: Pair): Promise<number[]> {
+  async function crowd({ get }: RunningScene): Promise<number[]> {
     const responses = await Promise.all(Array.from({ length: CROWD }, () => get(authors)));
     await Promise.all(responses.map((response) => response.arrayBuffer()));
     return responses.map(({ status }) => status);
   }
 
-  const wrong = ({ simulator }: Pair) => simulator.counts(NAME).refused['wrong-response'];
+  const wrong = ({ simulator }: RunningScene) => simulator.counts(NAME).refused['wrong-response'];
 
   describe.each(CHANGES)('a reload that changes %s', (_, settingsOf) => {
     test('adds no attempt to those that a minute allows with a refused credential', async () => {
       let now = 0;
-      const pair = await startPair(
-        { lockout: { failures: 3, durationMs: 60_000 } },
-        { password: 'wrong', clock: { now: () => now } },
-      );
+      const pair = await startScene({
+        behaviour: { lockout: { failures: 3, durationMs: 60_000 } },
+        password: 'wrong',
+        clock: { now: () => now },
+      });
       const { gateway, simulator } = pair;
       expect(await crowd(pair)).toEqual(Array(CROWD).fill(502));
       for (let round = 1; round <= RELOADS; round += 1) {
@@ -131,7 +127,7 @@ describe('a reload and credentials:', () => {
     });
 
     test('leaves the version in use that was promoted', async () => {
-      const pair = await startPair();
+      const pair = await startScene();
       const { simulator, gateway } = pair;
       expect((await pair.get(authors)).status).toBe(200);
       gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
@@ -150,7 +146,7 @@ describe('a reload and credentials:', () => {
   });
 
   test('a credential that was accepted before is refused only after a probe', async () => {
-    const pair = await startPair({ staleFlag: 'never' });
+    const pair = await startScene({ behaviour: { staleFlag: 'never' } });
     const { simulator, gateway } = pair;
     expect((await pair.get(authors)).status).toBe(200);
     await reload(pair, { settings: { connections: 20 } });
@@ -165,7 +161,7 @@ describe('a reload and credentials:', () => {
   });
 
   test('requests after it wait for the probe that began before it', async () => {
-    const pair = await startPair({ qop: 'auth', nc: 'window' });
+    const pair = await startScene({ behaviour: { qop: 'auth', nc: 'window' } });
     const { simulator, gateway } = pair;
     expect(await crowd(pair)).toEqual(Array(CROWD).fill(200));
     gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
@@ -186,7 +182,7 @@ describe('a reload and credentials:', () => {
   });
 
   test('it does not wait for requests under way', async () => {
-    const pair = await startPair({ testPaths: true });
+    const pair = await startScene({ behaviour: { testPaths: true } });
     const { simulator } = pair;
     expect((await pair.get(authors)).status).toBe(200);
     simulator.set(NAME, { faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] });
@@ -205,11 +201,8 @@ describe('a reload and credentials:', () => {
 const READS_TO_PREPARE = 2;
 
 describe('a failure', () => {
-  const closing = useClosing();
-
-  async function setScene(): Promise<Pair> {
-    const pair = await openPair({ behaviour: { testPaths: true } });
-    closing.push(pair.close);
+  async function setScene(): Promise<RunningScene> {
+    const pair = await startScene({ behaviour: { testPaths: true } });
     return pair;
   }
 
@@ -284,7 +277,7 @@ describe('overlapping:', () => {
   const hangUp = (gateway: GatewayProcess) => process.kill(gateway.pid, 'SIGHUP');
 
   test('a reload right after the start is made', async () => {
-    const { simulator } = await startPair();
+    const { simulator } = await startScene();
     const { origin } = simulator.deployments.submissions;
     const gateway = await startGatewayProcess({ upstream: { origin, ca: simulator.ca } });
     closing.push(() => gateway.close());
@@ -294,7 +287,7 @@ describe('overlapping:', () => {
 
   /** A gateway whose password is in this file. */
   async function serve(): Promise<{ gateway: GatewayProcess; file: string }> {
-    const { simulator } = await startPair();
+    const { simulator } = await startScene();
     const folder = await mkdtemp(join(tmpdir(), 'secrets-'));
     closing.push(() => rm(folder, { recursive: true }));
     const file = join(folder, 'password');

@@ -17,14 +17,12 @@ import {
   startApache,
 } from '../../support/real-server.ts';
 import { type ScriptedUpstream, startUpstream } from '../../support/scripted-upstream.ts';
-import { expectCrowdsServed, type ServerScene, useServerScenes } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';
-
-const setScene = useServerScenes();
+import { expectCrowdsServed, type ServerScene, startServerScene } from './server-scene.ts';
 
 describe('plain clients', () => {
   test('reach Apache byte for byte, all on one challenge', async () => {
-    const { ask, attempts, stop } = await setScene(startApache());
+    const { ask, attempts, stop } = await startServerScene(startApache());
     const targets = [
       '/api/submissionids?ids=%27DEMO-1%27&site_name=demo',
       "/api/submissionids?ids='DEMO-1'&site_name=demo",
@@ -40,7 +38,7 @@ describe('plain clients', () => {
   });
 
   test('have their body sent again after the challenge', async () => {
-    const { ask, stop } = await setScene(startApache());
+    const { ask, stop } = await startServerScene(startApache());
     const body = Buffer.alloc(200_000, 'ids=1&');
     const seen = await ask('/api/batch', { method: 'POST', body });
     expect([seen.status, seen.body]).toEqual([200, echoOf('POST', '/api/batch', body)]);
@@ -52,7 +50,7 @@ describe('plain clients', () => {
   });
 
   test('get a response without a body for HEAD', async () => {
-    const { ask, stop } = await setScene(startApache());
+    const { ask, stop } = await startServerScene(startApache());
     const seen = await ask('/api/abstracts?ids=%27A%27', { method: 'HEAD' });
     expect([seen.status, seen.headers['content-type'], seen.body]).toEqual([200, 'text/plain', '']);
     expect((await stop()).map(({ status, method }) => [status, method])).toEqual([
@@ -62,7 +60,7 @@ describe('plain clients', () => {
   });
 
   test('share one challenge, fifty at once, with each nc used once', async () => {
-    const { ask, attempts, stop } = await setScene(startApache());
+    const { ask, attempts, stop } = await startServerScene(startApache());
     const targets = Array.from({ length: 50 }, (_, index) => `/api/abstracts?client=${index}`);
     const seen = await Promise.all(targets.map((target) => ask(target)));
     expect(seen.map(({ body }) => body)).toEqual(targets.map((target) => echoOf('GET', target)));
@@ -106,7 +104,7 @@ describe('the proof in rspauth', () => {
       await server.close();
       throw error;
     });
-    return setScene(Promise.resolve(server), {
+    return startServerScene(Promise.resolve(server), {
       origin: between.origin,
       settings: { tls: { allowPlaintext: true } },
     });
@@ -147,7 +145,7 @@ describe('a body above body.replayUpTo', () => {
   const body = Buffer.alloc(8 << 20, '0123456789');
 
   test('is sent once, after a HEAD that obtains the challenge', async () => {
-    const { ask, attempts, stop } = await setScene(startApache(), {
+    const { ask, attempts, stop } = await startServerScene(startApache(), {
       settings: { body: { replayUpTo: '64KiB', max: '16MiB' } },
     });
     const seen = await ask('/api/upload', { method: 'POST', body });
@@ -161,7 +159,7 @@ describe('a body above body.replayUpTo', () => {
   });
 
   test('is sent once if its length is unknown', async () => {
-    const { ask, stop } = await setScene(startApache(), {
+    const { ask, stop } = await startServerScene(startApache(), {
       settings: { body: { replayUpTo: '64KiB', max: '16MiB' } },
     });
     const pieces = Array.from({ length: 8 }, (_, at) => body.subarray(at << 20, (at + 1) << 20));
@@ -181,7 +179,7 @@ describe('a required client certificate', () => {
 
   test.each(['TLSv1.2', 'TLSv1.3'] as const)('is shown and accepted over %s', async (tlsVersion) => {
     const client = makeClientCertificate();
-    const { ask } = await setScene(startApache({ client, tlsVersion }), shown(client));
+    const { ask } = await startServerScene(startApache({ client, tlsVersion }), shown(client));
     expect((await ask('/api/abstracts')).body).toBe(echoOf('GET', '/api/abstracts'));
   });
 
@@ -192,7 +190,7 @@ describe('a required client certificate', () => {
     ['TLSv1.3', 'another one', shown(makeClientCertificate())],
   ] as const)('over %s: the client is told if Apache gets %s', async (tlsVersion, _shown, change) => {
     const client = makeClientCertificate();
-    const { ask, attempts } = await setScene(startApache({ client, tlsVersion }), change);
+    const { ask, attempts } = await startServerScene(startApache({ client, tlsVersion }), change);
     const { status, body } = await ask('/api/abstracts');
     expect([status, JSON.parse(body)]).toEqual([
       502,
@@ -211,7 +209,7 @@ describe('a nonce with a lifetime of two seconds', () => {
   const EXPIRED_MS = LIFETIME_MS + 50;
 
   test('is replaced by nextnonce under steady traffic', async () => {
-    const { ask, attempts, stop } = await setScene(startApache({ nonceLifetime: 2 }));
+    const { ask, attempts, stop } = await startServerScene(startApache({ nonceLifetime: 2 }));
     const end = performance.now() + EXPIRED_MS;
     let asked = 0;
     for (; performance.now() < end; asked += 1) {
@@ -224,7 +222,7 @@ describe('a nonce with a lifetime of two seconds', () => {
   });
 
   test('is replaced for many clients at once after a pause', async () => {
-    const { ask, attempts, gateway, stop } = await setScene(startApache({ nonceLifetime: 2 }));
+    const { ask, attempts, gateway, stop } = await startServerScene(startApache({ nonceLifetime: 2 }));
     expect((await ask('/api/abstracts')).status).toBe(200);
     await delay(EXPIRED_MS);
     const seen = await Promise.all(Array.from({ length: 20 }, () => ask('/api/abstracts')));
@@ -248,7 +246,7 @@ describe('a nonce with a lifetime of two seconds', () => {
 
 describe('a one-time nonce', () => {
   test('costs one upstream request for each client request in sequence', async () => {
-    const { ask, attempts, stop } = await setScene(startApache({ nonceLifetime: 0 }));
+    const { ask, attempts, stop } = await startServerScene(startApache({ nonceLifetime: 0 }));
     for (let left = 30; left > 0; left -= 1) expect((await ask('/api/abstracts')).status).toBe(200);
     expect(await attempts()).toEqual({ challenged: 1, ok: 30 });
     expect((await stop()).map(({ status }) => status)).toEqual([
@@ -258,14 +256,14 @@ describe('a one-time nonce', () => {
   });
 
   test('serves many clients at once', async () => {
-    const scene = await setScene(startApache({ nonceLifetime: 0 }));
+    const scene = await startServerScene(startApache({ nonceLifetime: 0 }));
     await expectCrowdsServed(scene, 30);
   });
 });
 
 describe('AuthDigestNcCheck', () => {
   test('sees nc rise by one with each of two hundred requests', async () => {
-    const { ask, attempts, stop } = await setScene(startApache({ checkCount: true }));
+    const { ask, attempts, stop } = await startServerScene(startApache({ checkCount: true }));
     for (let left = 200; left > 0; left -= 1) expect((await ask('/api/abstracts')).status).toBe(200);
     expect(await attempts()).toEqual({ challenged: 1, ok: 200 });
     const counts = (await stop()).flatMap(
@@ -275,7 +273,7 @@ describe('AuthDigestNcCheck', () => {
   });
 
   test('refuses no credential when requests arrive in any order', async () => {
-    const scene = await setScene(startApache({ checkCount: true }));
+    const scene = await startServerScene(startApache({ checkCount: true }));
     await expectCrowdsServed(scene, 50);
   });
 });
@@ -292,7 +290,7 @@ describe('a wrong credential', () => {
     ['password', { password: 'guess' }],
     ['user name', { username: 'nobody-known' }],
   ])('is tried once and confirmed once, however many clients ask: %s', async (_, account) => {
-    const { ask, attempts, gateway, stop } = await setScene(startApache(), account);
+    const { ask, attempts, gateway, stop } = await startServerScene(startApache(), account);
     await Promise.all(Array.from({ length: 20 }, () => expectRefusal(ask('/api/abstracts'))));
     await expectRefusal(ask('/api/abstracts', { method: 'POST', body: 'ids=1' }));
     expect(await attempts()).toEqual({ challenged: 2, refused: 2 });
@@ -322,7 +320,7 @@ describe('a rotation under load', () => {
     ['nonces that serve once', { nonceLifetime: 0 }],
     ['counted nonces', { checkCount: true }],
   ])('fails no request: %s', async (title, options) => {
-    const { gateway, server, attempts } = await setScene(startApache(options));
+    const { gateway, server, attempts } = await startServerScene(startApache(options));
     gateway.plane.offer(await credentialSet(gateway, 'real', account.password, 'another'));
     const clients = new Pool(gateway.origin, { connections: CONNECTIONS });
     const load = startArrivals(200, async () => {

@@ -2,9 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { answer, readChallenges } from '../../support/digest-client.ts';
 import { account, echoOf, startLighttpd } from '../../support/real-server.ts';
-import { useServerScenes } from '../../support/server-scene.ts';
-
-const setScene = useServerScenes();
+import { startServerScene } from './server-scene.ts';
 
 describe('the strongest allowed algorithm', () => {
   test.each([
@@ -14,7 +12,7 @@ describe('the strongest allowed algorithm', () => {
     ['SHA-256', ['SHA-256', 'MD5'], undefined],
     ['MD5', ['SHA-256', 'MD5'], ['MD5']],
   ] as const)('is %s of the offered %j, allowed %j', async (expected, offered, allowed) => {
-    const { ask, attempts, stop } = await setScene(
+    const { ask, attempts, stop } = await startServerScene(
       startLighttpd({ algorithms: offered }),
       allowed && { settings: { digest: { algorithms: allowed } } },
     );
@@ -31,7 +29,7 @@ describe('the strongest allowed algorithm', () => {
   });
 
   test('does not exist: the client gets 502 and no Authorization is sent', async () => {
-    const { ask, attempts, stop } = await setScene(startLighttpd({ algorithms: ['MD5'] }), {
+    const { ask, attempts, stop } = await startServerScene(startLighttpd({ algorithms: ['MD5'] }), {
       settings: { digest: { algorithms: ['SHA-256'] } },
     });
     const seen = await ask('/api/abstracts');
@@ -46,7 +44,7 @@ describe('the uri parameter', () => {
   const bare = "/api/submissionids?ids='DEMO-1'&site_name=demo";
 
   test('is the target byte for byte', async () => {
-    const { ask, attempts, stop } = await setScene(startLighttpd({ algorithms: ['SHA-256'] }));
+    const { ask, attempts, stop } = await startServerScene(startLighttpd({ algorithms: ['SHA-256'] }));
     const targets = [
       encoded,
       bare,
@@ -86,7 +84,7 @@ describe('the uri parameter', () => {
 
 describe('userhash=true', () => {
   test.each(['MD5', 'SHA-256'] as const)('is answered with a hashed user name, %s', async (algorithm) => {
-    const { ask, attempts, stop } = await setScene(
+    const { ask, attempts, stop } = await startServerScene(
       startLighttpd({ algorithms: [algorithm], userhash: true }),
     );
     expect((await ask('/api/1')).status).toBe(200);

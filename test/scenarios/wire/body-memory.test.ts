@@ -10,8 +10,8 @@ import { BodyMemory, BodyShare } from '../../../src/transport/request-body.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import type { RawClient } from '../../support/raw-client.ts';
+import { type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { type Pair, startPair } from '../../support/simulated-pair.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
@@ -25,8 +25,9 @@ describe('bodies that are kept', () => {
   const HEAD = `POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ${SIZE}\r\n\r\n`;
 
   /** A gateway with room for three such bodies, which knows a nonce. */
-  async function startSmall(behaviour: BehaviourChange = {}): Promise<Pair> {
-    const pair = await startPair(behaviour, {
+  async function startSmall(behaviour: BehaviourChange = {}): Promise<RunningScene> {
+    const pair = await startScene({
+      behaviour,
       settings: { connections: 4, body: { replayUpTo: '64KiB' } },
       top: { listen: { port: 0, limits: { bodyMemory: '200KiB' } } },
     });
@@ -35,7 +36,7 @@ describe('bodies that are kept', () => {
   }
 
   /** A client that has sent all of its body but the last byte; resolves when the gateway has read it. */
-  async function sendMost({ gateway }: Pair): Promise<RawClient> {
+  async function sendMost({ gateway }: RunningScene): Promise<RawClient> {
     const read = () => gateway.metric('digest_gateway_request_bytes_total');
     const before = await read();
     const client = await connect(gateway.port);
@@ -45,7 +46,7 @@ describe('bodies that are kept', () => {
   }
 
   /** How many exchanges one whole request takes: one if its body was kept, and two if a challenge was asked for first. */
-  async function exchangesOfOne(pair: Pair): Promise<number> {
+  async function exchangesOfOne(pair: RunningScene): Promise<number> {
     const { requests } = pair.simulator.counts('submissions');
     const client = await connect(pair.gateway.port);
     await client.send(HEAD, BODY);
@@ -87,13 +88,10 @@ describe('bodies that are kept', () => {
   });
 
   test('frees the memory of bodies that turned out too large', async () => {
-    const pair = await startPair(
-      {},
-      {
-        settings: { body: { replayUpTo: '64KiB', max: '64KiB' } },
-        top: { listen: { port: 0, limits: { bodyMemory: '200KiB' } } },
-      },
-    );
+    const pair = await startScene({
+      settings: { body: { replayUpTo: '64KiB', max: '64KiB' } },
+      top: { listen: { port: 0, limits: { bodyMemory: '200KiB' } } },
+    });
     expect((await pair.get('/echo')).status).toBe(200);
     const size = (80 * 1024).toString(16);
     for (let index = 0; index < 5; index += 1) {

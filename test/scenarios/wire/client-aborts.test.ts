@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
+import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { authors, type Pair, startPair } from '../../support/simulated-pair.ts';
 import { codeOf, useClients, useRunning } from '../../support/wire.ts';
 
 describe('a client', () => {
@@ -120,7 +120,7 @@ describe('a client that leaves before the end of the response', () => {
     while (!(await reached())) await new Promise((resolve) => setImmediate(resolve));
   }
 
-  async function leave({ get, simulator, gateway }: Pair, target: string): Promise<void> {
+  async function leave({ get, simulator, gateway }: RunningScene, target: string): Promise<void> {
     const leaving = new AbortController();
     const asked = get(target, { signal: leaving.signal })
       .then((answer) => answer.text())
@@ -133,7 +133,9 @@ describe('a client that leaves before the end of the response', () => {
   }
 
   test('cancels its upstream request, is counted as 499, and is not logged: before the head', async () => {
-    const pair = await startPair({ faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] });
+    const pair = await startScene({
+      behaviour: { faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] },
+    });
     await leave(pair, authors);
     const gone = { status: '499', code: 'client-closed' };
     expect(await pair.gateway.metric('digest_gateway_requests_total', gone)).toBe(1);
@@ -142,8 +144,10 @@ describe('a client that leaves before the end of the response', () => {
   });
 
   test('cancels its upstream request, is counted as 499, and is not logged: within the body', async () => {
-    const pair = await startPair({
-      faults: [{ kind: 'slow-body', bytes: 100, everyMs: 5, when: 'authenticated', times: 1 }],
+    const pair = await startScene({
+      behaviour: {
+        faults: [{ kind: 'slow-body', bytes: 100, everyMs: 5, when: 'authenticated', times: 1 }],
+      },
     });
     await leave(pair, '/bytes/1000000');
     const gone = { status: '499', code: 'client-closed' };

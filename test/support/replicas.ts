@@ -1,10 +1,9 @@
 import { expect } from '@jest/globals';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
-import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { useClosing } from './closing.ts';
+import { closing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { CLIENTS, type LoadSeen, type SteadyLoad, startLoad } from './load.ts';
-import { openPair, type Pair, type PairOptions } from './simulated-pair.ts';
+import { type RunningScene, type SceneOptions, startScene } from './scene.ts';
 import { until } from './until.ts';
 
 /**
@@ -20,49 +19,35 @@ const LIFETIME_MS = 1_500;
 const RENEWED_MS = 0.7 * LIFETIME_MS;
 
 /** Gateways that share a Redis, in front of one simulator. */
-export interface ReplicaScene {
-  readonly simulator: Pair['simulator'];
+export interface Replicas {
+  readonly simulator: RunningScene['simulator'];
   /** Another gateway on this Redis, which need not be there; otherwise it is awaited. */
   replica(redis: RedisStoreOptions, isThere?: boolean): Promise<RunningGateway>;
   /** Puts these gateways under load; it ends with the test at the latest. */
   load(gateways: readonly RunningGateway[]): SteadyLoad;
 }
 
-/** Sets scenes; what is opened, `closing` included, ends after the test, last things first. */
-export function useReplicas(): {
-  readonly closing: (() => unknown)[];
-  setScene(
-    behaviour?: BehaviourChange,
-    relay?: PairOptions['relay'],
-    settings?: Record<string, unknown>,
-  ): Promise<ReplicaScene>;
-} {
-  const closing = useClosing();
-  const setScene = async (
-    behaviour: BehaviourChange = {},
-    relay: PairOptions['relay'] = false,
-    settings: Record<string, unknown> = {},
-  ): Promise<ReplicaScene> => {
-    const { simulator, gateway, close } = await openPair({ behaviour, relay });
-    closing.push(close);
-    const origin = gateway.setup.config.deployments['submissions']?.baseUrl[0] ?? '';
-    const upstream = { submissions: { origin, ca: simulator.ca, settings } };
-    return {
-      simulator,
-      async replica(redis, isThere = true) {
-        const gateway = await startGateway(upstream, {}, { redis: { ...redis, timeoutMs: CALL_MS } });
-        closing.push(() => gateway.close());
-        if (isThere) await until(() => seesRedis(gateway));
-        return gateway;
-      },
-      load(gateways) {
-        const load = startLoad(gateways.map(({ origin }) => origin));
-        closing.push(() => load.end());
-        return load;
-      },
-    };
+/** Starts them for one test, at whose end they end, last ones first. */
+export async function startReplicas(options: SceneOptions = {}): Promise<Replicas> {
+  const { simulator, deployment } = await startScene(options);
+  return {
+    simulator,
+    async replica(redis, isThere = true) {
+      const gateway = await startGateway(
+        { submissions: deployment },
+        {},
+        { redis: { ...redis, timeoutMs: CALL_MS } },
+      );
+      closing.push(() => gateway.close());
+      if (isThere) await until(() => seesRedis(gateway));
+      return gateway;
+    },
+    load(gateways) {
+      const load = startLoad(gateways.map(({ origin }) => origin));
+      closing.push(() => load.end());
+      return load;
+    },
   };
-  return { closing, setScene };
 }
 
 export async function seesRedis(gateway: RunningGateway): Promise<boolean> {
@@ -117,7 +102,7 @@ export interface RedisFault {
 }
 
 /** Two replicas under load go through a fault of Redis: no client notices, everybody else is told. */
-export async function expectNoClientToNotice(scene: ReplicaScene, fault: RedisFault): Promise<LoadSeen> {
+export async function expectNoClientToNotice(scene: Replicas, fault: RedisFault): Promise<LoadSeen> {
   const { redis, begin, end, failing, passing = [] } = fault;
   const { simulator } = scene;
   simulator.set('submissions', { nonceLifetimeMs: LIFETIME_MS });

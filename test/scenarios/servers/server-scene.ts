@@ -1,9 +1,9 @@
 import type { Readable } from 'node:stream';
 import { expect } from '@jest/globals';
 import { Pool } from 'undici';
-import { useClosing } from './closing.ts';
-import { type RunningGateway, startGateway, type TestDeployment } from './gateway.ts';
-import { echoOf, type Logged, type RealServer } from './real-server.ts';
+import { closing } from '../../support/closing.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from '../../support/gateway.ts';
+import { echoOf, type Logged, type RealServer } from '../../support/real-server.ts';
 
 export interface Ask {
   readonly method?: 'GET' | 'HEAD' | 'POST' | 'PUT';
@@ -30,38 +30,35 @@ export interface ServerScene {
 
 const RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'];
 
-/** Sets scenes, with a relay in between where one is given; gateway and server end after the test, however it went. */
-export function useServerScenes(): (
+/** Starts a gateway before this server, with a relay in between where one is given; all of it ends after the test. */
+export async function startServerScene(
   starting: Promise<RealServer>,
-  change?: Partial<TestDeployment>,
+  change: Partial<TestDeployment> = {},
   relayTo?: (port: number) => Promise<{ readonly port: number; close(): Promise<void> }>,
-) => Promise<ServerScene> {
-  const closing = useClosing();
-  return async (starting, change = {}, relayTo) => {
-    const server = await starting;
-    closing.push(() => server.close());
-    const relay = await relayTo?.(Number(new URL(server.deployment.origin).port));
-    if (relay !== undefined) closing.push(() => relay.close());
-    const origin = relay === undefined ? server.deployment.origin : `https://127.0.0.1:${relay.port}`;
-    const gateway = await startGateway({ real: { ...server.deployment, origin, ...change } });
-    closing.push(() => gateway.close());
-    const client = new Pool(gateway.origin);
-    closing.push(() => client.close());
-    return {
-      gateway,
-      server,
-      ask: async (path, { method = 'GET', body } = {}) => {
-        const answer = await client.request({ path, method, body: body ?? null });
-        return { status: answer.statusCode, headers: answer.headers, body: await answer.body.text() };
-      },
-      attempts: async () => {
-        const name = 'digest_gateway_upstream_attempts_total';
-        const counts = await Promise.all(RESULTS.map((result) => gateway.metric(name, { result })));
-        const pairs = RESULTS.map((result, index) => [result, counts[index] ?? 0] as const);
-        return Object.fromEntries(pairs.filter(([, count]) => count > 0));
-      },
-      stop: () => server.stop(),
-    };
+): Promise<ServerScene> {
+  const server = await starting;
+  closing.push(() => server.close());
+  const relay = await relayTo?.(Number(new URL(server.deployment.origin).port));
+  if (relay !== undefined) closing.push(() => relay.close());
+  const origin = relay === undefined ? server.deployment.origin : `https://127.0.0.1:${relay.port}`;
+  const gateway = await startGateway({ real: { ...server.deployment, origin, ...change } });
+  closing.push(() => gateway.close());
+  const client = new Pool(gateway.origin);
+  closing.push(() => client.close());
+  return {
+    gateway,
+    server,
+    ask: async (path, { method = 'GET', body } = {}) => {
+      const answer = await client.request({ path, method, body: body ?? null });
+      return { status: answer.statusCode, headers: answer.headers, body: await answer.body.text() };
+    },
+    attempts: async () => {
+      const name = 'digest_gateway_upstream_attempts_total';
+      const counts = await Promise.all(RESULTS.map((result) => gateway.metric(name, { result })));
+      const pairs = RESULTS.map((result, index) => [result, counts[index] ?? 0] as const);
+      return Object.fromEntries(pairs.filter(([, count]) => count > 0));
+    },
+    stop: () => server.stop(),
   };
 }
 
