@@ -26,7 +26,7 @@ export interface Held {
   readonly external: number;
 }
 
-const PROBE = fileURLToPath(new URL('../support/resource-probe.js', import.meta.url));
+const PROBE = fileURLToPath(new URL('resource-probe.js', import.meta.url));
 
 /** Options of `startGatewayProcess` with which `readHeld` can read it; the folder is for a socket. */
 export function probed(folder: string): { readonly runner: readonly string[] } {

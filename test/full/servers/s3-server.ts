@@ -8,7 +8,7 @@ import { freePort, type ServerProcess, startServer } from '../../support/server-
 import { SINK } from '../../support/sink-scene.ts';
 import { needPackages } from '../../support/system-packages.ts';
 
-const SCRIPT = fileURLToPath(new URL('../../support/s3-server.sh', import.meta.url));
+const SCRIPT = fileURLToPath(new URL('s3-server.sh', import.meta.url));
 export const ACCESS = { accessKeyId: 'test-access-key', secretAccessKey: 'test-secret-of-s3' };
 
 /** Ceph's S3 gateway from the system's packages. */
