@@ -201,13 +201,8 @@ describe('a reload and credentials:', () => {
 const READS_TO_PREPARE = 2;
 
 describe('a failure', () => {
-  async function setScene(): Promise<RunningScene> {
-    const pair = await startScene({ behaviour: { testPaths: true } });
-    return pair;
-  }
-
   test('in the preparation changes nothing, and counts as one failure', async () => {
-    const { simulator, gateway, get } = await setScene();
+    const { simulator, gateway, get } = await startScene();
     const { origin } = simulator.deployments.submissions;
     const setup = await setupFor(
       {
@@ -230,7 +225,7 @@ describe('a failure', () => {
   });
 
   test('after the commit is reported as that, and counts as a success', async () => {
-    const { simulator, gateway, get } = await setScene();
+    const { simulator, gateway, get } = await startScene();
     const { origin } = simulator.deployments.submissions;
     const upstream = { origin, ca: simulator.ca, settings: { match: { pathPrefix: '/api' } } };
     const setup = await setupFor({ submissions: upstream }, {}, gateway.versions);
