@@ -1,16 +1,16 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS } from '../../src/control/audit-api.ts';
 import type { ExplanationView } from '../../src/control/client-view.ts';
 import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../support/audit-log.ts';
-import { accessibilityFaults, builtConsole } from '../support/browser.ts';
+import { builtConsole } from '../support/browser.ts';
 import { writeLog } from '../support/many-records.ts';
-import { usePages } from '../support/pages.ts';
+import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { authors, openScene } from '../support/scene.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from './console-source.ts';
 
@@ -37,6 +37,7 @@ const REFUSED: ExplanationView = {
 };
 
 const openPage = usePages();
+const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
 let directory: string;
 const closing: (() => Promise<void>)[] = [];
@@ -105,34 +106,25 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
 
 const results = (page: Page) => page.getByRole('table', { name: 'Results' }).locator('tbody tr');
 
-describe.each([
-  ['light', 1400],
-  ['dark', 360],
-] as const)('in the %s theme, %d px wide', (scheme, width) => {
-  test('search and request fit, are accessible, and nothing is refused', async () => {
-    const origin = await start();
-    const { page, pageErrors } = await openPage({ width, scheme });
-    const check = async (): Promise<void> => {
-      expect(await accessibilityFaults(page)).toEqual([]);
-      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
-    };
-    await page.goto(`${origin}/#/audit?kind=all&code=&site=journal-7`);
-    await page.getByText(/^\d+ results back to .* records read\.$/).waitFor();
-    await check();
-    await page.goto(`${origin}/#/audit?code=rate-limited`);
-    await page.getByText(/^1 result\./).waitFor();
-    await check();
-    await page.goto(`${origin}/#/requests/traced`);
-    await page.getByText('1 request. The whole log was searched').waitFor();
-    await page.getByText('Records', { exact: true }).click();
-    await check();
-    expect(pageErrors).toEqual([]);
-  });
+test('search and request fit, are accessible, and nothing is refused', async () => {
+  const origin = await start();
+  const { page, pageErrors } = await openPage(PHONE);
+  await page.goto(`${origin}/#/audit?kind=all&code=&site=journal-7`);
+  await page.getByText(/^\d+ results back to .* records read\.$/).waitFor();
+  await checkLooks(page);
+  await page.goto(`${origin}/#/audit?code=rate-limited`);
+  await page.getByText(/^1 result\./).waitFor();
+  await checkLooks(page);
+  await page.goto(`${origin}/#/requests/traced`);
+  await page.getByText('1 request. The whole log was searched').waitFor();
+  await page.getByText('Records', { exact: true }).click();
+  await checkLooks(page);
+  expect(pageErrors).toEqual([]);
 });
 
 test('the form searches by keyboard, the address keeps it, and the back button returns', async () => {
   const origin = await start();
-  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
+  const { page, pageErrors } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit`);
   await page.getByRole('table', { name: 'Audit lines' }).waitFor();
   await page.getByLabel('Identifier').focus();
@@ -155,12 +147,19 @@ test('the form searches by keyboard, the address keeps it, and the back button r
   expect(pageErrors).toEqual([]);
 });
 
-test('older results come page by page, and all of them at last', async () => {
+test('what was found is exported; older results come page by page, and all of them at last', async () => {
   const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit?site=journal-7`);
   const older = page.getByRole('button', { name: 'Show older ones' });
   await older.waitFor();
+  const link = page.getByRole('link', { name: 'export as CSV' });
+  await link.waitFor();
+  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+  expect(download.suggestedFilename()).toMatch(/^audit-\d{8}T\d{6}Z\.csv$/);
+  const lines = (await readFile(await download.path(), 'utf8')).trimEnd().split('\r\n');
+  expect(lines.length).toBeGreaterThan(50);
+  expect(lines.slice(1).every((line) => line.includes(',journal-7,'))).toBe(true);
   expect(await results(page).count()).toBe(50);
   await older.click();
   await page.getByText(/^\d+ results\. The whole log was searched/).waitFor();
@@ -172,7 +171,7 @@ test('older results come page by page, and all of them at last', async () => {
 
 test('every name in a result leads on: to its request, its site, its code', async () => {
   const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit?requestId=${REFUSED_ID}`);
   const row = results(page).first();
   await row.waitFor();
@@ -192,9 +191,9 @@ test('every name in a result leads on: to its request, its site, its code', asyn
   expect(await page.getByLabel('Error code').inputValue()).toBe('rate-limited');
 });
 
-test('a request has its timing, upstream, parameters and trace', async () => {
+test('a request has its timing, upstream, parameters and trace; an event of the gateway is found with its details', async () => {
   const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit?requestId=traced`);
   await page.getByRole('link', { name: 'traced' }).click();
   await page.getByText('1 request. The hour before and after it was searched').waitFor();
@@ -204,6 +203,11 @@ test('a request has its timing, upstream, parameters and trace', async () => {
   expect(text).toMatch(/ids = 'MS-1','MS-2'\s+token \(value not recorded\)/);
   const trace = page.getByRole('link', { name: TRACE_ID });
   expect(await trace.getAttribute('href')).toBe(`https://traces.example.org/trace/${TRACE_ID}`);
+
+  await page.goto(`${origin}/#/audit?kind=events&text=archive`);
+  const row = results(page).first();
+  await row.waitFor();
+  expect(await row.innerText()).toMatch(/reload, result: success, by: api, .*changed: clients\.archive/);
 });
 
 test('a request of a running gateway has the rule that decides on it', async () => {
@@ -224,7 +228,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
   };
   await send('granted', 'GET');
   await send('forbidden', 'DELETE');
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${pair.gateway.control}/#/requests/granted`);
   await page.getByText('allowed by clients[0].allow[0]').waitFor();
   const text = await page.getByRole('main').innerText();
@@ -238,31 +242,9 @@ test('a request of a running gateway has the rule that decides on it', async () 
   await page.getByText('was not asked').waitFor();
 });
 
-test('an event of the gateway is found with its details', async () => {
-  const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
-  await page.goto(`${origin}/#/audit?kind=events&text=archive`);
-  const row = results(page).first();
-  await row.waitFor();
-  expect(await row.innerText()).toMatch(/reload, result: success, by: api, .*changed: clients\.archive/);
-});
-
-test('what was found is exported', async () => {
-  const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
-  await page.goto(`${origin}/#/audit?site=journal-7`);
-  const link = page.getByRole('link', { name: 'export as CSV' });
-  await link.waitFor();
-  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
-  expect(download.suggestedFilename()).toMatch(/^audit-\d{8}T\d{6}Z\.csv$/);
-  const lines = (await readFile(await download.path(), 'utf8')).trimEnd().split('\r\n');
-  expect(lines.length).toBeGreaterThan(50);
-  expect(lines.slice(1).every((line) => line.includes(',journal-7,'))).toBe(true);
-});
-
 test('a wrong criterion is told in words, and the form stays', async () => {
   const origin = await start();
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit?from=yesterday`);
   await page.getByRole('alert').filter({ hasText: 'a time is 2026-03' }).waitFor();
   await page.getByLabel('From').fill('2026-03-04');
@@ -272,7 +254,7 @@ test('a wrong criterion is told in words, and the form stays', async () => {
 
 test('a search waits for a free place, and can be stopped and go on', async () => {
   const origin = await start(0);
-  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const { page } = await openPage(WIDE);
   const asked = page.waitForResponse((response) => response.status() === 429);
   await page.goto(`${origin}/#/audit?client=nobody`);
   await asked;

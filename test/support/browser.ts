@@ -49,11 +49,11 @@ export async function builtConsole(): Promise<string> {
 let opened: Browser | undefined;
 
 /**
- * Debian's Chromium, without a screen: one for all test files of a process, which ends it. Names under `.example` lead to
- * 127.0.0.1.
+ * Debian's Chromium, one for all test files of a process, which ends it. It is the one without a screen, whose pages take a
+ * third of the time. Names under `.example` lead to 127.0.0.1.
  */
 export async function openBrowser(): Promise<Browser> {
-  needPackages('chromium');
+  needPackages('chromium-headless-shell');
   if (opened?.isConnected() !== true) opened = await launch();
   return opened;
 }

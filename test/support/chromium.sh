@@ -1,6 +1,6 @@
 #!/bin/sh
 # Debian's Chromium. It ends with the process that started it, whatever ends that; its profile is then removed, too.
-/usr/bin/chromium "$@"
+chromium-headless-shell "$@"
 for argument; do
   case $argument in --user-data-dir=*) rm -rf "${argument#*=}" ;; esac
 done
