@@ -132,7 +132,8 @@ describe('listen.tls', () => {
         const second = connect({ ...options, session });
         await once(second, 'secureConnect');
         expect(second.isSessionReused()).toBe(false);
-        second.destroy();
+        second.resume().end();
+        await once(second, 'close');
       },
     );
 
