@@ -10,8 +10,8 @@ import { redisOptions, single } from '../../support/redis-store.ts';
 import { type Break, type BreakingRelay, startBreakingRelay, startRelay } from '../../support/relay.ts';
 import { startReplicas } from '../../support/replicas.ts';
 import { authors, type RunningScene, startScene } from '../../support/scene.ts';
+import { startServerScene } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';
-import { startServerScene } from '../servers/server-scene.ts';
 
 const NAME = 'submissions';
 const RTT_MS = 150;

@@ -17,8 +17,8 @@ import {
   startApache,
 } from '../../support/real-server.ts';
 import { type ScriptedUpstream, startUpstream } from '../../support/scripted-upstream.ts';
+import { expectCrowdsServed, type ServerScene, startServerScene } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';
-import { expectCrowdsServed, type ServerScene, startServerScene } from './server-scene.ts';
 
 describe('plain clients', () => {
   test('reach Apache byte for byte, all on one challenge', async () => {

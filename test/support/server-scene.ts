@@ -1,9 +1,9 @@
 import type { Readable } from 'node:stream';
 import { expect } from '@jest/globals';
 import { Pool } from 'undici';
-import { closing } from '../../support/closing.ts';
-import { type RunningGateway, startGateway, type TestDeployment } from '../../support/gateway.ts';
-import { echoOf, type Logged, type RealServer } from '../../support/real-server.ts';
+import { closing } from './closing.ts';
+import { type RunningGateway, startGateway, type TestDeployment } from './gateway.ts';
+import { echoOf, type Logged, type RealServer } from './real-server.ts';
 
 export interface Ask {
   readonly method?: 'GET' | 'HEAD' | 'POST' | 'PUT';

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { answer, readChallenges } from '../../support/digest-client.ts';
 import { account, echoOf, startLighttpd } from '../../support/real-server.ts';
-import { startServerScene } from './server-scene.ts';
+import { startServerScene } from '../../support/server-scene.ts';
 
 describe('the strongest allowed algorithm', () => {
   test.each([

@@ -1,11 +1,11 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { CONTENDERS, startContender } from './contenders.ts';
-import { LoadConnections } from './load.ts';
-import { cpuOf } from './process-tree.ts';
-import { seededRandom } from './statistics.ts';
-import { type BenchUpstream, startBenchUpstream } from './upstream.ts';
+import { CONTENDERS, startContender } from '../bench/compare/contenders.ts';
+import { LoadConnections } from '../bench/compare/load.ts';
+import { cpuOf } from '../bench/compare/process-tree.ts';
+import { seededRandom } from '../bench/compare/statistics.ts';
+import { type BenchUpstream, startBenchUpstream } from '../bench/compare/upstream.ts';
 
 const CONNECTIONS = 3;
 let upstream: BenchUpstream;
