@@ -96,7 +96,7 @@ describe('a segment', () => {
     await addAwaited('a');
     await rm(dirname(segment(1)), { recursive: true });
     await writeFile(dirname(segment(1)), '');
-    await expect(chain.nextSegment(2)).rejects.toThrow('ENOTDIR');
+    await expect(chain.nextSegment(2)).rejects.toMatchObject({ code: 'ENOTDIR' });
     expect(chain.writable).toBe(false);
     await expect(chain.reopen(2)).rejects.toThrow();
     await rm(dirname(segment(1)));

@@ -44,7 +44,9 @@ describe('bad is', () => {
 
   test('a long Host that is almost right, at once', () => {
     const cpuMs = cpuMeter();
-    expect(() => check('1.1', `${'a'.repeat(1_000_000)}/`)).toThrow('Host');
+    expect(() => check('1.1', `${'a'.repeat(1_000_000)}/`)).toThrow(
+      expect.objectContaining({ code: 'bad-request' }),
+    );
     expect(cpuMs()).toBeLessThan(500);
   });
 });

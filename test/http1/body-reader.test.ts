@@ -82,7 +82,9 @@ describe('chunks', () => {
     ['small extensions', `1;name=${'b'.repeat(40)}\r\nx\r\n`],
   ])('with many bytes of %s are refused when they add up', (_what, each) => {
     expect(textOf(read(each + LAST))).toBe('x');
-    expect(() => read(each.repeat(1000) + LAST)).toThrow('chunk-framing');
+    expect(() => read(each.repeat(1000) + LAST)).toThrow(
+      expect.objectContaining({ name: 'MalformedMessage', part: 'chunk-framing' }),
+    );
   });
 
   test.each(['', 'g', '-1', '1x', ' 1', '1 ', '1;', '20000000000000', '0x1'])(

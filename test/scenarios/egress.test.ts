@@ -53,7 +53,7 @@ describe('egress.localAddress', () => {
     expect(await readinessOf(pair)).toEqual({
       http: 503,
       status: 'unready',
-      detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+      detail: expect.stringContaining('egress.localAddress'),
     });
     const text = await (await fetch(`${pair.gateway.control}/metrics`)).text();
     expect(text).toContain('digest_gateway_egress_address_present{deployment="submissions"} 0');
@@ -226,7 +226,7 @@ describe('a forward proxy (Squid)', () => {
 
       test('is no configuration otherwise', async () => {
         const proxy = (url: string) => ({ url: elsewhere(url) });
-        await expect(startProxiedPair({ auth }, { proxy })).rejects.toThrow('set allowPlaintext to true');
+        await expect(startProxiedPair({ auth }, { proxy })).rejects.toThrow('allowPlaintext');
       });
     },
   );
@@ -250,7 +250,7 @@ describe('a forward proxy (Squid)', () => {
         expect(problem).toMatchObject({
           status: 502,
           code: 'upstream-unreachable',
-          detail: expect.stringContaining('The proxy refuses its credential (egress.proxy.credential)'),
+          detail: expect.stringContaining('egress.proxy.credential'),
         });
       }
       expect(JSON.stringify(gateway.logged)).not.toContain('guess');

@@ -191,7 +191,7 @@ test('a receiver that takes nothing costs neither memory nor responses, and is t
       expect.objectContaining({
         name: `audit-sink-${SINK}`,
         ok: false,
-        detail: 'the audit sink gets nothing: not confirmed within 2000 ms',
+        detail: expect.stringContaining('2000'),
       }),
     ]),
   });

@@ -62,12 +62,12 @@ test('a head that is too large is refused, the largest allowed one is served', a
   expect(await call(gateway, filled(2_048))).toMatchObject({
     status: 431,
     code: 'headers-too-large',
-    detail: 'The request line and headers are larger than 2048 bytes.',
+    detail: expect.stringContaining('2048'),
   });
   expect(await call(gateway, { target: `/${'a'.repeat(2_048)}` })).toMatchObject({
     status: 414,
     code: 'target-too-long',
-    detail: 'The request line alone is larger than 2048 bytes.',
+    detail: expect.stringContaining('2048'),
   });
 });
 

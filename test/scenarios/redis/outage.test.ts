@@ -178,7 +178,7 @@ describe('a Redis', () => {
       await patient.store.load('k');
       // Longer than a call may take, and over before the heartbeat that follows gives up.
       await redis.command('CLIENT', 'PAUSE', 450, 'ALL');
-      await expect(patient.store.learn('k', learned)).rejects.toThrow('within 400 ms');
+      await expect(patient.store.learn('k', learned)).rejects.toThrow('400');
       await until(() => patient.changes.includes('k'));
     } finally {
       await patient.store.close();
@@ -188,7 +188,7 @@ describe('a Redis', () => {
   test('does not make a nonce younger by executing a call late', async () => {
     await watched.store.replace('k', undefined, aged('1'), LONG_MS);
     await redis.hang();
-    await expect(watched.store.replace('k', '1', aged('2'), LONG_MS)).rejects.toThrow(`within ${CALL_MS} ms`);
+    await expect(watched.store.replace('k', '1', aged('2'), LONG_MS)).rejects.toThrow(String(CALL_MS));
     await redis.goOn();
     await other.up();
     await until(() => other.store.load('k').then(Boolean, () => false));
