@@ -10,7 +10,7 @@ export default {
   testMatch: ['<rootDir>/{test,lab}/**/*.test.ts'],
   extensionsToTreatAsEsm: ['.ts'],
   // Tests wait for servers half of the time, so that this is right for two processors.
-  maxWorkers: 4,
+  maxWorkers: 6,
   // A worker keeps what the tests of a file loaded. With two gigabytes it spends most of its time collecting garbage.
   workerIdleMemoryLimit: '200MB',
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
