@@ -84,7 +84,7 @@ describe('log.access', () => {
     const missing = join(await folder(), 'missing');
     const file = join(missing, 'access.log');
     const pair = await startScene({ settings, top: { log: { access: { file } } } });
-    const told = () => pair.gateway.logged.filter(({ msg }) => String(msg).includes('cannot be written now'));
+    const told = () => pair.gateway.logged.filter(({ reason }) => String(reason).includes('ENOENT'));
     await until(() => told().length > 0);
     expect((await pair.get(authors)).status).toBe(200);
     expect(told()).toEqual([
