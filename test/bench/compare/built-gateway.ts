@@ -6,28 +6,32 @@ import { repository } from '../../support/repository.ts';
 /** Below node_modules, so that neither tests nor checks take its files for sources. */
 const FOLDER = join(repository, 'node_modules/.cache/bench');
 
-let build: Promise<readonly string[]> | undefined;
+const builds = new Map<string, Promise<readonly string[]>>();
 
 /**
- * Builds the package from the sources, once a process, without the console's page. Resolves to the command that runs
- * it, with the flags of its own first line.
+ * Builds the package from the sources of a checkout, once a process, without the console's page. Resolves to the command
+ * that runs it, with the flags of its own first line and the dependencies of this checkout.
  * @throws Error with the compiler's messages
  */
-export function builtGateway(): Promise<readonly string[]> {
-  build ??= buildGateway();
+export function builtGateway(checkout = repository): Promise<readonly string[]> {
+  let build = builds.get(checkout);
+  if (build === undefined) {
+    build = buildGateway(checkout, join(FOLDER, checkout === repository ? 'now' : 'before'));
+    builds.set(checkout, build);
+  }
   return build;
 }
 
-async function buildGateway(): Promise<readonly string[]> {
+async function buildGateway(checkout: string, folder: string): Promise<readonly string[]> {
   // Files of removed sources would stay.
-  await rm(FOLDER, { recursive: true, force: true });
-  await mkdir(FOLDER, { recursive: true });
-  await copyFile(join(repository, 'package.json'), join(FOLDER, 'package.json'));
-  const dist = join(FOLDER, 'dist');
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  await copyFile(join(checkout, 'package.json'), join(folder, 'package.json'));
+  const dist = join(folder, 'dist');
   const compiler = join(repository, 'node_modules/typescript/bin/tsc');
-  const project = join(repository, 'tsconfig.build.json');
+  const project = join(checkout, 'tsconfig.build.json');
   const { status, printed } = await runCommand(process.execPath, [compiler, '-p', project, '--outDir', dist]);
-  if (status !== 0) throw new Error(`TypeScript did not compile src/:\n${printed}`);
+  if (status !== 0) throw new Error(`TypeScript did not compile ${checkout}/src:\n${printed}`);
   const program = join(dist, 'cli/digest-gateway.js');
   return [process.execPath, ...flagsOf(await readFile(program, 'utf8')), program];
 }

@@ -148,7 +148,12 @@ async function isAnswered(question: Question): Promise<boolean> {
   }
 }
 
-function gateway(name: string, durability: Durability | undefined): Contender {
+/** The gateway of another checkout, such as that of the commit before a change. */
+export function gatewaysBefore(checkout: string): readonly Contender[] {
+  return [gateway('before', 'write', checkout), gateway('before-no-audit', undefined, checkout)];
+}
+
+function gateway(name: string, durability: Durability | undefined, checkout?: string): Contender {
   return {
     name,
     upstream: 'digest',
@@ -156,7 +161,7 @@ function gateway(name: string, durability: Durability | undefined): Contender {
     onRequest: durability === 'async' || durability === 'fsync',
     version: async () => process.version,
     prepare: async (place, upstream) => [
-      ...(await builtGateway()),
+      ...(await builtGateway(checkout)),
       ...['serve', '--config'],
       await writeGatewayConfig(place, upstream, CONNECTIONS, durability),
     ],

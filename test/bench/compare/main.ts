@@ -3,7 +3,13 @@ import { cpus, loadavg, release } from 'node:os';
 import { join, resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { repository } from '../../support/repository.ts';
-import { CONTENDERS, type Contender, type RunningContender, startContender } from './contenders.ts';
+import {
+  CONTENDERS,
+  type Contender,
+  gatewaysBefore,
+  type RunningContender,
+  startContender,
+} from './contenders.ts';
 import { divideCores } from './cores.ts';
 import { type Comparison, compare, type Figures } from './figures.ts';
 import { cellsOf, type Measurements, measure, type Plan } from './measure.ts';
@@ -17,6 +23,7 @@ import { startBenchUpstream } from './upstream.ts';
 interface Options {
   readonly quick: boolean;
   readonly only?: readonly string[];
+  readonly before?: string;
   readonly reference?: string;
   readonly restart: boolean;
   readonly rounds?: number;
@@ -57,7 +64,7 @@ const QUICK: Plan = {
 };
 
 /** Ratios are to the first of these that is measured. */
-const REFERENCES = ['go-reverse-proxy', 'express-http-proxy'];
+const REFERENCES = ['before', 'go-reverse-proxy', 'express-http-proxy'];
 /** Load average before the run from which its figures are not worth much. */
 const BUSY_LOAD = 1;
 
@@ -66,8 +73,13 @@ await new Command('bench')
   .option('--quick', 'about a minute instead of five: fewer kinds of load, shorter slices', false)
   .option('--only <names>', 'contenders to measure, with commas between', knownNames)
   .option(
+    '--before <checkout>',
+    'measure the gateway of another checkout, too, as before and before-no-audit',
+    (folder: string) => resolve(folder),
+  )
+  .option(
     '--reference <name>',
-    `the contender that others are compared with (default: ${REFERENCES[0]})`,
+    `the contender that others are compared with (default: the first that is measured of ${REFERENCES.join(', ')})`,
     knownName,
   )
   .option('--restart', 'new processes for each round; takes longer', false)
@@ -80,7 +92,7 @@ await new Command('bench')
 
 async function run(options: Options, command: Command): Promise<void> {
   const begun = performance.now();
-  const entrants = await entrantsFor(options.only);
+  const entrants = await entrantsFor(options);
   const installed = entrants.filter(({ version }) => version !== undefined);
   const reference = referenceAmong(installed, options.reference);
   if (reference === undefined)
@@ -114,10 +126,11 @@ async function run(options: Options, command: Command): Promise<void> {
   console.log(`seed ${options.seed}, ${seconds} s; results.json and plot.svg are in ${folder}`);
 }
 
-async function entrantsFor(only: readonly string[] | undefined): Promise<Entrant[]> {
+async function entrantsFor({ only, before }: Options): Promise<Entrant[]> {
   const chosen = CONTENDERS.filter(({ name, onRequest }) =>
     only === undefined ? onRequest !== true : only.includes(name),
   );
+  if (before !== undefined) chosen.push(...gatewaysBefore(before));
   return Promise.all(chosen.map(async (contender) => ({ contender, version: await contender.version() })));
 }
 
@@ -127,11 +140,13 @@ function referenceAmong(installed: readonly Entrant[], wanted: string | undefine
   return candidates.find((name) => names.includes(name));
 }
 
-function planFor({ quick, rounds, only }: Options, reference: string): Plan {
+function planFor({ quick, rounds, only, before }: Options, reference: string): Plan {
   const plan = quick ? QUICK : FULL;
+  const contenders = only ?? [...plan.focus.contenders, reference];
+  const earlier = before === undefined ? [] : gatewaysBefore(before).map(({ name }) => name);
   return {
     ...plan,
-    focus: { ...plan.focus, contenders: only ?? [...plan.focus.contenders, reference] },
+    focus: { ...plan.focus, contenders: [...contenders, ...earlier] },
     ...(rounds !== undefined && { rounds: { fewest: rounds, most: rounds } }),
   };
 }
