@@ -225,7 +225,12 @@ test('a refused reload stands in the banner of every page with its reason, until
     await app.reload(async () => setup);
     await page.getByRole('region', { name: 'Problems now' }).waitFor({ state: 'detached' });
 
-    await page.goBack();
+    // What the page requests of a deployment that is gone is an error.
+    await Promise.all([
+      page.waitForResponse('**/api/deployments/submissions'),
+      page.waitForResponse('**/api/history?*'),
+      page.goBack(),
+    ]);
     await card(page).waitFor();
     const { submissions } = setup.config.deployments;
     if (submissions === undefined) throw new Error('the pair has no such deployment');

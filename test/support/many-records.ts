@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { zstdCompressSync } from 'node:zlib';
@@ -18,7 +19,7 @@ export interface LogOptions {
   readonly requestsADay: number;
 }
 
-/** Always the same numbers, so that two runs can be compared. */
+/** Each log begins with its own number, so that it is always the same, whatever else the process has written. */
 let state = 1;
 function random(below: number): number {
   state = (state * 48_271) % 2_147_483_647;
@@ -74,6 +75,7 @@ export async function writeLog(
   { replica, keys, start, days, requestsADay }: LogOptions,
 ): Promise<number> {
   await mkdir(join(directory, replica), { recursive: true });
+  state = 1 + Number.parseInt(hash('sha256', replica).slice(0, 7), 16);
   const text = new RecordText(replica);
   let [seq, previous, bytes] = [1, GENESIS, 0];
   for (let day = 0; day < days; day += 1) {
