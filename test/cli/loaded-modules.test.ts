@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { runProgram } from '../support/program.ts';
+import { runCommand, SOURCE_PROGRAM } from '../support/program.ts';
 
 /** Libraries that only some configurations need. Those of HTTP and age take 15 MiB of memory each. */
 const OPTIONAL = [
@@ -27,7 +27,7 @@ async function loadedBy(workers: number): Promise<Report[]> {
   await using gateway = await startGatewayProcess(
     { submissions: { origin: 'https://127.0.0.1:1' } },
     { workers },
-    { environment: { ...process.env, NODE_OPTIONS } as Record<string, string> },
+    { environment: { ...process.env, NODE_OPTIONS } as Record<string, string>, program: SOURCE_PROGRAM },
   );
   await gateway.close();
   return reportsIn(gateway.printed);
@@ -66,8 +66,9 @@ test('a worker does not load the control plane, which its primary process has', 
 
 test('a version is printed without loading any command', async () => {
   for (const flag of ['--version', '-V']) {
-    const { status, stderr } = await runProgram([flag], { NODE_OPTIONS });
-    const [report] = reportsIn(stderr.split('\n'));
+    const command = [`NODE_OPTIONS=${NODE_OPTIONS}`, process.execPath, SOURCE_PROGRAM, flag];
+    const { status, printed } = await runCommand('env', command);
+    const [report] = reportsIn(printed.split('\n'));
     expect(status).toBe(0);
     expect(report?.loaded.some((url) => url.endsWith('/src/cli/version.ts'))).toBe(true);
     expect(report?.loaded.filter((url) => /\/src\/cli\/serve\.ts$|\/node_modules\/zod\//.test(url))).toEqual(

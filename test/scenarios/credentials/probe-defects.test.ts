@@ -6,6 +6,7 @@ import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { useFolders } from '../../support/audit-log.ts';
 import { useClosing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { SOURCE_PROGRAM } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 import { authors, startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
@@ -33,7 +34,7 @@ test('a defect in a probe is logged and counted, and ends only the request that 
   const gateway = await startGatewayProcess(
     { [NAME]: { origin: simulator.deployments.submissions.origin, ca: simulator.ca, settings } },
     {},
-    { runner: ['env', `NODE_OPTIONS=--import=${file}`] },
+    { runner: ['env', `NODE_OPTIONS=--import=${file}`], program: SOURCE_PROGRAM },
   );
   closing.push(() => gateway.close());
   const get = async (): Promise<number> => {
