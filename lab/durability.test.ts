@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { runPowerLosses } from './durability/power-losses.ts';
 
-// Kills of gateways, processes and workers: test/scenarios/audit/crash.test.ts.
+// Kills of gateways, processes and workers: test/full/crash.test.ts.
 test('after a loss of power each response has its record with fsync, and with write the loss is told', async () => {
   const { counts, findings } = await runPowerLosses({ seed: 1, losses: 2, longestMs: 500 });
   expect(findings).toEqual([]);
