@@ -17,7 +17,7 @@ import { readRecorded } from '../support/recorded-requests.ts';
 import { authors, startScene } from '../support/scene.ts';
 
 const folder = useFolders();
-const SERVER = fileURLToPath(new URL('../audited-server.ts', import.meta.url));
+const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
 const CLIENTS = 8;
 
 interface Victim {

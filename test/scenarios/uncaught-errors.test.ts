@@ -21,7 +21,7 @@ import { freePort } from '../support/server-process.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
 
-const SERVER = fileURLToPath(new URL('audited-server.ts', import.meta.url));
+const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const SECRET = 'correct-horse-battery-staple';
 
