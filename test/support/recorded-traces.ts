@@ -27,8 +27,8 @@ export interface RecordedSpan {
 
 const FORMAT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/;
 
-/** A tracer as an SDK has it, and the W3C format that is registered for the process. */
-export function recordTraces(): { tracer: Tracer; spans: RecordedSpan[] } {
+/** A tracer as an SDK has it, which samples all traces or none, and the W3C format that is registered for the process. */
+export function recordTraces(traceFlags = TraceFlags.SAMPLED): { tracer: Tracer; spans: RecordedSpan[] } {
   const spans: RecordedSpan[] = [];
   propagation.setGlobalPropagator(w3c);
   const startSpan: Tracer['startSpan'] = (
@@ -40,7 +40,7 @@ export function recordTraces(): { tracer: Tracer; spans: RecordedSpan[] } {
     const own: SpanContext = {
       traceId: parent?.traceId ?? randomBytes(16).toString('hex'),
       spanId: randomBytes(8).toString('hex'),
-      traceFlags: TraceFlags.SAMPLED,
+      traceFlags,
     };
     const recorded = {
       name,

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from '@jest/globals';
-import { trace } from '@opentelemetry/api';
-import { openTracing } from '../../src/tracing/tracing.ts';
+import { TraceFlags, trace } from '@opentelemetry/api';
+import { openTracing, Tracing } from '../../src/tracing/tracing.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 
 afterEach(() => trace.disable());
@@ -21,4 +21,12 @@ test('a registered SDK is found, and the search for it leaves no span', () => {
       attributes: { a: 1, 'error.type': 'upstream-tls' },
     }),
   ]);
+});
+
+test.each([
+  ['sampled', TraceFlags.SAMPLED, /^[0-9a-f]{32}$/],
+  ['not sampled', TraceFlags.NONE, /^undefined$/],
+])('the id that metrics and the audit log name, of a trace that is %s', (_, flags, traceId) => {
+  const { tracer } = recordTraces(flags);
+  expect(String(new Tracing(tracer).request([], {}).traceId)).toMatch(traceId);
 });
