@@ -63,17 +63,16 @@ export class DeploymentMetrics {
   }
 }
 
-/** For a status that HTTP does not have (RFC 9110 §15). */
+/** For a status above those of HTTP (RFC 9110 §15); one below them is no response. */
 const OUT_OF_RANGE = 'other';
 
 /**
  * Labels by status: an upstream chooses among 900 numbers, and each label is a series for every client. Unassigned
  * statuses share the label of their class; 499 is the gateway's own, for a client that has gone.
  */
-const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status) => {
-  if (status < 100) return OUT_OF_RANGE;
-  return status === 499 || status in STATUS_CODES ? String(status) : `${Math.floor(status / 100)}xx`;
-});
+const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status) =>
+  status === 499 || status in STATUS_CODES ? String(status) : `${Math.floor(status / 100)}xx`,
+);
 
 /** The series of one operation of a deployment. */
 export class OperationMetrics {
