@@ -12,6 +12,8 @@ import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limi
 import type { Gateway } from './gateway.ts';
 import { type ListenTls, trustsLess } from './listen-tls.ts';
 
+/** How long connections may take to end their TLS handshake once the port is closed, in milliseconds. */
+const HANDSHAKE_MS = 1_000;
 /** Longest interval of the check for late request heads and idle connections, in milliseconds. */
 const TICK_MS = 1_000;
 
@@ -31,6 +33,8 @@ export class Listener {
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
   readonly #sockets = new Set<Socket>();
+  /** Sockets in a TLS handshake by their peer: TLS replaces a socket by its own. */
+  readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
   #tls: ListenTls | undefined;
   #ticks: NodeJS.Timeout | undefined;
@@ -60,6 +64,7 @@ export class Listener {
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
+      if (options.tls !== undefined) this.#beginHandshake(socket);
       limits.admit(socket);
     });
     this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
@@ -114,12 +119,26 @@ export class Listener {
     const timer = setTimeout(() => {
       for (const socket of this.#sockets) socket.destroy();
     }, graceMs);
+    // A client that has gone within its handshake would hold the end up until headersTimeout: Node.js reports it then.
+    const handshakes = setTimeout(() => {
+      for (const socket of this.#handshakes.values()) socket.destroy();
+    }, HANDSHAKE_MS);
     await closed;
     clearTimeout(timer);
+    clearTimeout(handshakes);
     clearInterval(this.#ticks);
   }
 
+  #beginHandshake(socket: Socket): void {
+    const peer = peerOf(socket);
+    this.#handshakes.set(peer, socket);
+    socket.once('close', () => {
+      if (this.#handshakes.get(peer) === socket) this.#handshakes.delete(peer);
+    });
+  }
+
   #open(socket: Socket): void {
+    this.#handshakes.delete(peerOf(socket));
     if (socket.destroyed) return;
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);
@@ -130,6 +149,10 @@ export class Listener {
     const now = performance.now();
     for (const connection of this.#connections) connection.tick(now);
   }
+}
+
+function peerOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {

@@ -175,6 +175,18 @@ describe('listen.tls', () => {
   });
 });
 
+test('a client that goes within its TLS handshake does not hold up the end', async () => {
+  const files = await writeTlsFiles(server, authority.ca);
+  const listen = { port: 0, tls: files.section, limits: { headersTimeout: '1h' } };
+  await using scene = await openScene({ top: { listen, drain: { timeout: '1h' } } });
+  const socket = connect({ host: '127.0.0.1', port: scene.gateway.port, rejectUnauthorized: false });
+  await once(socket, 'secureConnect');
+  // The gateway has not read the end of the handshake yet.
+  socket.destroy();
+  await expect(scene.gateway.close()).resolves.toBeUndefined();
+  await files.remove();
+});
+
 describe('the certificate of the gateway is replaced without a dropped connection', () => {
   let authority: TestAuthority;
   let files: TlsFiles;
