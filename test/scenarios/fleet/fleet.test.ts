@@ -498,6 +498,9 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
   const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   process.kill(scene.gateway.pid, 'SIGUSR2');
+  // Another one meanwhile is ignored: four workers in all have written records.
+  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'upgrade: starting new workers'));
+  process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
     const now = await scene.gateway.workers();
     return now.length === 2 && now.every((pid) => !old.includes(pid));
