@@ -131,9 +131,9 @@ describe('a syslog sink', () => {
     const pid = await server.process.pid();
     process.kill(pid, 'SIGSTOP');
     const audit = await open();
-    const followed = follow(syslogTo(server.port, { timeout: 200 }));
+    const followed = follow(syslogTo(server.port, { timeout: 1_000 }));
     await recordMany(audit, 10);
-    await until(async () => (await followed.status()).failing === 'not confirmed within 200 ms');
+    await until(async () => (await followed.status()).failing === 'not confirmed within 1000 ms');
     expect(await storedSeq(directory)).toBe(0);
     process.kill(pid, 'SIGCONT');
     await followed.untilSent();
