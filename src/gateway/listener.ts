@@ -64,7 +64,7 @@ export class Listener {
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
-      if (options.tls !== undefined) this.#beginHandshake(socket);
+      if (this.#tlsServer !== undefined) this.#beginHandshake(socket);
       limits.admit(socket);
     });
     this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
@@ -138,7 +138,7 @@ export class Listener {
   }
 
   #open(socket: Socket): void {
-    this.#handshakes.delete(peerOf(socket));
+    if (this.#tlsServer !== undefined) this.#handshakes.delete(peerOf(socket));
     if (socket.destroyed) return;
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);

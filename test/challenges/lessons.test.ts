@@ -158,7 +158,7 @@ describe('the policy after two and after three events with nonces that came with
   interface Event {
     /** Requests that the nonce has served one after the other, beside the one that obtained it. */
     readonly before?: number;
-    /** What becomes of those under way at once, in the order of the responses, by their count from 1. */
+    /** Responses to concurrent attempts, in their order: the result, and the count of the attempt from 1. */
     readonly crowd: readonly (readonly ['accepted' | 'refused', number])[];
   }
 

@@ -118,8 +118,8 @@ async function wrongPassword(
   const requests = await requestsOf(gateway, 'wrong');
   const refused = { deployment: 'wrong', result: 'refused' };
   const attempts = await gateway.metric('digest_gateway_upstream_attempts_total', refused);
-  const isAsOthers = nonceChanges === 'each second' && attempts >= 2 && attempts <= 4;
-  return { requests, text: `${isAsOthers ? '2 to 4' : attempts} attempts, ${[...codes].join(', ')}` };
+  const isInRange = nonceChanges === 'each second' && attempts >= 2 && attempts <= 4;
+  return { requests, text: `${isInRange ? '2 to 4' : attempts} attempts, ${[...codes].join(', ')}` };
 }
 
 interface Kind {

@@ -225,7 +225,7 @@ test('a refused reload stands in the banner of every page with its reason, until
     await app.reload(async () => setup);
     await page.getByRole('region', { name: 'Problems now' }).waitFor({ state: 'detached' });
 
-    // What the page requests of a deployment that is gone is an error.
+    // A request of the page about a deployment that is gone fails.
     await Promise.all([
       page.waitForResponse('**/api/deployments/submissions'),
       page.waitForResponse('**/api/history?*'),

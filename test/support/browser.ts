@@ -1,12 +1,11 @@
 import { type ChildProcess, execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { existsSync, globSync, readFileSync } from 'node:fs';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { builtOnce } from './built-once.ts';
 import { repository } from './repository.ts';
 import { needPackages } from './system-packages.ts';
 
@@ -25,25 +24,14 @@ const FLAGS = [
 ];
 const CHROMIUM = join(import.meta.dirname, 'chromium.sh');
 const DOWNLOADS = join(repository, 'node_modules/.cache/downloads');
-const CACHE = join(repository, 'node_modules/.cache/console');
-/** An interrupted build does not get the name of a whole one. */
-const BUILD = 'test -e "$0" || { "$@" --outDir "$0.part" && mv "$0.part" "$0"; }';
 
-/** Resolves to the folder of the console's page as the package has it. It is built once for each state of its sources. */
-export async function builtConsole(): Promise<string> {
-  const sources = createHash('sha256');
-  for (const name of ['package-lock.json', ...globSync('src/control/**/*.*', { cwd: repository }).sort()]) {
-    sources.update(name).update(readFileSync(join(repository, name)));
-  }
-  const folder = join(CACHE, sources.digest('hex'));
-  if (existsSync(folder)) return folder;
-  await mkdir(CACHE, { recursive: true });
+/** Resolves to the folder of the console's page as the package has it. */
+export function builtConsole(): Promise<string> {
   const vite = join(repository, 'node_modules/vite/bin/vite.js');
   const config = join(repository, 'src/control/console/vite.config.ts');
-  const build = [process.execPath, vite, 'build', '--config', config];
-  // Other processes wait for the one that builds.
-  await promisify(execFile)('flock', [join(CACHE, 'lock'), 'sh', '-c', BUILD, folder, ...build]);
-  return folder;
+  return builtOnce('console', ['src/control/**/*.*'], async (folder) => {
+    await promisify(execFile)(process.execPath, [vite, 'build', '--config', config, '--outDir', folder]);
+  });
 }
 
 let opened: Browser | undefined;

@@ -1,7 +1,7 @@
 import { globSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** What a test throws that needs a package which this machine lacks. `jest/environment.js` tells it by its name. */
+/** Thrown by a test if this machine lacks a package that it needs; `jest/environment.js` recognises it by its name. */
 export class MissingPackageError extends Error {
   override readonly name = 'MissingPackageError';
 

@@ -148,9 +148,12 @@ async function isAnswered(question: Question): Promise<boolean> {
   }
 }
 
-/** The gateway of another checkout, such as that of the commit before a change. */
+/** Names of the gateway of another checkout, such as that of the commit before a change. */
+export const BEFORE = ['before', 'before-no-audit'] as const;
+
 export function gatewaysBefore(checkout: string): readonly Contender[] {
-  return [gateway('before', 'write', checkout), gateway('before-no-audit', undefined, checkout)];
+  const [audited, unaudited] = BEFORE;
+  return [gateway(audited, 'write', checkout), gateway(unaudited, undefined, checkout)];
 }
 
 function gateway(name: string, durability: Durability | undefined, checkout?: string): Contender {

@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { repository } from '../../support/repository.ts';
 import {
+  BEFORE,
   CONTENDERS,
   type Contender,
   gatewaysBefore,
@@ -143,7 +144,7 @@ function referenceAmong(installed: readonly Entrant[], wanted: string | undefine
 function planFor({ quick, rounds, only, before }: Options, reference: string): Plan {
   const plan = quick ? QUICK : FULL;
   const contenders = only ?? [...plan.focus.contenders, reference];
-  const earlier = before === undefined ? [] : gatewaysBefore(before).map(({ name }) => name);
+  const earlier = before === undefined ? [] : BEFORE;
   return {
     ...plan,
     focus: { ...plan.focus, contenders: [...contenders, ...earlier] },

@@ -36,7 +36,7 @@ export default class Environment {
   }
 
   async setup() {
-    // Jest makes it 100, and then an error of the program takes as long as none of its processes needs.
+    // Jest sets 100, which makes the errors of the program slower than they are in its own processes.
     Error.stackTraceLimit = 10;
     this.#ticks = setInterval(() => this.#measure(), TICK_MS).unref();
   }

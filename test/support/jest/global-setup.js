@@ -1,14 +1,13 @@
-import { createHash } from 'node:crypto';
-import { existsSync, globSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFile, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { rolldown } from 'rolldown';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
+import { builtOnce } from '../built-once.ts';
+import { repository } from '../repository.ts';
 
-const REPOSITORY = join(import.meta.dirname, '../../..');
-const CACHE = join(REPOSITORY, 'node_modules/.cache/program');
-/** What a process or a thread begins with. */
+/** Entries of the processes and threads of the program, by the names that it loads them by. */
 const ENTRIES = {
   main: 'src/cli/main.ts',
   'load-worker': 'src/config/load-worker.ts',
@@ -27,34 +26,25 @@ export default async function setup() {
 
 /**
  * The program in few files, for tests that start it some hundred times: a process loads a thousand modules otherwise, which
- * takes most of the processor's time of a start. Made once for each state of the sources.
+ * takes most of the processor's time of a start.
  */
 async function bundledProgram() {
-  const sources = createHash('sha256').update(readFileSync(import.meta.filename));
-  for (const name of ['package-lock.json', ...globSync('src/**/*.*', { cwd: REPOSITORY }).sort()]) {
-    sources.update(name).update(readFileSync(join(REPOSITORY, name)));
-  }
-  const folder = join(CACHE, sources.digest('hex').slice(0, 16));
-  if (!existsSync(folder)) await bundle(folder);
+  const folder = await builtOnce('program', ['src/**/*.*', 'test/support/jest/global-setup.js'], bundle);
   return join(folder, 'src/cli/digest-gateway.js');
 }
 
 async function bundle(folder) {
-  await mkdir(CACHE, { recursive: true });
-  const part = await mkdtemp(join(CACHE, 'part-'));
   // All in one folder as deep as that of the sources: the program finds threads, page and package.json from there.
-  const program = join(part, 'src/cli');
+  const program = join(folder, 'src/cli');
   const input = Object.fromEntries(
-    Object.entries(ENTRIES).map(([name, file]) => [name, join(REPOSITORY, file)]),
+    Object.entries(ENTRIES).map(([name, file]) => [name, join(repository, file)]),
   );
   const build = await rolldown({ input, platform: 'node', onLog() {} });
   await build.write({ dir: program, entryFileNames: '[name].js', chunkFileNames: '[name]-[hash].js' });
-  const entry = readFileSync(join(REPOSITORY, 'src/cli/digest-gateway.js'), 'utf8');
+  const entry = readFileSync(join(repository, 'src/cli/digest-gateway.js'), 'utf8');
   await writeFile(join(program, 'digest-gateway.js'), entry.replace('./main.ts', './main.js'), {
     mode: 0o755,
   });
-  await copyFile(join(REPOSITORY, 'package.json'), join(part, 'package.json'));
-  for (const name of ['config', 'dist']) await symlink(join(REPOSITORY, name), join(part, name));
-  // Another run may have been quicker.
-  await rename(part, folder).catch(() => rm(part, { recursive: true }));
+  await copyFile(join(repository, 'package.json'), join(folder, 'package.json'));
+  for (const name of ['config', 'dist']) await symlink(join(repository, name), join(folder, name));
 }
