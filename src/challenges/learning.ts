@@ -14,6 +14,9 @@ import type { Learned, NoncePolicy } from './store/store.ts';
  */
 const WRITES_AT_MOST = 3;
 
+/** For how long an accepted attempt says what a HEAD ahead of a body would say, in milliseconds. */
+const HEALTHY_MS = 1_000;
+
 export interface LearningOptions {
   readonly sharedChallenges: SharedChallenges;
   readonly clock: Clock;
@@ -88,6 +91,14 @@ export class Learning {
     return this.ageOf(nonce) >= (this.lifetime.of(nonce) ?? Number.POSITIVE_INFINITY);
   }
 
+  /** True if the upstream accepted the nonce more than once, just now, too, and has no known reason to refuse it next. */
+  isHealthy(nonce: Nonce): boolean {
+    const now = this.#options.clock.now();
+    const ends = nonce.obtainedAt + (this.lifetime.of(nonce) ?? Number.POSITIVE_INFINITY);
+    const isReused = nonce.accepted > 1 && now - nonce.acceptedAt < HEALTHY_MS;
+    return isReused && !nonce.exhausted && now + HEALTHY_MS < ends;
+  }
+
   /** The upstream issued it; with another realm or algorithm it is another upstream, and nothing is known. */
   issued({ challenge, shareable }: Nonce): void {
     const { realm, algorithm } = challenge;
@@ -103,7 +114,7 @@ export class Learning {
   /** The upstream accepted an attempt. */
   accepted({ nonce, nc, ageMs, isReuse, isOutOfOrder, sentAt }: NonceAttempt): void {
     if (this.#pending.length > 0) this.#learnPending(sentAt);
-    nonce.noteAccepted(nc);
+    nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs, nonce);
     if (nonce.isOutOfOrderRefused) this.#policy.overtaken();

@@ -51,6 +51,8 @@ export class Nonce implements HeldChallenge {
   readonly obtainedAt: number;
   readonly foreign: boolean;
   readonly hintMs: number | undefined;
+  /** When the upstream last accepted it, on this process's clock. */
+  acceptedAt = Number.NEGATIVE_INFINITY;
   /** Client requests that it served. */
   uses = 0;
   /** The subject of a trial with this nonce: the reuse policy or the age; undefined: it is not on trial. */
@@ -110,8 +112,9 @@ export class Nonce implements HeldChallenge {
     return this.#highestAccepted;
   }
 
-  noteAccepted(nc: number): void {
+  noteAccepted(nc: number, now: number): void {
     this.#accepted += 1;
+    this.acceptedAt = now;
     this.#highestAccepted = Math.max(this.#highestAccepted, nc);
   }
 

@@ -57,19 +57,16 @@ export class NoncePool {
     this.#factory = new NonceFactory(options);
     const { clock, random, renew, sharedChallenges, onStep, credential, algorithms } = options;
     this.#guard = new AdoptionGuard({ credential, algorithms, now: () => clock.now() });
-    const step = (policy: NoncePolicy, from: NoncePolicy): void => {
-      onStep(policy, from);
-      if (policy !== 'shared') this.#stopSharing();
-    };
-    const { policy, onCrossProcess } = options;
-    const onAdopted = (): void => this.#followLearned();
     this.#learning = new Learning({
       sharedChallenges,
       clock,
-      policy,
-      onStep: step,
-      onCrossProcess,
-      onAdopted,
+      policy: options.policy,
+      onStep: (policy, from) => {
+        onStep(policy, from);
+        if (policy !== 'shared') this.#stopSharing();
+      },
+      onCrossProcess: options.onCrossProcess,
+      onAdopted: () => this.#followLearned(),
     });
     this.#idle = new IdleNonces({ learning: this.#learning, clock, renew });
     if (renew === undefined) return;
@@ -82,6 +79,11 @@ export class NoncePool {
   /** The nonce in use, for the metrics; undefined: none is known. */
   get known(): Nonce | undefined {
     return this.#known;
+  }
+
+  /** The nonce in use, if a body that can be sent only once may go out with it at once; undefined: ask before. */
+  get healthy(): Nonce | undefined {
+    return this.#known !== undefined && this.#learning.isHealthy(this.#known) ? this.#known : undefined;
   }
 
   get policy(): NoncePolicy {
@@ -351,7 +353,7 @@ export class NoncePool {
     if (nonce.shareable) void this.#share(nonce);
   }
 
-  /** A nonce of another process serves all, or, where those do not work, is tried by one request now and then. */
+  /** A nonce of another process serves all, or is tried by one request now and then where those do not work. */
   #useForeign(nonce: Nonce): void {
     if (this.#learning.portable) this.#use(nonce);
     else if (this.#learning.takeCrossProcessTrial()) this.#trial = { nonce, fromAge: 0 };

@@ -116,8 +116,11 @@ class Handshake {
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
     const { pool, health, listener } = this.#client;
-    if (this.#askWith.length > 0) return ASK;
     if (this.#turn.ownNonce || this.#call.budget.answered > 0) return ASK;
+    if (this.#askWith.length > 0) {
+      const healthy = health.accepted ? pool.healthy : undefined;
+      return healthy === undefined ? ASK : { nonce: healthy };
+    }
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
     const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
     return nonce !== undefined || this.#pending !== undefined ? { nonce } : this.#enter();

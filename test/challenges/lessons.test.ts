@@ -51,7 +51,7 @@ describe('refusals of a nonce that was accepted before', () => {
       time.now += 10;
       const pending = pool.open(early);
       const nonce = pool.offer(pending, parked(name, 0));
-      nonce.noteAccepted(1);
+      nonce.noteAccepted(1, time.now);
       pool.refuse(attemptWith(pool, nonce));
     }
     pool.accept(sentBefore, undefined, undefined);

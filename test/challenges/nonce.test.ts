@@ -32,7 +32,7 @@ test('an attempt knows the age of its nonce, and whether it was accepted before'
   const nonce = nonceWith();
   const first = begin(nonce, 1_500);
   expect([first.ageMs, first.sentAt, first.isReuse]).toEqual([500, 1_500, false]);
-  nonce.noteAccepted(first.nc);
+  nonce.noteAccepted(first.nc, 0);
   expect([begin(nonce).isReuse, first.isReuse, nonce.accepted]).toEqual([true, false, 1]);
 });
 
@@ -74,10 +74,10 @@ describe('counts out of order', () => {
   test('are those that are sent after a higher one was accepted', () => {
     const nonce = nonceWith();
     const first = begin(nonce);
-    nonce.noteAccepted(first.nc);
+    nonce.noteAccepted(first.nc, 0);
     nonce.swapNextCounts();
     const higher = begin(nonce);
-    nonce.noteAccepted(higher.nc);
+    nonce.noteAccepted(higher.nc, 0);
     const attempts = [first, higher, begin(nonce), begin(nonce)];
     expect(attempts.map(({ nc, isOutOfOrder }) => [nc, isOutOfOrder])).toEqual([
       [1, false],
@@ -96,7 +96,7 @@ describe('counts out of order', () => {
     for (const isFirst of [true, false]) {
       const nonce = nonceWith();
       if (isFirst) nonce.noteRefused(refused);
-      nonce.noteAccepted(2);
+      nonce.noteAccepted(2, 0);
       if (!isFirst) nonce.noteRefused(refused);
       expect(nonce.isOutOfOrderRefused).toBe(expected);
     }
@@ -105,7 +105,7 @@ describe('counts out of order', () => {
   test('do not exist without a count', () => {
     const nonce = nonceWith({}, aged('n') as never);
     nonce.noteRefused(1);
-    nonce.noteAccepted(2);
+    nonce.noteAccepted(2, 0);
     expect([begin(nonce).isOutOfOrder, nonce.isOutOfOrderRefused]).toEqual([false, false]);
   });
 
@@ -127,7 +127,7 @@ test('the first crowd is over when more were accepted than were under way at onc
   second.end();
   begin(nonce).end();
   const crowds = [1, 2, 3].map((nc) => {
-    nonce.noteAccepted(nc);
+    nonce.noteAccepted(nc, 0);
     return nonce.isFirstCrowd;
   });
   expect(crowds).toEqual([true, true, false]);

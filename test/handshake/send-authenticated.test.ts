@@ -604,6 +604,33 @@ describe('a body that is not kept', () => {
     expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x n1:2']);
   });
 
+  test.each([
+    ['accepted twice, the last time just now, is sent at once', 2, 999, ['POST /x n1:3']],
+    ['accepted twice, but a second ago, is asked for', 2, 1_000, ['HEAD /x', 'POST /x n2:1']],
+    ['accepted once, which may serve once only, is asked for', 1, 0, ['HEAD /x', 'POST /x n2:1']],
+  ])('with a nonce that was %s', async (_what, uses, ms, sent) => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    if (uses === 2) scene.replies.push(answered());
+    if (uses === 2) await scene.send();
+    scene.sent.length = 0;
+    scene.clock.at += ms;
+    scene.replies.push(...(sent.length === 1 ? [answered()] : [challenge('n2'), answered()]));
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent).toEqual(sent);
+  });
+
+  test('that was sent with a healthy nonce, which was refused, cannot be sent again', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    scene.replies.push(answered(), stale('n2'), answered());
+    await scene.send();
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
+    // Its challenge serves the next request.
+    expect(await scene.send(POST)).toBe('answered');
+    expect(scene.sent.slice(1)).toEqual(['POST /x n1:3', 'POST /x n2:1']);
+  });
+
   test.each(['auto', 'single-use'] as const)(
     'that meets a 401 all the same leaves the challenge to the next request: %s',
     async (policy) => {

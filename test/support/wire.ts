@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { openScene, type RunningScene, type SceneOptions } from './scene.ts';
@@ -14,10 +14,11 @@ export interface Wire {
   ask(head: string, ...body: (string | Buffer)[]): Promise<RawResponse>;
 }
 
-/** Starts one for the tests of a file. */
-export function useWire(options: SceneOptions = {}): Wire {
-  const running = useRunning(() => openScene(options));
+/** Starts one for the tests of a file, or one for each of them. */
+export function useWire(options: SceneOptions = {}, per: 'file' | 'test' = 'file'): Wire {
+  // Clients are closed before the gateway, which would wait for them.
   const connect = useClients();
+  const running = useRunning(() => openScene(options), per);
   return {
     get simulator() {
       return running().simulator;
@@ -61,13 +62,17 @@ export function useReplies(): Replies {
   };
 }
 
-/** Starts something before the tests of a file and closes it after them. */
-export function useRunning<T extends { close(): Promise<void> }>(start: () => Promise<T>): () => T {
+/** Starts something before the tests of a file, or before each test, and closes it after them. */
+export function useRunning<T extends { close(): Promise<void> }>(
+  start: () => Promise<T>,
+  per: 'file' | 'test' = 'file',
+): () => T {
   let running: T | undefined;
-  beforeAll(async () => {
+  const [before, after] = per === 'file' ? [beforeAll, afterAll] : [beforeEach, afterEach];
+  before(async () => {
     running = await start();
   });
-  afterAll(() => running?.close());
+  after(() => running?.close());
   return () => {
     if (running === undefined) throw new Error('not started yet');
     return running;
