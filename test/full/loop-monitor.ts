@@ -1,7 +1,9 @@
 /*
  * Loaded before a program (`--import`): at each SIGUSR2 it prints the longest turn of the event loop since the last one
- * in milliseconds: of the processor, which is the same on a busy machine, and of the clock.
+ * in milliseconds: of the processor, which is the same on a busy machine, and of the clock. And what all threads of the
+ * process have used of the processor since then.
  */
+let ofProcess = process.cpuUsage();
 let last = process.threadCpuUsage();
 let lastAt = performance.now();
 let longest = { cpuMs: 0, wallMs: 0 };
@@ -17,6 +19,9 @@ const turn = (): void => {
 };
 setInterval(turn, 1).unref();
 process.on('SIGUSR2', () => {
-  process.stderr.write(`${JSON.stringify({ longestTurn: longest })}\n`);
+  const { user, system } = process.cpuUsage(ofProcess);
+  const longestTurn = { ...longest, ofProcessMs: (user + system) / 1000 };
+  process.stderr.write(`${JSON.stringify({ longestTurn })}\n`);
+  ofProcess = process.cpuUsage();
   longest = { cpuMs: 0, wallMs: 0 };
 });

@@ -27,8 +27,6 @@ export interface ReloadsReport {
   readonly refused: number;
   /** For each reload, the longest turn of the event loop from the end of the reload before to its own end. */
   readonly turns: readonly LongestTurn[];
-  /** The text of a valid configuration. */
-  readonly text: string;
 }
 
 type Config = ReturnType<typeof configOf>;
@@ -90,7 +88,7 @@ export async function reloadsUnderLoad(options: ReloadsOptions): Promise<Reloads
     if (isWrong) refused += 1;
     turns.push(await longestTurn(gateway));
   }
-  return { load: await load.end(), refused, turns, text: stringify(config) };
+  return { load: await load.end(), refused, turns };
 }
 
 /** The text of a configuration that differs from those of other rounds. */
@@ -145,6 +143,8 @@ export const MONITORED = [
 export interface LongestTurn {
   readonly cpuMs: number;
   readonly wallMs: number;
+  /** What all threads of the gateway used of the processor since the report before. */
+  readonly ofProcessMs: number;
 }
 
 /**
