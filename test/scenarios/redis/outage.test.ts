@@ -172,13 +172,14 @@ describe('a Redis', () => {
   });
 
   test('gets a call again that failed alone', async () => {
-    const patient = openWatched(single(redis.port), { timeoutMs: 400 });
+    const patient = openWatched(single(redis.port), { timeoutMs: CALL_MS });
     try {
       await patient.up();
       await patient.store.load('k');
-      // Longer than a call may take, and over before the heartbeat that follows gives up.
-      await redis.command('CLIENT', 'PAUSE', 450, 'ALL');
-      await expect(patient.store.learn('k', learned)).rejects.toThrow('400');
+      await redis.hang();
+      await expect(patient.store.learn('k', learned)).rejects.toThrow(String(CALL_MS));
+      // Before the heartbeat that follows gives up.
+      await redis.goOn();
       await until(() => patient.changes.includes('k'));
     } finally {
       await patient.store.close();
