@@ -105,8 +105,9 @@ export class AuditApi {
       try {
         await handle(req, res, log);
       } catch (error) {
-        if (error instanceof ParameterError) sendProblem(res, 400, error.message);
-        else if (!res.destroyed) {
+        if (error instanceof ParameterError) {
+          sendProblem(res, 400, error.message, { parameters: error.parameters });
+        } else if (!res.destroyed) {
           onError(error);
           if (res.headersSent) res.destroy();
           else

@@ -101,8 +101,16 @@ export interface ExportRequest {
   readonly format: (typeof FORMATS)[number];
 }
 
-/** A sentence that says what is wrong with the parameters of a request. */
-export class ParameterError extends Error {}
+/** The parameters of a request are wrong. The message says why, in sentences. */
+export class ParameterError extends Error {
+  /** The names of those that are wrong. */
+  readonly parameters: readonly string[];
+
+  constructor(message: string, parameters: readonly string[]) {
+    super(message);
+    this.parameters = parameters;
+  }
+}
 
 /** Reads the parameters of a search. @throws ParameterError */
 export function readSearch(parameters: unknown, keys: readonly AuditKeys[]): PageRequest {
@@ -146,20 +154,28 @@ function queryOf({ from, to, identifier, address, ...given }: Criteria, keys: re
   if (foreign === undefined) return query;
   throw new ParameterError(
     'Events have no client, site or status: search them by from, to, replica and text.',
+    ['kind'],
   );
 }
 
 function read<T extends z.ZodType>(schema: T, parameters: unknown): z.output<T> {
   const result = schema.safeParse({ ...(parameters as object) });
   if (result.success) return result.data;
-  throw new ParameterError(result.error.issues.map((issue) => sentence(issue, schema)).join(' '));
+  const { issues } = result.error;
+  throw new ParameterError(issues.map((issue) => sentence(issue, schema)).join(' '), issues.flatMap(namesOf));
+}
+
+function namesOf(issue: z.core.$ZodIssue): string[] {
+  return issue.code === 'unrecognized_keys'
+    ? issue.keys.map((key) => key.slice(0, 64))
+    : [issue.path.join('.')];
 }
 
 function sentence(issue: z.core.$ZodIssue, schema: z.ZodType): string {
-  const name = issue.path.join('.');
+  const name = namesOf(issue).join(', ');
   if (issue.code === 'unrecognized_keys') {
     const known = schema instanceof z.ZodObject ? Object.keys(schema.shape).join(', ') : '';
-    return `Unknown parameter: ${issue.keys.map((key) => key.slice(0, 64)).join(', ')}. Known are ${known}.`;
+    return `Unknown parameter: ${name}. Known are ${known}.`;
   }
   if (issue.code === 'invalid_type') return `The parameter ${name} is given more than once.`;
   return `The parameter ${name} cannot be used: ${issue.message}.`;

@@ -133,26 +133,26 @@ describe('GET /api/audit/search', () => {
   });
 
   test.each([
-    ['clients=x', /^Unknown parameter: clients\. Known are client, deployment, .*limit/],
-    ['client=', /^The parameter client cannot be used: is empty: leave it out\./],
-    ['client=a&client=b', /^The parameter client is given more than once\./],
-    [`text=${'x'.repeat(513)}`, /is longer than 512 characters/],
-    ['address=nowhere', /an address is 192\.0\.2\.7/],
-    ['status=9xx', /a status is 404, 4xx or 400-499/],
-    ['from=yesterday', /a time is 2026-03, /],
-    ['kind=outcome', /is one of requests, events, all/],
-    ['kind=events&client=a', /^Events have no client/],
-    ['limit=0', /is a whole number from 1 to 200/],
-    ['limit=201', /is a whole number from 1 to 200/],
-    ['seconds=21', /is a whole number from 1 to 20/],
-    ['cursor=x', /is no cursor: give the one of the page before/],
-    ['replica=..%2Fetc', /a replica is gateway-1/],
-  ])('%s is refused with a sentence', async (query, detail) => {
+    ['clients=x', 'clients'],
+    ['client=', 'client'],
+    ['client=a&client=b', 'client'],
+    [`text=${'x'.repeat(513)}`, 'text'],
+    ['address=nowhere', 'address'],
+    ['status=9xx', 'status'],
+    ['from=yesterday', 'from'],
+    ['kind=outcome', 'kind'],
+    ['kind=events&client=a', 'kind'],
+    ['limit=0', 'limit'],
+    ['limit=201', 'limit'],
+    ['seconds=21', 'seconds'],
+    ['cursor=x', 'cursor'],
+    ['replica=..%2Fetc', 'replica'],
+  ])('%s is refused, and the parameter is named', async (query, name) => {
     const response = await fetch(`${await start()}/api/audit/search?${query}`);
     expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
     expect([response.status, await response.json()]).toEqual([
       400,
-      { status: 400, title: 'Bad Request', detail: expect.stringMatching(detail) },
+      { status: 400, title: 'Bad Request', detail: expect.stringMatching(/\w\.$/), parameters: [name] },
     ]);
     expect(recorded).toEqual([]);
   });
@@ -296,11 +296,8 @@ describe('GET /api/audit/export', () => {
     stalled.write('GET /api/audit/export?format=jsonl HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until(async () => (await searchThreads()).length === 1);
     const refused = await fetch(`${origin}/api/audit/export`);
-    expect([refused.status, refused.headers.get('retry-after'), await refused.json()]).toMatchObject([
-      429,
-      '30',
-      { detail: 'Another export is under way. Retry later.' },
-    ]);
+    // A search would be told to retry sooner.
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '30']);
     stalled.destroy();
     await until(async () => (await searchThreads()).length === 0);
     const response = await fetch(`${origin}/api/audit/export?replica=r3`);

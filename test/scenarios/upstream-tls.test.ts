@@ -6,6 +6,7 @@ import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { pinOf } from '../../src/transport/pins.ts';
+import { whyNoTls } from '../../src/transport/tls-errors.ts';
 import { startGateway } from '../support/gateway.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
@@ -52,47 +53,43 @@ describe('tls.pins', () => {
     const { ca: other } = await createCertificates();
     const problem = await problemOf(await ask(pair, [BACKUP, pinOf(new X509Certificate(other))]));
     expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
-    expect(problem.detail).toContain('no key in its certificate chain is in tls.pinSha256');
+    expect(problem.detail).toContain('tls.pinSha256');
     expect(pair.simulator.counts('submissions').requests).toBe(0);
   });
 
   test('do not replace trust in the authority', async () => {
     const pair = await startScene({ behaviour: { tls: 'expired' } });
     const problem = await problemOf(await ask(pair, [pinOf(new X509Certificate(pair.simulator.ca))]));
-    expect(problem.detail).toContain('has expired');
+    expect(problem.detail).toContain(whyNoTls('CERT_HAS_EXPIRED'));
   });
 });
 
 describe('an error', () => {
+  /** Each with a code of Node or OpenSSL that has the same explanation. */
   const rows: [string, BehaviourChange, Record<string, unknown>, string][] = [
-    ['expired', { tls: 'expired' }, {}, 'its certificate has expired. Ask its operator to renew it'],
-    ['for another host', { tls: 'wrong-host' }, {}, 'its certificate is for another host. Check the host'],
-    [
-      'of an unknown authority',
-      { tls: 'foreign' },
-      {},
-      'its certificate comes from an authority that is not trusted here. Name that authority in caFile',
-    ],
+    ['expired', { tls: 'expired' }, {}, 'CERT_HAS_EXPIRED'],
+    ['for another host', { tls: 'wrong-host' }, {}, 'ERR_TLS_CERT_ALTNAME_INVALID'],
+    ['of an unknown authority', { tls: 'foreign' }, {}, 'CERT_UNTRUSTED'],
     [
       'too old a version',
       { tlsMaxVersion: 'TLSv1.2' },
       { minVersion: 'TLSv1.3' },
-      'it supports no version of TLS that is accepted here. Ask its operator for a newer version, or lower minVersion',
+      'ERR_SSL_UNSUPPORTED_PROTOCOL',
     ],
     [
       'a name that is not in it',
       {},
       { serverName: 'submissions.example.org' },
-      'its certificate is for another host. Check the host, or name the one of the certificate in serverName',
+      'ERR_TLS_CERT_ALTNAME_INVALID',
     ],
   ];
 
   describe('is 502 upstream-tls and says what to do:', () => {
-    test.each(rows)('%s', async (_name, behaviour, tls, sentence) => {
+    test.each(rows)('%s', async (_name, behaviour, tls, cause) => {
       const { get, simulator, gateway } = await startScene({ behaviour, settings: { tls } });
       const problem = await problemOf(await get(authors));
       expect(problem).toMatchObject({ status: 502, code: 'upstream-tls' });
-      expect(problem.detail).toContain(`The TLS connection to the upstream cannot be trusted: ${sentence}`);
+      expect(problem.detail).toContain(whyNoTls(cause));
       expect(problem.detail).not.toContain('127.0.0.1');
       expect(gateway.logged.map(({ code }) => code)).toContain('upstream-tls');
       expect(simulator.counts('submissions').requests).toBe(0);
@@ -104,7 +101,7 @@ describe('an error', () => {
       const problem = await problemOf(await fetch(`${gateway.origin}/x`));
       await gateway.close();
       await upstream.close();
-      expect(problem.detail).toContain('it does not speak TLS. Check scheme and port');
+      expect(problem.detail).toContain(whyNoTls('ERR_SSL_WRONG_VERSION_NUMBER'));
     });
   });
 
@@ -124,7 +121,8 @@ describe('an error', () => {
       await gateway.close();
       await upstream.close();
       expect(response.status).toBe(status);
-      if (status === 502) expect((await problemOf(response)).detail).toContain('is for another host');
+      if (status === 502)
+        expect((await problemOf(response)).detail).toContain(whyNoTls('ERR_TLS_CERT_ALTNAME_INVALID'));
     }
   });
 
