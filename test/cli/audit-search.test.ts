@@ -115,21 +115,21 @@ describe('audit search', () => {
   });
 
   test.each([
-    [['--status', '9xx'], 'a status is 404, 4xx or 400-499'],
-    [['--since', 'yesterday'], 'a time is 2026-03'],
-    [['--until', '2026-02-30'], 'a time is 2026-03'],
-    [['--since', '2d  ago'], 'a time is 2026-03'],
-    [['--since', '2w ago'], 'a time is 2026-03'],
-    [['--address', '192.0.2'], 'an address is 192.0.2.7'],
-    [['--replica', 'r1@0'], 'a replica is gateway-1'],
-    [['--replica', 'r2'], 'has no log of r2: there are r1'],
-    [['--json', '--csv'], 'cannot be used with'],
-  ])('refuses %j', async (options, message) => {
+    [['--status', '9xx'], /--status.*9xx/],
+    [['--since', 'yesterday'], /--since.*yesterday/],
+    [['--until', '2026-02-30'], /--until.*2026-02-30/],
+    [['--since', '2d  ago'], /--since.*2d {2}ago/],
+    [['--since', '2w ago'], /--since.*2w ago/],
+    [['--address', '192.0.2'], /--address.*192\.0\.2/],
+    [['--replica', 'r1@0'], /--replica.*r1@0/],
+    [['--replica', 'r2'], /\br2\b.*\br1\b/],
+    [['--json', '--csv'], /--json.*--csv|--csv.*--json/],
+  ])('refuses %j', async (options, named) => {
     const { config } = await place();
     expect(await audit('search', config, ...options)).toMatchObject({
       status: 2,
       stdout: '',
-      stderr: expect.stringContaining(message),
+      stderr: expect.stringMatching(named),
     });
   });
 
@@ -151,7 +151,7 @@ describe('audit search', () => {
       '1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n',
     );
     await writeFile(config, (await readFile(config, 'utf8')).replace(', parameters: [ids]', ''));
-    expect((await audit('search', config, '--id', '7')).stderr).toContain('audit.parameters is empty');
+    expect((await audit('search', config, '--id', '7')).stderr).toContain('audit.parameters');
   });
 });
 
@@ -231,7 +231,7 @@ describe('audit export', () => {
     expect(await readFile(output, 'utf8')).toBe(stdout);
     expect(await audit('export', config, '--output', output)).toMatchObject({
       status: 1,
-      stderr: expect.stringContaining('cannot be made'),
+      stderr: expect.stringContaining(output),
     });
   });
 
@@ -239,7 +239,7 @@ describe('audit export', () => {
     const { config } = await place();
     expect(await audit('export', config, '--follow')).toMatchObject({
       status: 2,
-      stderr: expect.stringContaining('audit.stream: is missing: there is no stream to follow'),
+      stderr: expect.stringContaining('audit.stream: '),
     });
     expect(await audit('export', config, '--follow', '--since', '1d')).toMatchObject({ status: 2 });
   });

@@ -74,9 +74,9 @@ test('something wrong: exit status 1, and one deployment does not hide another',
   const file = await configFile();
   const { status, stdout, stderr } = await gateway(['doctor', '--config', file], environment);
   expect([status, stderr]).toEqual([1, '']);
-  expect(stdout).toContain('  fail  connection    nothing listens there');
+  expect(stdout).toMatch(/^ {2}fail {2}connection /m);
   expect(stdout).toContain('[connection-refused]\n');
-  expect(stdout).toContain('  ok    credential d  accepted\n');
+  expect(stdout).toMatch(/^ {2}ok {4}credential d /m);
   expect(stdout).toMatch(/\n1 failure\.\n$/);
 });
 
@@ -93,7 +93,7 @@ test('--json is one document with the same content', async () => {
   expect(report).toMatchObject({
     mark: 'fail',
     failures: 3,
-    audit: { check: 'audit', saw: expect.stringContaining(`${folder} is writable`) },
+    audit: { check: 'audit', mark: 'ok', saw: expect.stringContaining(folder) },
   });
   expect(report.redis).toMatchObject({ check: 'redis', problem: 'redis-unreachable' });
   expect(report.deployments[0].findings.at(-1)).toEqual({
@@ -138,5 +138,5 @@ test('a configuration that is wrong is exit status 2, and nothing is asked', asy
   const file = await configFile({ lisen: {} });
   const { status, stdout, stderr } = await gateway(['doctor', '--config', file], environment);
   expect([status, stdout]).toEqual([2, '']);
-  expect(stderr).toContain('lisen: does not exist: the nearest key is listen');
+  expect(stderr).toMatch(/ lisen: .*\blisten$/m);
 });

@@ -39,20 +39,18 @@ describe('policy explain', () => {
   });
 
   test('tells why a request is refused, with exit status 1', async () => {
-    expect(await explain('--client', 'reporting', 'DELETE', AUTHORS)).toEqual({
-      status: 1,
-      stdout: [
-        'refused     403 client-forbidden',
-        'because     The client reporting may use some operations of submissions only, and this is none of them. The operator of this gateway can allow it: see allow in the configuration.',
-        'decided by  clients[0].allow',
-        'client      reporting',
-        'known by    address 10.1.0.0/16, 2001:db8:1::/48',
-        'known by    an API key',
-        'deployment  submissions',
-        '',
-      ].join('\n'),
-      stderr: '',
-    });
+    const { status, stdout, stderr } = await explain('--client', 'reporting', 'DELETE', AUTHORS);
+    expect([status, stderr]).toEqual([1, '']);
+    expect(stdout.split('\n')).toEqual([
+      'refused     403 client-forbidden',
+      expect.stringMatching(/^because {5}\S.*\breporting\b.*\bsubmissions\b/),
+      'decided by  clients[0].allow',
+      'client      reporting',
+      'known by    address 10.1.0.0/16, 2001:db8:1::/48',
+      'known by    an API key',
+      'deployment  submissions',
+      '',
+    ]);
   });
 
   test('judges header fields and a body as the gateway does', async () => {
@@ -63,10 +61,7 @@ describe('policy explain', () => {
     const body = await explain(...asked, '--header', ...fields, 'Content-Length: 5');
     expect([body.status, body.stdout]).toEqual([1, expect.stringContaining('400 bad-request')]);
     const wrong = await explain(...asked, '--header', 'X Tenant');
-    expect([wrong.status, wrong.stderr]).toEqual([
-      2,
-      expect.stringContaining('X Tenant is not a header line'),
-    ]);
+    expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining('X Tenant')]);
   });
 
   test('speaks JSON', async () => {
@@ -82,7 +77,7 @@ describe('policy explain', () => {
         rule: 'deployments.submissions.sites',
         status: 403,
         code: 'site-unknown',
-        detail: 'The parameter site_name names a site that is not configured.',
+        detail: expect.stringContaining('site_name'),
       },
     ]);
     const allowed = await explain(...asked, '/status?site_name=journal-a');

@@ -86,7 +86,7 @@ test('wrong tokens are slowed down, and a session goes on meanwhile', async () =
   expect(refused.status).toBe(429);
   expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
   const page = await signIn(origin, 'guess');
-  expect([page.status, await page.text()]).toEqual([429, expect.stringContaining('Too many wrong tokens')]);
+  expect([page.status, Number(page.headers.get('retry-after')) > 0]).toEqual([429, true]);
   expect((await fetch(`${origin}/metrics`, { headers: { cookie: session } })).status).toBe(200);
   // Monitoring may share the address of whoever guesses.
   expect((await bearer(token)).status).toBe(200);

@@ -42,8 +42,9 @@ test('one that was silent follows as soon as it has prepared it', async () => {
 
 test('the first that cannot use it decides for all, and nothing of it stays', async () => {
   const [quick, slow] = [new TestWorker(), new TestWorker()];
-  quick.prepared.reject(new Error('cannot be built'));
-  await expect(activateIn([slow, quick], await setup, stays)).rejects.toThrow('cannot be built');
+  const error = new Error('cannot be built');
+  quick.prepared.reject(error);
+  await expect(activateIn([slow, quick], await setup, stays)).rejects.toBe(error);
   const abandoned = Promise.withResolvers<void>();
   slow.abandon = abandoned.resolve;
   slow.prepared.resolve([]);
@@ -55,8 +56,9 @@ test('one that cannot follow the others is replaced', async () => {
   const [quick, odd] = [new TestWorker(), new TestWorker()];
   quick.prepared.resolve([]);
   const { settled } = await activateIn([quick, odd], await setup, stays);
-  odd.prepared.reject(new Error('no memory'));
-  await expect(settled).rejects.toThrow('no memory');
+  const error = new Error('no memory');
+  odd.prepared.reject(error);
+  await expect(settled).rejects.toBe(error);
   expect([quick.did, odd.did]).toEqual([['commit'], ['kill']]);
 });
 

@@ -44,7 +44,7 @@ async function inUse({ plane }: RunningGateway): Promise<string[]> {
 
 test('a promotion of which a process lacks one version changes nothing there', async () => {
   const gateway = await startPlane('a');
-  await expect(gateway.plane.promote(CHOICES)).rejects.toThrow('b has no version 2 of b');
+  await expect(gateway.plane.promote(CHOICES)).rejects.toThrow(/\bb\b.*\b2\b/);
   expect(await inUse(gateway)).toEqual(['a 1', 'b 1']);
 });
 
@@ -52,7 +52,7 @@ test('a promotion that one worker cannot follow changes nothing in the others', 
   const [whole, lacking] = [await startPlane(...NAMES), await startPlane('a')];
   const workers = [workerOf(1, whole), workerOf(2, lacking)];
   await expect(new WorkerVersions().promote(workers, CHOICES)).rejects.toThrow(
-    'nothing has changed: worker 2: b has no version 2 of b',
+    /^(?!.*worker 1\b).*worker 2: .*\bb\b/,
   );
   expect([await inUse(whole), await inUse(lacking)]).toEqual([
     ['a 1', 'b 1'],
@@ -64,7 +64,7 @@ test('a promotion that fails in one worker says where the versions are in use', 
   const [whole, failing] = [await startPlane(...NAMES), await startPlane(...NAMES)];
   const workers = [workerOf(1, whole), workerOf(2, failing, () => offer(failing, 'b'))];
   await expect(new WorkerVersions().promote(workers, CHOICES)).rejects.toThrow(
-    'in use in worker 1 only: worker 2: b has no version 2 of b',
+    /worker 1\b.*worker 2: .*\bb\b/,
   );
   expect([await inUse(whole), await inUse(failing)]).toEqual([
     ['a 2', 'b 2'],

@@ -249,7 +249,7 @@ describe('a failure', () => {
     expect([await reloads('success'), await reloads('failure')]).toEqual([1, 0]);
     expect(gateway.logged.at(-1)).toMatchObject({
       level: 'error',
-      msg: expect.stringContaining('configuration in use, but'),
+      reason: 'the next version is gone',
     });
   });
 });
