@@ -71,9 +71,7 @@ test('sets lines without a seal aside, and records that', async () => {
   const whole = (await readFile(file, 'utf8')).split('\n')[2]?.replace('"seq":1', '"seq":2') ?? '';
   const unsealed = `${whole}\n{"seq":3,"ti`;
   await appendFile(file, unsealed);
-  expect((await check(directory)).notes).toEqual([
-    expect.stringContaining('1 records under no seal and 12 bytes'),
-  ]);
+  expect((await check(directory)).notes).toEqual([expect.stringMatching(/\b1 records .*\b12 bytes/)]);
 
   const { audit, logged } = await openTestAudit(directory);
   await audit.close();
@@ -88,7 +86,7 @@ test('sets lines without a seal aside, and records that', async () => {
   expect(await check(directory)).toMatchObject({
     alterations: [],
     records: 2,
-    notes: [expect.stringContaining(`${REPLICA}/${aside}: ${unsealed.length} bytes in 1 lines, set aside`)],
+    notes: [expect.stringContaining(`${REPLICA}/${aside}: ${unsealed.length} bytes`)],
   });
 
   await appendFile(join(directory, REPLICA, aside), 'x');
@@ -125,7 +123,7 @@ test('leaves a changed segment as it is, and records that in a new one', async (
   const [name = ''] = names.sort();
   expect(await segmentText(directory, name)).toBe(changed);
   expect((await recordsIn(directory)).at(-1)).toMatchObject({ event: 'segment-damaged', segment: FIRST });
-  expect(logged.map(({ msg }) => msg)).toContain('the audit log was changed: run audit verify');
+  expect(logged).toContainEqual(expect.objectContaining({ level: 50, segment: FIRST }));
   expect((await check(directory)).alterations).toHaveLength(1);
 });
 
@@ -141,7 +139,7 @@ test('begins a new segment with a new key, and the old key verifies the earlier 
 test('refuses a second writer while the first one runs', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
-  await expect(openTestAudit(directory)).rejects.toThrow('belongs to another gateway that is running');
+  await expect(openTestAudit(directory)).rejects.toMatchObject({ cause: { errstr: 'database is locked' } });
   const other = await openTestAudit(directory, { replica: 'r2' });
   await other.audit.close();
   await audit.close();

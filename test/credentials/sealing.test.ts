@@ -92,12 +92,8 @@ describe('rotation', () => {
   });
 
   test('needs something to rotate, and to promote', async () => {
-    await expect(change('b', setNext(new Secret('x'), LATE))).rejects.toThrow(
-      'there is no entry b to rotate: run credential seal b',
-    );
-    await expect(change('a', promote)).rejects.toThrow(
-      'nothing waits to be promoted: run credential rotate a first',
-    );
+    await expect(change('b', setNext(new Secret('x'), LATE))).rejects.toThrow('credential seal b');
+    await expect(change('a', promote)).rejects.toThrow('credential rotate a');
     expect(await inFile()).toEqual({ a: at('one', 1, EARLY) });
   });
 });
@@ -160,12 +156,12 @@ describe('the file', () => {
     expect(outcomes.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
     const refusal = outcomes.find((outcome) => outcome.status === 'rejected');
     expect(refusal?.reason).toBeInstanceOf(ReplaceError);
-    expect(String(refusal?.reason)).toMatch(/\.new exists: another command writes at this moment/);
+    expect(String(refusal?.reason)).toContain('.new ');
   });
 
   test('in a folder that does not exist is told', async () => {
     await expect(replaceFile(join(folder, 'none', 'x'), async () => 'x')).rejects.toThrow(
-      `${join(folder, 'none')} does not exist: create this folder`,
+      join(folder, 'none'),
     );
   });
 });
@@ -195,7 +191,7 @@ describe('a new identity', () => {
 
   test('is not put into the environment', async () => {
     await expect(makeIdentity({ ...section, identity: { env: 'ID' } }, EARLY)).rejects.toThrow(
-      'sealed.identity is the environment variable ID: make an identity with age-keygen and put it there',
+      /sealed\.identity .*\bID\b/,
     );
   });
 });

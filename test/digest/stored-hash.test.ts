@@ -78,13 +78,13 @@ describe('a stored hash that does not fit', () => {
   test('another realm', () => {
     const error = refusal(stored(me, Buffer.from('r')), challenge('MD5', 'R'));
     expect([error.code, error.kind.status]).toEqual(['credential-unavailable', 503]);
-    expect(error.detail).toMatch(/another realm than that of ha1\. Add .* or give the password instead/);
+    expect(error.detail).toMatch(/^(?!.*\bMD5\b).*\brealm\b.*\bha1\b/);
   });
 
   test.each(['SHA-256', 'SHA-256-sess'])('an algorithm without hash: %s', (algorithm) => {
     const error = refusal(stored(me, Buffer.from('r'), ['MD5']), challenge(algorithm));
     expect(error.code).toBe('credential-unavailable');
-    expect(error.detail).toMatch(/asks for SHA-256, for which ha1 has no hash/);
+    expect(error.detail).toMatch(/\bSHA-256\b.*\bha1\b/);
   });
 
   test('the refusal quotes neither realm nor hash', () => {

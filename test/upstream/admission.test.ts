@@ -95,7 +95,7 @@ describe('admission by number', () => {
     const admission = admissionOf(1);
     fill(admission, 'a');
     const refused = enter(admission, 'a', 2500) as GatewayError;
-    expect(refused.detail).toMatch(/\(connections\), 17 of them from this client\. .*raise connections/i);
+    expect(refused.detail).toMatch(/\bconnections\b.*\b17\b/);
     expect(refused.retryAfter).toBe(3);
     expect((enter(admission, 'a') as GatewayError).retryAfter).toBe(1);
   });
@@ -106,7 +106,7 @@ test('refuses a request whose expected wait is too long, and counts it not', () 
   for (let count = 0; count < 100; count += 1) {
     expect(enter(admission, 'a', 60_001)).toMatchObject({
       code: 'overloaded',
-      detail: expect.stringMatching(/60001 ms.*60000 ms at most \(timeouts\.response\)/),
+      detail: expect.stringMatching(/\b60001 ms\b.*\b60000 ms\b.*timeouts\.response/),
       retryAfter: 61,
     });
   }

@@ -100,8 +100,8 @@ describe('a stored hash', () => {
   });
 
   test.each([
-    ['another realm', stored(['md5'], 'OtherService'), /another realm than that of ha1/],
-    ['an algorithm without hash', stored(['sha256']), /asks for MD5, for which ha1 has no hash/],
+    ['another realm', stored(['md5'], 'OtherService'), /^(?!.*\bMD5\b).*\brealm\b.*\bha1\b/],
+    ['an algorithm without hash', stored(['sha256']), /\bMD5\b.*\bha1\b/],
   ])('%s: the client gets an error, and no Authorization is sent', async (_title, credential, detail) => {
     const { simulator, get, gateway } = await startScene({ credential });
     const answers = await Promise.all(Array.from({ length: 5 }, () => get(authors)));

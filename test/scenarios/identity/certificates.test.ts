@@ -93,7 +93,7 @@ describe('listen.tls', () => {
     describe('that ends while its connection is open', () => {
       const HOUR_MS = 3_600_000;
       const DAY_MS = 24 * HOUR_MS;
-      const ENDED = 'a certificate that was not accepted (CERT_HAS_EXPIRED)';
+      const ENDED = '(CERT_HAS_EXPIRED)';
       afterEach(() => {
         jest.restoreAllMocks();
       });
