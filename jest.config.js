@@ -12,7 +12,7 @@ export default {
   // Tests wait for servers half of the time, so that this is right for two processors.
   maxWorkers: 6,
   // A worker keeps what the tests of a file loaded. With two gigabytes it spends most of its time collecting garbage.
-  workerIdleMemoryLimit: '200MB',
+  workerIdleMemoryLimit: '400MB',
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import {
   loseNode,
   moveSlot,
@@ -8,9 +8,9 @@ import {
   startRedis,
   startRedisCluster,
   startRedisSentinel,
-} from '../../support/redis.ts';
-import { redisOptions, single } from '../../support/redis-store.ts';
-import { startRelay } from '../../support/relay.ts';
+} from '../support/redis.ts';
+import { redisOptions, single } from '../support/redis-store.ts';
+import { startRelay } from '../support/relay.ts';
 import {
   areReady,
   CALL_MS,
@@ -19,8 +19,8 @@ import {
   readinessOf,
   shareANonce,
   startReplicas,
-} from '../../support/replicas.ts';
-import { until } from '../../support/until.ts';
+} from '../support/replicas.ts';
+import { until } from '../support/until.ts';
 
 describe('no client notices Redis', () => {
   async function openRedis(): Promise<RedisServer> {
