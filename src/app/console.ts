@@ -79,7 +79,7 @@ function deploymentSettings(name: string, { deployments, clients }: Config): Dep
   const { connections, timeouts, body, retry, limits } = deployment;
   const { connect, response, idle, total } = timeouts;
   return {
-    connections: typeof connections === 'number' ? connections : connections.max,
+    connections,
     timeouts: {
       connect: connect / 1000,
       response: response / 1000,

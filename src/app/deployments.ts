@@ -130,14 +130,6 @@ export function testTarget(settings: Config['deployments'][string], credential: 
   return probeOf(settings, site?.[0]).target;
 }
 
-function connectionsOf({ connections }: Config['deployments'][string]): {
-  connections: number;
-  adapt: boolean;
-} {
-  if (typeof connections === 'number') return { connections, adapt: false };
-  return { connections: connections.max, adapt: connections.adapt };
-}
-
 /** Returns the options of a deployment's upstream. */
 export function upstreamOptions(
   setup: AppSetup,
@@ -150,7 +142,7 @@ export function upstreamOptions(
     origins: deployment.baseUrl,
     ...digest,
     neutralTarget: deployment.health.path ?? probeOf(deployment, undefined).target,
-    ...connectionsOf(deployment),
+    connections: deployment.connections,
     timeouts,
     retry: deployment.retry,
     circuit: deployment.circuit,

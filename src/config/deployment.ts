@@ -222,17 +222,10 @@ const keys = (folder: string) =>
       egress: egressSchema(folder)
         .prefault({})
         .describe('How connections leave. The upstream sees the local address, or that of the proxy.'),
-      connections: z
-        .union(
-          [
-            whole(1, 65_535),
-            z.strictObject({ max: whole(1, 65_535).default(64), adapt: flag().default(false) }),
-          ],
-          { error: 'a whole number from 1 to 65535, or { max: 64, adapt: true }' },
-        )
+      connections: whole(1, 65_535)
         .default(64)
         .describe(
-          'The most connections of one process to the upstream. Further requests wait, those of each client in turn. With `{ max: 64, adapt: true }` fewer are used while more would only make the upstream slow; see [Overload](operations.md#overload).',
+          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](operations.md#overload).',
         ),
       timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
       outcomes: outcomesSchema()

@@ -19,12 +19,10 @@ export function setupOfWorker(setup: AppSetup, number: number, workers: number):
     bodyMemory: part(limits.bodyMemory),
   };
   const deployments = Object.fromEntries(
-    Object.entries(config.deployments).map(([name, deployment]) => {
-      const { connections } = deployment;
-      const ofWorker =
-        typeof connections === 'number' ? part(connections) : { ...connections, max: part(connections.max) };
-      return [name, { ...deployment, connections: ofWorker }];
-    }),
+    Object.entries(config.deployments).map(([name, deployment]) => [
+      name,
+      { ...deployment, connections: part(deployment.connections) },
+    ]),
   );
   return {
     ...setup,

@@ -5,7 +5,6 @@ import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exc
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
-import { AdaptiveLimit } from './adaptive-limit.ts';
 import { closeSocket } from './close-socket.ts';
 import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';
 import { connector } from './connector.ts';
@@ -33,8 +32,6 @@ export interface ConnectionOptions {
   readonly origin: string;
   /** At most so many connections at a time. */
   readonly connections: number;
-  /** True: only as many of them are used as the upstream can serve without becoming slow. */
-  readonly adapt: boolean;
   /** Milliseconds. */
   readonly timeouts: {
     readonly connect: number;
@@ -56,11 +53,11 @@ export interface ConnectionListeners {
 
 /** Kept-alive connections to one upstream. */
 export class Connections {
+  /** The most connections, and the most exchanges at a time. */
+  readonly limit: number;
   readonly #observer: ExchangeObserver;
   readonly #egress: Egress;
   readonly #settings: ConnectionSettings;
-  readonly #most: number;
-  readonly #adaptive: AdaptiveLimit | undefined;
   readonly #tickMs: number;
   readonly #connections = new Set<Connection>();
   /** Open connections that carry no request; the one that was used last is the last. */
@@ -88,12 +85,11 @@ export class Connections {
     this.#observer = observer;
     const { origin, timeouts, tls, egress } = options;
     this.#egress = egress;
-    this.#most = options.connections;
-    this.#adaptive = options.adapt ? new AdaptiveLimit(this.#most, clock) : undefined;
+    this.limit = options.connections;
     this.#longestWait = timeouts.response;
     this.#queueWait = queueWait;
     const { perConnection, least, most } = AVERAGED;
-    this.#holdWeight = 1 / Math.min(Math.max(perConnection * this.#most, least), most);
+    this.#holdWeight = 1 / Math.min(Math.max(perConnection * this.limit, least), most);
     const connect = connector(
       { origin, tls, egress, timeout: timeouts.connect },
       {
@@ -162,16 +158,6 @@ export class Connections {
   expectedWait(client: string): number {
     const ahead = this.#waiting.aheadOf(client) - this.#available;
     return ahead <= 0 ? 0 : (ahead * this.#meanHold) / this.limit;
-  }
-
-  /** The most exchanges at a time: as many as there may be connections, or fewer for an upstream that is overloaded. */
-  get limit(): number {
-    return this.#adaptive === undefined ? this.#most : this.#adaptive.value;
-  }
-
-  /** The limit to expect for the requests of a queue, see `AdaptiveLimit`. */
-  get expectedLimit(): number {
-    return this.#adaptive === undefined ? this.#most : this.#adaptive.expected;
   }
 
   /** Exchanges that could get a connection now. */
@@ -276,7 +262,6 @@ export class Connections {
     // A stream of an hour does not show how long other requests have to wait.
     connection.client = next.client;
     connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
-    next.sample = this.#adaptive?.measure(this.#connections.size - this.#idle.length);
     if (idle === undefined) connection.open(next);
     else connection.begin(next);
     return true;

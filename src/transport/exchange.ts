@@ -2,7 +2,6 @@ import { asGatewayError, type ErrorCode, type GatewayError } from '../base/error
 import { fieldValue, fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { BodyProof, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
 import type { ResponseHandler } from '../handshake/response-handler.ts';
-import type { LatencySample } from './adaptive-limit.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
 import { isConnectionLost, upstreamError } from './network-error.ts';
 import type { ResponseReceiver } from './response-reader.ts';
@@ -45,8 +44,6 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
   waitingSince: number | undefined;
-  /** Measures the latency of its head; undefined: it is not measured, or has been. */
-  sample: LatencySample | undefined;
   previous: UpstreamExchange | undefined;
   next: UpstreamExchange | undefined;
   readonly #handler: ResponseHandler;
@@ -90,7 +87,6 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   /** It was taken from the queue for this connection. */
   enter(connection: ExchangeConnection): void {
     this.#connection = connection;
-    this.sample?.start();
   }
 
   /** True if the response is a 401. */
@@ -105,8 +101,6 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
     this.#status = status;
     this.#observer.responded(status);
-    this.sample?.end();
-    this.sample = undefined;
     if (status === 401) {
       this.#challenge = {
         kind: 'challenged',
@@ -211,8 +205,6 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   }
 
   #release(): void {
-    this.sample?.drop();
-    this.sample = undefined;
     // The connection may be another exchange's from now on.
     this.#connection = undefined;
     clearTimeout(this.#drainTimer);

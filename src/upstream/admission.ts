@@ -18,7 +18,7 @@ export class ClientLoad implements ClientState {
 /** The queue that a request would wait in. */
 export interface AdmissionQueue {
   /** The most exchanges at a time that are to be expected. */
-  readonly expectedLimit: number;
+  readonly limit: number;
   /** The expected wait of a request of this client for a connection, in milliseconds. */
   expectedWait(client: string): number;
 }
@@ -53,8 +53,8 @@ export class Admission {
   check(client: string, queue: AdmissionQueue): ClientLoad {
     const load = this.#clients.of(client);
     const expectedWait = queue.expectedWait(client);
-    // A client alone gets n < SHARE × (limit − n), that is n < limit × SHARE / (SHARE + 1), which is ALONE × expectedLimit.
-    const limit = (ALONE * queue.expectedLimit * (SHARE + 1)) / SHARE;
+    // A client alone gets n < SHARE × (limit − n), that is n < limit × SHARE / (SHARE + 1), which is ALONE × limit.
+    const limit = (ALONE * queue.limit * (SHARE + 1)) / SHARE;
     if (load.requests >= SHARE * (limit - this.#requests)) {
       throw tooManyRequests(load.requests, expectedWait);
     }

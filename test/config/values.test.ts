@@ -233,11 +233,6 @@ const limits: Case[] = [
     ],
   ],
   [
-    'adaptive connections without a number',
-    withMore('connections: { max: 0, adapt: 1 }'),
-    ['7:18 deployments.d.connections: must be a whole number from 1 to 65535, or { max: 64, adapt: true }'],
-  ],
-  [
     'no connections',
     withMore('connections: 0'),
     ['7:18 deployments.d.connections: must be a whole number from 1 to 65535, not 0'],

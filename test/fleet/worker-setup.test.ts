@@ -5,12 +5,14 @@ import { setupFor } from '../support/gateway.ts';
 
 describe('the setup of a worker', () => {
   test('has its part of connections and memory, at least 1, and an audit folder of its own', async () => {
-    const adapted = { connections: { max: 10, adapt: true }, match: { pathPrefix: '/b' } };
     const setup = {
       ...(await setupFor(
         {
           a: { origin: 'https://a.example.org', settings: { connections: 2 } },
-          b: { origin: 'https://b.example.org', settings: adapted },
+          b: {
+            origin: 'https://b.example.org',
+            settings: { connections: 10, match: { pathPrefix: '/b' } },
+          },
         },
         { listen: { port: 0, limits: { connections: 100, connectionsPerAddress: 10, bodyMemory: '4MiB' } } },
       )),
@@ -20,7 +22,7 @@ describe('the setup of a worker', () => {
     const { connections, connectionsPerAddress, bodyMemory } = config.listen.limits;
     expect([connections, connectionsPerAddress, bodyMemory]).toEqual([25, 10, 2 ** 20]);
     expect(config.deployments['a']?.connections).toBe(1);
-    expect(config.deployments['b']?.connections).toEqual({ max: 3, adapt: true });
+    expect(config.deployments['b']?.connections).toBe(3);
     expect(audit?.replica).toBe('r1@3');
     expect(setupOfWorker({ ...setup, audit: undefined }, 1, 1).audit).toBeUndefined();
   });

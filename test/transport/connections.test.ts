@@ -158,34 +158,6 @@ describe('requests that wait for a connection', () => {
   });
 });
 
-describe('an adaptive number of exchanges', () => {
-  test('grows, also after exchanges that got no response', async () => {
-    const script = async (connection: UpstreamConnection): Promise<void> => {
-      for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
-        if (head.startsWith('GET /broken')) connection.reset();
-        else await connection.write(OK);
-      }
-    };
-    const { send, connections } = await scene(script, { tls: false, connections: 64, adapt: true });
-    expect(connections.stats.limit).toBe(4);
-    const { cancellation, cancel } = cancellable();
-    const cancelled = send({ cancellation });
-    await new Promise(setImmediate);
-    cancel();
-    const broken = Array.from({ length: 5 }, () => send({ target: '/broken' }));
-    expect((await cancelled).kind).toBe('client-closed');
-    expect(new Set((await Promise.all(broken)).map(({ kind }) => kind))).toEqual(
-      new Set(['lost: upstream-unreachable']),
-    );
-    let highest = 0;
-    for (let batch = 0; batch < 10 && highest <= 4; batch += 1) {
-      await Promise.all(Array.from({ length: 8 }, () => send()));
-      highest = connections.stats.limit;
-    }
-    expect(highest).toBe(8);
-  });
-});
-
 describe('a connection is used again', () => {
   test('if it was the last one in use', async () => {
     const { send, upstream } = await scene(numbering, { connections: 4 });

@@ -40,8 +40,6 @@ export interface ExchangeSceneOptions {
   readonly tls?: boolean;
   /** Most connections. */
   readonly connections?: number;
-  /** True: the number of exchanges adapts to the upstream. */
-  readonly adapt?: boolean;
   readonly timeouts?: Partial<ConnectionOptions['timeouts']>;
   /** False: the certificate of the upstream is of an unknown authority. */
   readonly trusted?: boolean;
@@ -71,7 +69,6 @@ export function useExchanges(): StartScene {
     const {
       tls = true,
       connections: most = 1,
-      adapt = false,
       timeouts = {},
       trusted = true,
       clock = monotonicClock,
@@ -85,7 +82,6 @@ export function useExchanges(): StartScene {
       {
         origin: await originThrough(upstream.origin, through),
         connections: most,
-        adapt,
         timeouts: { connect: 20_000, response: 20_000, idle: 20_000, ...timeouts },
         tls: {
           ca: trusted ? ca : undefined,

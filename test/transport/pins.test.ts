@@ -84,7 +84,6 @@ async function ask(
     {
       origin,
       connections: 1,
-      adapt: false,
       timeouts: { connect: 5000, response: 5000, idle: 5000 },
       tls: { ca, minVersion: 'TLSv1.2', serverName: undefined, pins, clientCertificate: undefined },
       egress: { localAddress: undefined, proxy: undefined },

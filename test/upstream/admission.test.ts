@@ -4,7 +4,7 @@ import { Admission, type ClientLoad } from '../../src/upstream/admission.ts';
 
 /** An upstream whose expected wait is at most a minute. */
 function admissionOf(connections: number) {
-  const queue = { expectedLimit: connections, wait: 0, expectedWait: () => queue.wait };
+  const queue = { limit: connections, wait: 0, expectedWait: () => queue.wait };
   const admission = new Admission(60_000);
   return {
     queue,
@@ -80,15 +80,6 @@ describe('admission by number', () => {
     expect(fill(admission, 'a')).toHaveLength(1);
     for (const load of [...admitted]) admission.leave(load);
     expect(fill(admission, 'b')).toHaveLength(17);
-  });
-
-  test('follows a limit of connections that adapts', () => {
-    const admission = admissionOf(2);
-    expect(fill(admission, 'a')).toHaveLength(34);
-    admission.queue.expectedLimit = 1;
-    expect(enter(admission, 'b')).toMatchObject({ code: 'overloaded' });
-    admission.queue.expectedLimit = 4;
-    expect(fill(admission, 'a')).toHaveLength(34);
   });
 
   test('names the number of requests and what to do', () => {
