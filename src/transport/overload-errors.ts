@@ -1,12 +1,12 @@
 import { GatewayError } from '../base/errors.ts';
 
 /**
- * The queue of the upstream is full for a client that has `own` requests here. Like the others, it has the expected wait
- * for a connection, in milliseconds, as its Retry-After.
+ * A client has `own` requests here, and may have no more. Like the others, it has the expected wait for a connection, in
+ * milliseconds, as its Retry-After.
  */
 export function tooManyRequests(own: number, expectedWait: number): GatewayError {
   return overloaded(
-    `Too many requests wait for this upstream (connections), ${own} of them from this client. Send fewer at a time and try again later. Raise connections if the upstream allows more.`,
+    `This client has ${own} requests on connections to this upstream or waiting for one, and may have no more (connections). Send fewer at a time and try again later. Raise connections if the upstream allows more.`,
     expectedWait,
   );
 }

@@ -39,37 +39,13 @@ function enter(admission: TestAdmission, client: string, expectedWait = 0): Clie
 }
 
 describe('admission by number', () => {
-  test.each([1, 2, 3, 64, 65_535 / 5])(
-    'a client alone may have 17 requests for each of %i connections',
-    (most) => {
-      expect(fill(admissionOf(most), 'a')).toHaveLength(17 * most);
-    },
-  );
-
-  test('a client that takes all it can leaves room for another, which leaves room for a third', () => {
-    const admission = admissionOf(4);
-    expect(['a', 'b', 'c'].map((client) => fill(admission, client).length)).toEqual([68, 14, 3]);
+  test.each([1, 2, 3, 64, 65_535 / 5])('a client may have 17 requests for each of %i connections', (most) => {
+    expect(fill(admissionOf(most), 'a')).toHaveLength(17 * most);
   });
 
-  test('clients that are there together get the same', () => {
+  test('what one client has takes nothing from another', () => {
     const admission = admissionOf(4);
-    const clients = ['a', 'b', 'c', 'd'];
-    const counts = clients.map(() => 0);
-    for (let round = 0; round < 100; round += 1) {
-      clients.forEach((client, index) => {
-        if (!(enter(admission, client) instanceof GatewayError)) counts[index] = (counts[index] ?? 0) + 1;
-      });
-    }
-    expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1);
-    expect(Math.min(...counts)).toBeGreaterThanOrEqual(17);
-  });
-
-  test('never admits more than 22 requests for each connection, however many clients there are', () => {
-    const admission = admissionOf(1);
-    let admitted = 0;
-    for (let client = 0; client < 100; client += 1) admitted += fill(admission, `${client}`).length;
-    expect(admitted).toBeLessThanOrEqual(22);
-    expect(enter(admission, 'new')).toMatchObject({ code: 'overloaded' });
+    expect(['a', 'b', 'c'].map((client) => fill(admission, client).length)).toEqual([68, 68, 68]);
   });
 
   test('a request that ended makes room for another', () => {
@@ -86,7 +62,7 @@ describe('admission by number', () => {
     const admission = admissionOf(1);
     fill(admission, 'a');
     const refused = enter(admission, 'a', 2500) as GatewayError;
-    expect(refused.detail).toMatch(/\bconnections\b.*\b17\b/);
+    expect(refused.detail).toMatch(/\b17\b.*\bconnections\b/);
     expect(refused.retryAfter).toBe(3);
     expect((enter(admission, 'a') as GatewayError).retryAfter).toBe(1);
   });
