@@ -7,7 +7,7 @@ export class Slots {
   /** Under way in this process. */
   #inFlight = 0;
   #othersInFlight = 0;
-  /** Requests that this process may have under way. */
+  /** Requests that this process may have under way; fewer than it has while all together exceed the limit. */
   #allowed: number;
 
   constructor(limit: number | undefined) {
@@ -49,7 +49,7 @@ export class Slots {
   accept(othersInFlight: number, share: number, reported: number): void {
     this.#share = share;
     this.#othersInFlight = othersInFlight;
-    this.#allowed = reported + Math.max(0, partOf(this.#limit - othersInFlight - reported, share));
+    this.#allowed = reported + partOf(this.#limit - othersInFlight - reported, share);
   }
 
   goAlone(share: number): void {

@@ -205,3 +205,64 @@ test('requests that move to a process that has had none pass while the limit has
   await fresh.limits.restore();
   expect(fresh.passing(20)).toBe(20);
 });
+
+test.each([
+  { limit: 20, requests: [10, 10] },
+  { limit: 20, requests: [16, 4] },
+])(
+  'requests in flight come down to $limit after two processes exceeded it at once ($requests)',
+  async (scene) => {
+    const clocks = clocksAt();
+    const store = new MemoryLimitStore(clocks);
+    const processes = [store, store.join()].map((joined, at) => ({
+      store: joined,
+      local: new LocalLimit('client', limit({ concurrent: scene.limit }), clocks),
+      requests: scene.requests[at] as number,
+      inFlight: 0,
+    }));
+    const inFlight = (): number => processes.reduce((sum, process) => sum + process.inFlight, 0);
+    const admit = (process: (typeof processes)[number], requests: number): void => {
+      for (let asked = 0; asked < requests; asked += 1) {
+        if (process.local.shortage() !== undefined) continue;
+        process.local.take();
+        process.inFlight += 1;
+      }
+    };
+    for (const process of processes) admit(process, scene.limit);
+    expect(inFlight()).toBe(2 * scene.limit);
+
+    // Requests end one at a time, and more than one for each of them come.
+    const counts: number[] = [];
+    for (let round = 0; round < 200; round += 1) {
+      for (const { local, store: own } of processes) {
+        const report = local.report(3_000);
+        local.accept(await own.settle('a', report), report);
+      }
+      for (const process of processes) {
+        if (process.inFlight > 0) {
+          process.local.release();
+          process.inFlight -= 1;
+        }
+        admit(process, process.requests);
+      }
+      clocks.pass(50);
+      counts.push(inFlight());
+    }
+    const settled = counts.slice(100);
+    // Each process may use the last free one.
+    expect(Math.max(...settled)).toBeLessThanOrEqual(scene.limit + 1);
+    expect(Math.min(...settled)).toBeGreaterThanOrEqual(scene.limit - 1);
+  },
+);
+
+test('a process whose part is below zero admits nothing, and admits again when there is room', () => {
+  const local = new LocalLimit('client', limit({ concurrent: 5 }), clocksAt());
+  const accept = (othersInFlight: number): void =>
+    local.accept({ tokens: 0, used: 0, othersInFlight, members: 2, share: 0.5 }, local.report(3_000));
+  accept(100);
+  expect(local.shortage()).toMatchObject({ limit: 'concurrent' });
+  expect(local.starved).toBe(false);
+  expect(local.state).toBe('"client-concurrent";r=0');
+  accept(4);
+  expect(local.shortage()).toBeUndefined();
+});
