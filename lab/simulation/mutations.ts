@@ -49,10 +49,10 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'same-count',
     breaks: 'each attempt has an nc of its own',
     file: 'src/challenges/nonce.ts',
-    find: `    counter.last += 1;
-    if (!this.#swapsNext) return counter.last;`,
-    replace: `    if (this.#underWay < 2) counter.last += 1;
-    if (!this.#swapsNext) return counter.last;`,
+    find: `    this.#counter.last += 1;
+    return new`,
+    replace: `    if (this.#underWay < 2) this.#counter.last += 1;
+    return new`,
   },
   {
     name: 'count-goes-back',
@@ -123,7 +123,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'accepted-not-shared',
     breaks: 'a nonce that the upstream has accepted serves further requests',
     file: 'src/challenges/pool.ts',
-    find: `      this.#replace(pending, next);
+    find: `      this.#publish(next);
     }
   }
 
@@ -133,13 +133,6 @@ export const MUTATIONS: readonly Mutation[] = [
   }
 
   /** The nonce of a handshake serves`,
-  },
-  {
-    name: 'order-of-responses',
-    breaks: 'responses that overtake each other do not say that counts may',
-    file: 'src/challenges/learning.ts',
-    find: 'outOfOrder: isOutOfOrder,',
-    replace: 'outOfOrder: isOutOfOrder || nc < nonce.highestAccepted,',
   },
   {
     name: 'no-probe',
