@@ -173,7 +173,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'writes-without-bound',
     breaks: 'facts whose writing Redis does not confirm are written a few times at most',
     file: 'src/challenges/learning.ts',
-    find: `!isDeepStrictEqual(learned, this.#learned);
+    find: `!isDeepStrictEqual(learned, own);
     if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;`,
     replace: `true;
     if (isUnwritten) return true;`,

@@ -117,7 +117,8 @@ export class NoncePool {
     const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
-    else if (own !== undefined) void this.#share(own);
+    // Not in the place of one that does not fit here: where another process meets another realm, each would write again.
+    else if (own !== undefined && (held === undefined || nonce !== undefined)) void this.#share(own);
   }
 
   /**

@@ -169,6 +169,27 @@ describe('after a change of the store, a process', () => {
     expect((await store.load('k'))?.challenge.nonce).toBe('own');
   });
 
+  test('does not write its nonce over and over in turn with one that meets another realm', async () => {
+    const { store: place, poolOn } = scene();
+    const written: string[] = [];
+    const pools = ['realm of one', 'realm of the other'].map((realm) => {
+      const store = place.join();
+      const replace = store.replace.bind(store);
+      const bounded = (...args: Parameters<ChallengeStore['replace']>) => {
+        written.push(realm);
+        return written.length > 100 ? Promise.reject(new Error('without end')) : replace(...args);
+      };
+      const pool = poolOn(Object.assign(store, { replace: bounded }));
+      store.onChange(() => void pool.adopt());
+      const { challenge } = aged('n');
+      return { pool, held: { ...aged(realm), challenge: { ...challenge, realm, nonce: realm } } };
+    });
+    const own = pools.map(({ pool, held }) => obtain(pool, held));
+    await turns();
+    expect(pools.map(({ pool }) => pool.reserve())).toEqual(own);
+    expect(written.length).toBeLessThan(10);
+  });
+
   test('does not share a nonce with a count', async () => {
     const { store, poolOn } = scene();
     const pool = poolOn(store);
