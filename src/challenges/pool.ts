@@ -1,14 +1,12 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import { AdoptionGuard } from './adoption-guard.ts';
+import { AdoptionGuard, type AdoptionGuardOptions } from './adoption-guard.ts';
 import { IdleNonces } from './idle-nonces.ts';
-import { Learning } from './learning.ts';
+import { Learning, type LearningOptions } from './learning.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceFactory, type NonceFactoryOptions } from './nonce-factory.ts';
 import { PendingChallenge, PendingChallenges } from './pending-challenges.ts';
-import { Renewal } from './renewal.ts';
-import type { SharedChallenges } from './shared-challenges.ts';
+import { Renewal, type RenewalDeps } from './renewal.ts';
 import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store/store.ts';
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
@@ -16,21 +14,11 @@ const ELSEWHERE_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 
-export interface PoolOptions extends NonceFactoryOptions {
-  readonly sharedChallenges: SharedChallenges;
-  /** Algorithms of the deployment; no other is answered, whatever the source of the challenge. */
-  readonly algorithms: readonly AlgorithmName[];
-  /** From 0 to 1. */
-  readonly random: () => number;
-  /** Reuse policy; `auto`: learned from refusals. */
-  readonly policy: NoncePolicy | 'auto';
-  /** Called after a step of the policy that was learned here. */
-  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
-  /** Called when it was learned here that nonces of other processes are of no use: the upstream binds them. */
-  readonly onBound: () => void;
-  /** Asks the upstream for a newer nonce, with `open(nonce)`; undefined: nonces are not renewed ahead. */
-  readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
-}
+/** What the parts of a pool need, but for what they need of each other. */
+export type PoolOptions = NonceFactoryOptions &
+  AdoptionGuardOptions &
+  Omit<LearningOptions, 'onAdopted'> &
+  Omit<RenewalDeps, 'learning'>;
 
 /**
  * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce waits for

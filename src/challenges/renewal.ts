@@ -16,7 +16,7 @@ export interface RenewalDeps {
   readonly clock: Clock;
   /** From 0 to 1. */
   readonly random: () => number;
-  /** Asks the upstream for a newer nonce and puts it in the place of this one; undefined: nothing is renewed. */
+  /** Asks the upstream for a newer nonce, with `NoncePool.open(nonce)`; undefined: nothing is renewed ahead. */
   readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
 }
 
