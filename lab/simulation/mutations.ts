@@ -28,6 +28,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/challenges/store/redis-scripts.ts',
     find: 'if left == run and age',
     replace: 'if age',
+    first: 2_001,
   },
   {
     name: 'ownership-in-memory',
@@ -170,22 +171,12 @@ export const MUTATIONS: readonly Mutation[] = [
     first: 1_001,
   },
   {
-    name: 'writes-without-bound',
-    breaks: 'facts whose writing Redis does not confirm are written a few times at most',
-    file: 'src/challenges/learning.ts',
-    find: `!isDeepStrictEqual(learned, own);
-    if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;`,
-    replace: `true;
-    if (isUnwritten) return true;`,
-    first: 73_993,
-  },
-  {
     name: 'unclear-probe-of-another',
     breaks: 'a probe without a verdict makes another version unknown, too',
     file: 'src/upstream/credential-selector.ts',
     find: "    if (result.kind === 'unclear') version.health.reset();\n",
     replace: '',
-    first: 3_689,
+    first: 4_001,
   },
   {
     name: 'refused-while-unknown',
