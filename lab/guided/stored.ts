@@ -54,10 +54,10 @@ function checkForms(text: string): void {
     checkHeld(parked);
     mustEqual(readParked(writeParked(parked), 5), parked, 'a parked challenge is read as it is written');
   }
-  const learned = readLearned(text);
+  const learned = readLearned(text, 0);
   if (learned !== undefined) {
     must((learned.lifetimeMs ?? 1) > 0, 'a lifetime is positive');
-    mustEqual(readLearned(writeLearned(learned)), learned, 'learned facts are read as they are written');
+    mustEqual(readLearned(writeLearned(learned), 0), learned, 'learned facts are read as they are written');
   }
 }
 

@@ -65,7 +65,6 @@ export class Fleet {
     this.network = new Network(this.world, { latencyMs });
     const server = new UpstreamServer(scaledProfile(profile, plan.lifetimeScale), FIRST_PASSWORD);
     this.observer = new Observer(this.world, {
-      countsRise: profile.count === 'rising',
       attemptsWhenRefused: plan.settings.attemptsWhenRefused,
       reissued: server.reissued,
     });

@@ -102,7 +102,7 @@ export class Gateway {
       metrics,
       tracing: undefined,
       onPolicyStep: (_, policy) => observer.policyStep(process, policy),
-      onCrossProcess: (_, works) => observer.note(process, `cross-process ${works}`),
+      onBound: () => observer.note(process, 'nonces bound to their process'),
       onHealth: ({ version, refused }) => observer.health(process, version, refused),
       onRotation: ({ to, result }) => observer.rotation(process, to, result),
     });

@@ -28,6 +28,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/challenges/store/redis-scripts.ts',
     find: 'if left == run and age',
     replace: 'if age',
+    first: 2_001,
   },
   {
     name: 'ownership-in-memory',
@@ -49,10 +50,10 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'same-count',
     breaks: 'each attempt has an nc of its own',
     file: 'src/challenges/nonce.ts',
-    find: `    counter.last += 1;
-    if (!this.#swapsNext) return counter.last;`,
-    replace: `    if (this.#underWay < 2) counter.last += 1;
-    if (!this.#swapsNext) return counter.last;`,
+    find: `    this.#counter.last += 1;
+    return new`,
+    replace: `    if (this.#underWay < 2) this.#counter.last += 1;
+    return new`,
   },
   {
     name: 'count-goes-back',
@@ -123,7 +124,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'accepted-not-shared',
     breaks: 'a nonce that the upstream has accepted serves further requests',
     file: 'src/challenges/pool.ts',
-    find: `      this.#replace(pending, next);
+    find: `      this.#publish(next);
     }
   }
 
@@ -133,13 +134,6 @@ export const MUTATIONS: readonly Mutation[] = [
   }
 
   /** The nonce of a handshake serves`,
-  },
-  {
-    name: 'order-of-responses',
-    breaks: 'responses that overtake each other do not say that counts may',
-    file: 'src/challenges/learning.ts',
-    find: 'outOfOrder: isOutOfOrder,',
-    replace: 'outOfOrder: isOutOfOrder || nc < nonce.highestAccepted,',
   },
   {
     name: 'no-probe',
@@ -177,22 +171,12 @@ export const MUTATIONS: readonly Mutation[] = [
     first: 1_001,
   },
   {
-    name: 'writes-without-bound',
-    breaks: 'facts whose writing Redis does not confirm are written a few times at most',
-    file: 'src/challenges/learning.ts',
-    find: `!isDeepStrictEqual(learned, this.#learned);
-    if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;`,
-    replace: `true;
-    if (isUnwritten) return true;`,
-    first: 73_993,
-  },
-  {
     name: 'unclear-probe-of-another',
     breaks: 'a probe without a verdict makes another version unknown, too',
     file: 'src/upstream/credential-selector.ts',
     find: "    if (result.kind === 'unclear') version.health.reset();\n",
     replace: '',
-    first: 3_689,
+    first: 4_001,
   },
   {
     name: 'refused-while-unknown',

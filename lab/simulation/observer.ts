@@ -38,8 +38,6 @@ export interface Violation {
 /** Facts of a schedule that explain what would be wrong otherwise. */
 export interface Expectations {
   readonly attemptsWhenRefused: number;
-  /** True: the upstream refuses a count that is not higher than the last one of its nonce. */
-  readonly countsRise: boolean;
   /** Nonces that the upstream issued more than once. */
   readonly reissued: ReadonlySet<string>;
 }
@@ -82,8 +80,6 @@ export class Observer {
 
   policyStep(process: SimulatedProcess, policy: NoncePolicy): void {
     this.note(process, `policy ${policy}`);
-    if (policy === 'shared' && this.#expectations.countsRise)
-      this.violate('nonces whose counts must rise are not used concurrently again', process.name);
   }
 
   /** An error that is a defect of the program. */

@@ -13,8 +13,7 @@ const RECOVERY_MS = 5_000;
 const REFUSAL_MS = 61_000;
 /** Requests that show how things are afterwards, by each gateway. */
 const AFTERWARDS = 5;
-/** Exchanges by which they may exceed one each: a trial of what was learned, and nonces that have expired. */
-const TRIALS = 1;
+/** Exchanges by which they may exceed one each: nonces that have expired. */
 const EXPIRED = 2;
 /** Nonces of other gateways that the upstream refuses, until this one takes no more of them. */
 const ADOPTED = 3;
@@ -97,7 +96,7 @@ class Run {
     }
   }
 
-  /** One request after the other, by each gateway: one exchange each, but for trials and nonces that have expired. */
+  /** One request after the other, by each gateway: one exchange each, but for nonces that have expired. */
   async #checkAfterwards(): Promise<void> {
     const { world, plan, observer } = this.#fleet;
     const profile = PROFILES.find(({ name }) => name === plan.profile);
@@ -120,7 +119,7 @@ class Run {
         ...Array.from({ length: exchanges - authenticated }),
       ]);
       const adopted = records.flatMap(({ refusals }) => refusals).filter((verdict) => verdict === 'address');
-      const extra = TRIALS + Math.min(expired.length, EXPIRED) + Math.min(adopted.length, ADOPTED);
+      const extra = Math.min(expired.length, EXPIRED) + Math.min(adopted.length, ADOPTED);
       const describe = (record: RequestRecord): string =>
         `${record.id}: ${record.code ?? record.status}, ${record.exchanges} exchanges ${record.refusals}`;
       const detail = `gateway ${at}: ${records.map(describe).join('; ')}`;

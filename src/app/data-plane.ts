@@ -369,9 +369,9 @@ export class DataPlane implements Serving {
     const metrics = this.#metrics;
     const pools = new NoncePools(this.#store);
     const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
-    const { onPolicyStep, onCrossProcess, onRotation, onHealth } = events;
+    const { onPolicyStep, onBound, onRotation, onHealth } = events;
     const { onCircuit, onAddressHealth, onPause } = events;
-    const ofCredentials = { onPolicyStep, onCrossProcess, onRotation, onHealth };
+    const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
     const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
     const checkPace = new CheckPace(clock);

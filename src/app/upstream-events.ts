@@ -1,6 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
-import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
+import type { NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
@@ -21,25 +21,21 @@ export class UpstreamEvents {
     this.#sinks = sinks;
   }
 
-  /** Called when the reuse policy of a deployment's nonces becomes stricter or freer. */
+  /** Called when the reuse policy of a deployment's nonces becomes stricter. */
   readonly onPolicyStep = (deployment: string, policy: NoncePolicy, from: NoncePolicy): void => {
     const { audit, log, metrics } = this.#sinks;
     metrics.noncePolicySteps.inc({ deployment, policy });
     const which = { deployment, policy, from };
-    if (NONCE_POLICIES.indexOf(policy) > NONCE_POLICIES.indexOf(from)) {
-      log.warn(which, 'nonce reuse refused by the upstream; switching to a stricter policy');
-    } else {
-      log.info(which, 'nonce reuse accepted by the upstream; switching to a freer policy');
-    }
+    log.warn(which, 'nonce reuse refused by the upstream; switching to a stricter policy');
     audit.admin('nonce-policy', which);
   };
 
-  /** Called when nonces stop or start to work across processes. */
-  readonly onCrossProcess = (deployment: string, works: boolean): void => {
-    const { log } = this.#sinks;
-    if (works)
-      log.info({ deployment }, 'nonces of other processes accepted by the upstream; sharing them again');
-    else log.warn({ deployment }, 'nonces of other processes refused by the upstream; not sharing them');
+  /** Called when the upstream turns out to bind nonces to the process that obtained them. */
+  readonly onBound = (deployment: string): void => {
+    this.#sinks.log.warn(
+      { deployment },
+      'nonces of other processes refused by the upstream; not sharing them',
+    );
   };
 
   /** Called when a candidate is promoted or refused, or has to wait. */

@@ -1,3 +1,4 @@
+import type { Clock } from '../base/clock.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { type Credential, canAnswer } from '../digest/authorization.ts';
 import { type Challenge, chooseChallenge } from '../digest/challenge.ts';
@@ -12,8 +13,7 @@ export interface AdoptionGuardOptions {
   readonly credential: Credential;
   /** Algorithms of the deployment; no other is used, whatever the source of the challenge. */
   readonly algorithms: readonly AlgorithmName[];
-  /** Milliseconds on a clock that never goes back. */
-  readonly now: () => number;
+  readonly clock: Clock;
 }
 
 /**
@@ -43,7 +43,7 @@ export class AdoptionGuard {
    * an upstream may lock the gateway's address out after some.
    */
   get paused(): boolean {
-    return this.#options.now() < this.#until;
+    return this.#options.clock.now() < this.#until;
   }
 
   /** The upstream sent a challenge; with another realm it is another upstream. */
@@ -62,7 +62,7 @@ export class AdoptionGuard {
     this.#refused += 1;
     const excess = this.#refused - ENOUGH;
     const pause = Math.min(FIRST_PAUSE_MS * 2 ** excess, LONGEST_PAUSE_MS);
-    if (excess >= 0) this.#until = this.#options.now() + pause;
+    if (excess >= 0) this.#until = this.#options.clock.now() + pause;
   }
 
   #forget(): void {

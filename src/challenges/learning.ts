@@ -1,18 +1,23 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import { CrossProcessReuse } from './cross-process-reuse.ts';
 import { Lifetime } from './lifetime.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
-import { ReusePolicy } from './reuse-policy.ts';
+import { ReusePolicy, type ReuseRefusal } from './reuse-policy.ts';
 import type { SharedChallenges } from './shared-challenges.ts';
-import type { Learned, NoncePolicy } from './store/store.ts';
+import { LEARNED_MS, type Learned, type NoncePolicy } from './store/store.ts';
 
 /**
  * Times that the last thing learned here is written while the store confirms none of them. Each write makes every other
  * process ask, so a slow store would be written to without end.
  */
 const WRITES_AT_MOST = 3;
+/** Nonces of other processes refused in a row after which nonces count as bound to their process. */
+const BOUND_AFTER = 3;
+/** A nonce that is older than this share of a life may have been refused for its age … */
+const EARLY = 0.5;
+/** … in milliseconds, while no life is known. */
+const SHORT_LIFE_MS = 60_000;
 
 /** For how long an accepted attempt says what a HEAD ahead of a body would say, in milliseconds. */
 const HEALTHY_MS = 1_000;
@@ -24,18 +29,25 @@ export interface LearningOptions {
   readonly policy: NoncePolicy | 'auto';
   /** Called after a step of the policy that was learned here. */
   readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
-  /** Called when it was learned here that nonces of other processes are of use, or are not. */
-  readonly onCrossProcess: (works: boolean) => void;
+  /** Called when it was learned here that nonces of other processes are of no use. */
+  readonly onBound: () => void;
   /** Called after something was taken over that was learned elsewhere. */
   readonly onAdopted: () => void;
 }
 
-/** Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. */
+/**
+ * Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. Everything is
+ * forgotten together, an hour after the first of it was learned.
+ */
 export class Learning {
-  readonly lifetime: Lifetime;
+  readonly lifetime = new Lifetime();
   readonly #options: LearningOptions;
   readonly #policy: ReusePolicy;
-  readonly #crossProcess: CrossProcessReuse;
+  #portable = true;
+  /** Nonces of other processes that were refused since one was last accepted. */
+  #foreignRefused = 0;
+  /** When the first of what is known was learned, here or elsewhere; undefined: nothing is known. */
+  #learnedAt: number | undefined;
   /** Realm and algorithm that everything learned holds for. */
   #upstream: Pick<Learned, 'realm' | 'algorithm'> | undefined;
   #counted: boolean | undefined;
@@ -55,12 +67,9 @@ export class Learning {
   constructor(options: LearningOptions) {
     this.#options = options;
     const { policy, clock, onStep } = options;
-    const now = (): number => clock.now();
-    this.lifetime = new Lifetime(now);
-    this.#crossProcess = new CrossProcessReuse(now);
     this.#policy = new ReusePolicy({
       policy,
-      now,
+      now: () => clock.now(),
       onStep: (step, from) => {
         onStep(step, from);
         this.#tell();
@@ -72,9 +81,12 @@ export class Learning {
     return this.#policy.policy;
   }
 
-  /** True if a nonce is good for other processes, and theirs here. */
+  /**
+   * True if a nonce is good for other processes, and theirs here. Some upstreams bind it to the address that asked for
+   * it (Tomcat does), and replicas may leave from several.
+   */
   get portable(): boolean {
-    return this.#crossProcess.works;
+    return this.#portable;
   }
 
   /** True if another process can hold a nonce that serves here, as far as it is known. */
@@ -88,13 +100,19 @@ export class Learning {
 
   /** True if the upstream would refuse the nonce for its age. */
   isOver(nonce: Nonce): boolean {
-    return this.ageOf(nonce) >= (this.lifetime.of(nonce) ?? Number.POSITIVE_INFINITY);
+    return this.ageOf(nonce) >= (this.lifetime.ms ?? Number.POSITIVE_INFINITY);
+  }
+
+  /** Forgets what was learned an hour ago. Cheap: the pool calls it for each request. */
+  expire(): void {
+    if (this.#learnedAt !== undefined && this.#options.clock.now() - this.#learnedAt >= LEARNED_MS)
+      this.#forget();
   }
 
   /** True if the upstream accepted the nonce more than once, just now, too, and has no known reason to refuse it next. */
   isHealthy(nonce: Nonce): boolean {
     const now = this.#options.clock.now();
-    const ends = nonce.obtainedAt + (this.lifetime.of(nonce) ?? Number.POSITIVE_INFINITY);
+    const ends = nonce.obtainedAt + (this.lifetime.ms ?? Number.POSITIVE_INFINITY);
     const isReused = nonce.accepted > 1 && now - nonce.acceptedAt < HEALTHY_MS;
     return isReused && !nonce.exhausted && now + HEALTHY_MS < ends;
   }
@@ -112,19 +130,15 @@ export class Learning {
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, isOutOfOrder, sentAt }: NonceAttempt): void {
+  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): void {
     if (this.#pending.length > 0) this.#learnPending(sentAt);
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
-    this.lifetime.accepted(ageMs, nonce);
+    this.lifetime.accepted(ageMs);
     if (nonce.isOutOfOrderRefused) this.#policy.overtaken();
-    const { trial, shareable } = nonce;
-    if (isReuse)
-      this.#policy.reused({ counted: !shareable, outOfOrder: isOutOfOrder, onTrial: trial === 'policy' });
-    if (!nonce.hasCountLeftOut) nonce.trial = undefined;
-    const isNews = nonce.foreign && this.#crossProcess.accepted();
-    if (isNews) this.#options.onCrossProcess(true);
-    if (isNews || this.lifetime.ms !== ms) this.#tell();
+    if (isReuse) this.#policy.reused();
+    if (nonce.foreign) this.#foreignRefused = 0;
+    if (this.lifetime.ms !== ms) this.#tell();
   }
 
   /**
@@ -139,29 +153,16 @@ export class Learning {
   #learnRefused(attempt: NonceAttempt, stale: boolean): void {
     const { nonce, nc, ageMs } = attempt;
     // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
-    const isExpiry = stale && this.lifetime.isAging(ageMs, nonce);
+    const isExpiry = stale && this.lifetime.isAging(ageMs);
     if (!isExpiry) nonce.noteRefused(nc);
     const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
     if (isStep) this.#policy.overtaken();
-    if (isStep || nonce.retired) return;
-    if (nonce.trial === 'policy') this.#policy.trialRefused();
-    else if (nonce.trial === 'age') this.lifetime.trialRefused();
-    else if (this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
-  }
-
-  /** True if a nonce is to try the freer policy now that it is given back. */
-  takePolicyTrial(): boolean {
-    if (this.#policy.beginTrial()) void this.#askForTrial();
-    return this.#policy.takeTrial();
-  }
-
-  /** True if a nonce of another process is to be tried although they do not work here. */
-  takeCrossProcessTrial(): boolean {
-    return this.#crossProcess.takeTrial();
+    if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
   /** Takes over what others learned, or tells it to a store that has lost it. */
   async ask(): Promise<void> {
+    this.expire();
     const isWanting = await this.#recall();
     if (isWanting) await this.#write();
   }
@@ -175,7 +176,8 @@ export class Learning {
     if (reply === undefined || changes !== this.#changes) return false;
     const { learned } = reply;
     if (learned === undefined) return true;
-    const isUnwritten = this.#unconfirmed > 0 && !isDeepStrictEqual(learned, this.#learned);
+    const own = this.#learned && { ...this.#learned, ageMs: learned.ageMs };
+    const isUnwritten = this.#unconfirmed > 0 && !isDeepStrictEqual(learned, own);
     if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;
     this.#unconfirmed = 0;
     this.#adopt(learned);
@@ -183,25 +185,22 @@ export class Learning {
   }
 
   #adopt(learned: Learned): void {
-    const { realm, algorithm, policy, lifetimeMs } = learned;
+    const { realm, algorithm, policy, counted, portable, lifetimeMs, ageMs } = learned;
     this.#upstream ??= { realm, algorithm };
     if (!isSame(this.#upstream, learned)) return;
+    this.#counted = counted;
     this.#policy.adopt(policy);
-    this.#counted = learned.counted;
-    this.#crossProcess.adopt(learned.portable);
+    this.#portable = portable;
     this.lifetime.adopt(lifetimeMs);
+    this.#learnedAt = this.#knowsSomething ? this.#options.clock.now() - ageMs : undefined;
     this.#options.onAdopted();
   }
 
   /** Takes over what was learned with another credential, for a pool that has learned nothing. */
   inherit(former: Learning): void {
-    if (this.#upstream !== undefined || former.#upstream === undefined) return;
-    this.#upstream = former.#upstream;
-    this.#policy.adopt(former.policy);
-    this.#counted = former.#counted;
-    this.#crossProcess.adopt(former.portable);
-    this.lifetime.adopt(former.lifetime.ms);
-    this.#options.onAdopted();
+    former.expire();
+    const learned = former.#learned;
+    if (this.#upstream === undefined && learned !== undefined) this.#adopt(learned);
   }
 
   /**
@@ -220,7 +219,7 @@ export class Learning {
   #learnFrom({ nonce, ageMs }: NonceAttempt, stale: boolean): void {
     const { accepted } = nonce;
     if (accepted === 0) {
-      if (nonce.foreign && !stale) this.#learnFromForeign(nonce, ageMs);
+      if (nonce.foreign && !stale) this.#learnFromForeign(ageMs);
       return;
     }
     const isCrowd = nonce.lane.underWay > 0;
@@ -229,7 +228,7 @@ export class Learning {
       // A nonce that went on to serve others was not refused for the way in which it was used, unless some were
       // accepted after that, too.
       const contested = isCrowd && (isFirstCrowd || nonce.accepted > accepted);
-      this.#learnFromReuse(nonce, { ageMs, accepted, contested, stale });
+      this.#learnFromReuse({ ageMs, accepted, contested, counted: !nonce.shareable });
     };
     if (stale) learn();
     else this.#pending.push({ since: this.#options.clock.now(), learn });
@@ -242,34 +241,36 @@ export class Learning {
     for (const { learn } of due) learn();
   }
 
-  #learnFromReuse(
-    nonce: Nonce,
-    { stale, ...refusal }: { ageMs: number; accepted: number; contested: boolean; stale: boolean },
-  ): void {
+  #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {
     const { ms: lifetimeMs } = this.lifetime;
-    this.lifetime.refused(refusal.ageMs, nonce, stale);
+    this.lifetime.refused(refusal.ageMs);
     if (this.lifetime.ms !== lifetimeMs) this.#tell();
-    this.#policy.refused({ ...refusal, counted: !nonce.shareable, lifetimeMs });
+    this.#policy.refused({ ...refusal, lifetimeMs });
   }
 
-  #learnFromForeign(nonce: Nonce, ageMs: number): void {
-    if (!this.#crossProcess.refused(ageMs, this.lifetime.of(nonce))) return;
-    this.#options.onCrossProcess(false);
+  #learnFromForeign(ageMs: number): void {
+    if (ageMs > EARLY * (this.lifetime.ms ?? SHORT_LIFE_MS)) return;
+    this.#foreignRefused += 1;
+    if (!this.#portable || this.#foreignRefused < BOUND_AFTER) return;
+    this.#portable = false;
+    this.#options.onBound();
     this.#tell();
-  }
-
-  /** One process at a time tries the freer policy. */
-  async #askForTrial(): Promise<void> {
-    if (await this.#options.sharedChallenges.leadTrial(this.#policy.trialMs)) this.#policy.allowTrial();
   }
 
   #forget(): void {
     this.#policy.forget();
-    this.#crossProcess.forget();
+    this.#portable = true;
+    this.#foreignRefused = 0;
     this.lifetime.forget();
+    this.#learnedAt = undefined;
+  }
+
+  get #knowsSomething(): boolean {
+    return this.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
   }
 
   #tell(): void {
+    this.#learnedAt = this.#knowsSomething ? (this.#learnedAt ?? this.#options.clock.now()) : undefined;
     this.#changes += 1;
     this.#unconfirmed = 0;
     void this.#share();
@@ -295,7 +296,9 @@ export class Learning {
     if (this.#upstream === undefined) return undefined;
     const { policy, portable, lifetime } = this;
     const counted = this.#counted ?? false;
-    return { ...this.#upstream, policy, counted, portable, lifetimeMs: lifetime.ms };
+    const now = this.#options.clock.now();
+    const ageMs = now - (this.#learnedAt ?? now);
+    return { ...this.#upstream, policy, counted, portable, lifetimeMs: lifetime.ms, ageMs };
   }
 }
 

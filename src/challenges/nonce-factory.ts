@@ -7,11 +7,6 @@ import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/stor
 /** Number of nonces that are recognised when the upstream issues them again. */
 const REMEMBERED = 1_000;
 
-/** Seconds or milliseconds since 1970, from 2001 on; no part of a longer number. */
-const TIMESTAMP = /(?<![0-9A-Fa-f])(?:\d{13}|\d{10})(?![0-9A-Fa-f])/g;
-/** Longest plausible lifetime, in milliseconds; a later time is a number with another meaning. */
-const FARTHEST_MS = 24 * 60 * 60_000;
-
 /**
  * Counters of nonces with qop, by nonce (RFC 7616 §3.4). Some upstreams issue the same nonce within one millisecond, even
  * for two versions of a credential: it goes on with its count, so that no nc goes out twice.
@@ -52,8 +47,6 @@ export interface NonceFactoryOptions {
   readonly clock: Clock;
   /** A new random cnonce. */
   readonly newCnonce: () => string;
-  /** Unix time in milliseconds, for what a nonce says of its own expiry. */
-  readonly wallTime: () => number;
 }
 
 /** Makes challenges into nonces that can be used, wherever they come from. */
@@ -98,30 +91,14 @@ export class NonceFactory {
   }
 
   #make(held: HeldChallenge, ageMs: number, origin: Partial<NonceOrigin>, count = 0): Nonce {
-    const { nonce, qop } = held.challenge;
-    const counter = qop.length === 0 ? new NonceCounter() : this.#counters.of(held.challenge, count);
-    const { credential, clock, newCnonce, wallTime } = this.#options;
+    const counter =
+      held.challenge.qop.length === 0 ? new NonceCounter() : this.#counters.of(held.challenge, count);
+    const { credential, clock, newCnonce } = this.#options;
     return new Nonce(held, credential, {
       cnonce: newCnonce(),
       obtainedAt: clock.now() - ageMs,
-      hintMs: expiryHint(nonce, wallTime() - ageMs),
       counter,
       ...origin,
     });
   }
-}
-
-/**
- * Returns the expiry that a nonce carries, in milliseconds from `issuedAt` (Unix time in ms): the latest time in it, in
- * the open or in base64, if that lies ahead; undefined: none. It is only a hint, since the form of a nonce is the
- * server's own affair (RFC 7616 §3.3).
- */
-export function expiryHint(nonce: string, issuedAt: number): number | undefined {
-  const text = `${nonce} ${Buffer.from(nonce, 'base64').toString('latin1')}`;
-  let latest = 0;
-  for (const [digits] of text.matchAll(TIMESTAMP)) {
-    const ahead = Number(digits) * (digits.length === 10 ? 1000 : 1) - issuedAt;
-    if (ahead > latest && ahead < FARTHEST_MS) latest = ahead;
-  }
-  return latest === 0 ? undefined : latest;
 }

@@ -35,8 +35,6 @@ export interface NonceOrigin {
   readonly lane?: Lane;
   /** True if another process obtained it. */
   readonly foreign?: boolean;
-  /** How long it says that it lives, in milliseconds; undefined: it says nothing. */
-  readonly hintMs: number | undefined;
 }
 
 /** One challenge in use by this process: what answers it, and the count of answers. */
@@ -50,18 +48,12 @@ export class Nonce implements HeldChallenge {
   /** When the upstream issued it, on this process's clock. */
   readonly obtainedAt: number;
   readonly foreign: boolean;
-  readonly hintMs: number | undefined;
   /** When the upstream last accepted it, on this process's clock. */
   acceptedAt = Number.NEGATIVE_INFINITY;
   /** Client requests that it served. */
   uses = 0;
-  /** The subject of a trial with this nonce: the reuse policy or the age; undefined: it is not on trial. */
-  trial: 'policy' | 'age' | undefined;
   /** True if a younger one was asked for to take its place. */
   renewed = false;
-  /** The nc that a trial of the order left out, to be sent after the one that follows it. */
-  #leftOut: number | undefined;
-  #swapsNext = false;
   #accepted = 0;
   #highestAccepted = 0;
   #lowestRefused = Number.POSITIVE_INFINITY;
@@ -78,7 +70,6 @@ export class Nonce implements HeldChallenge {
     this.lane = origin.lane ?? { underWay: 0, begun: 0 };
     this.obtainedAt = origin.obtainedAt;
     this.foreign = origin.foreign ?? false;
-    this.hintMs = origin.hintMs;
     this.#counter = origin.counter ?? new NonceCounter();
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
   }
@@ -96,20 +87,6 @@ export class Nonce implements HeldChallenge {
   /** True if a count was refused although a higher one was accepted, whichever response came first. */
   get isOutOfOrderRefused(): boolean {
     return !this.shareable && this.#lowestRefused < this.#highestAccepted;
-  }
-
-  /** True between the two requests of a trial of the order. */
-  get hasCountLeftOut(): boolean {
-    return this.#leftOut !== undefined;
-  }
-
-  /** The next two counts go out in the wrong order, to see whether the upstream minds. */
-  swapNextCounts(): void {
-    this.#swapsNext = this.#leftOut === undefined;
-  }
-
-  get highestAccepted(): number {
-    return this.#highestAccepted;
   }
 
   noteAccepted(nc: number, now: number): void {
@@ -180,22 +157,8 @@ export class Nonce implements HeldChallenge {
     this.#mostUnderWay = Math.max(this.#mostUnderWay, this.#underWay);
     this.lane.underWay += 1;
     this.lane.begun += 1;
-    return new NonceAttempt(this, this.#nextCount(), now);
-  }
-
-  #nextCount(): number {
-    const leftOut = this.#leftOut;
-    if (leftOut !== undefined) {
-      this.#leftOut = undefined;
-      return leftOut;
-    }
-    const counter = this.#counter;
-    counter.last += 1;
-    if (!this.#swapsNext) return counter.last;
-    this.#swapsNext = false;
-    this.#leftOut = counter.last;
-    counter.last += 1;
-    return counter.last;
+    this.#counter.last += 1;
+    return new NonceAttempt(this, this.#counter.last, now);
   }
 
   /** An attempt is over; `NonceAttempt` calls it once for each. */
@@ -217,8 +180,6 @@ export class NonceAttempt {
   readonly sentAt: number;
   /** True if the upstream had accepted the nonce before it was sent. */
   readonly isReuse: boolean;
-  /** True if the upstream had accepted a higher count before it was sent. */
-  readonly isOutOfOrder: boolean;
   readonly #beganAlone: boolean;
   /** Attempts in the lane that began until then, this one included. */
   readonly #begun: number;
@@ -229,7 +190,6 @@ export class NonceAttempt {
     this.nc = nc;
     this.sentAt = sentAt;
     this.isReuse = nonce.accepted > 0;
-    this.isOutOfOrder = !nonce.shareable && nc < nonce.highestAccepted;
     this.#beganAlone = nonce.lane.underWay === 1;
     this.#begun = nonce.lane.begun;
   }

@@ -1,14 +1,12 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { AlgorithmName } from '../digest/algorithms.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import { AdoptionGuard } from './adoption-guard.ts';
+import { AdoptionGuard, type AdoptionGuardOptions } from './adoption-guard.ts';
 import { IdleNonces } from './idle-nonces.ts';
-import { Learning } from './learning.ts';
+import { Learning, type LearningOptions } from './learning.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
 import { NonceFactory, type NonceFactoryOptions } from './nonce-factory.ts';
 import { PendingChallenge, PendingChallenges } from './pending-challenges.ts';
-import { Renewal } from './renewal.ts';
-import type { SharedChallenges } from './shared-challenges.ts';
+import { Renewal, type RenewalDeps } from './renewal.ts';
 import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store/store.ts';
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
@@ -16,21 +14,11 @@ const ELSEWHERE_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 
-export interface PoolOptions extends NonceFactoryOptions {
-  readonly sharedChallenges: SharedChallenges;
-  /** Algorithms of the deployment; no other is answered, whatever the source of the challenge. */
-  readonly algorithms: readonly AlgorithmName[];
-  /** From 0 to 1. */
-  readonly random: () => number;
-  /** Reuse policy; `auto`: learned from refusals. */
-  readonly policy: NoncePolicy | 'auto';
-  /** Called after a step of the policy that was learned here. */
-  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
-  /** Called when it was learned here that nonces of other processes are of use, or are not: the upstream binds them. */
-  readonly onCrossProcess: (works: boolean) => void;
-  /** Asks the upstream for a newer nonce, with `open(nonce)`; undefined: nonces are not renewed ahead. */
-  readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
-}
+/** What the parts of a pool need, but for what they need of each other. */
+export type PoolOptions = NonceFactoryOptions &
+  AdoptionGuardOptions &
+  Omit<LearningOptions, 'onAdopted'> &
+  Omit<RenewalDeps, 'learning'>;
 
 /**
  * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce waits for
@@ -43,11 +31,9 @@ export class NoncePool {
   readonly #factory: NonceFactory;
   /** None with the policy `shared`. */
   readonly #idle: IdleNonces;
-  readonly #renewal: Renewal | undefined;
+  readonly #renewal: Renewal;
   readonly #guard: AdoptionGuard;
   #known: Nonce | undefined;
-  /** A nonce that one request is to try when it is so old, in milliseconds. */
-  #trial: { readonly nonce: Nonce; readonly fromAge: number } | undefined;
   #closed = false;
   /** Nonces that were refused since one was last used again. */
   #refusedInARow = 0;
@@ -55,25 +41,18 @@ export class NoncePool {
   constructor(options: PoolOptions) {
     this.#options = options;
     this.#factory = new NonceFactory(options);
-    const { clock, random, renew, sharedChallenges, onStep, credential, algorithms } = options;
-    this.#guard = new AdoptionGuard({ credential, algorithms, now: () => clock.now() });
-    this.#learning = new Learning({
-      sharedChallenges,
-      clock,
-      policy: options.policy,
-      onStep: (policy, from) => {
-        onStep(policy, from);
-        if (policy !== 'shared') this.#stopSharing();
-      },
-      onCrossProcess: options.onCrossProcess,
-      onAdopted: () => this.#followLearned(),
-    });
-    this.#idle = new IdleNonces({ learning: this.#learning, clock, renew });
-    if (renew === undefined) return;
-    // Only what everybody uses needs one process to renew it for all.
-    const lead = (ms: number): Promise<boolean> =>
-      this.#learning.sharesNonces ? sharedChallenges.lead(ms) : Promise.resolve(true);
-    this.#renewal = new Renewal({ lifetime: this.#learning.lifetime, clock, random, lead, renew });
+    this.#guard = new AdoptionGuard(options);
+    const onStep = (policy: NoncePolicy, from: NoncePolicy): void => {
+      options.onStep(policy, from);
+      this.#stopSharing();
+    };
+    const onAdopted = (): void => {
+      if (this.policy !== 'shared') this.#stopSharing();
+      else if (!this.#learning.sharesNonces) this.#queue.goOn();
+    };
+    this.#learning = new Learning({ ...options, onStep, onAdopted });
+    this.#idle = new IdleNonces({ learning: this.#learning, renew: options.renew });
+    this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
 
   /** The nonce in use, for the metrics; undefined: none is known. */
@@ -107,29 +86,27 @@ export class NoncePool {
   async restore(former?: NoncePool): Promise<void> {
     if (former !== undefined) this.#learning.inherit(former.#learning);
     await this.#learning.ask();
-    if (this.#known !== undefined) return;
+    if (this.#known !== undefined || !this.#learning.portable) return;
     if (this.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
     const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
-    // A request without a nonce meets a 401 anyway, so that a trial of this one costs nothing.
-    if (nonce !== undefined && !this.#learning.portable) this.#trial = { nonce, fromAge: 0 };
-    else if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
+    if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
   /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
   async adopt(): Promise<void> {
     await this.#learning.ask();
+    if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
     if (this.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
-    if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt))
-      this.#useForeign(nonce);
+    if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
     // A store that lost everything, or could not be told, gets what is still good here.
-    else if (own?.shareable === true && (held === undefined || this.#learning.portable))
-      void this.#share(own);
+    // Not in the place of one that does not fit here: where another process meets another realm, each would write again.
+    else if (own !== undefined && (held === undefined || nonce !== undefined)) void this.#share(own);
   }
 
   /**
@@ -140,8 +117,7 @@ export class NoncePool {
   async handOver(): Promise<void> {
     this.#closed = true;
     const nonces = [...this.#idle.drain(), ...(this.#known === undefined ? [] : [this.#known])];
-    this.#known = undefined;
-    this.#renewal?.cancel();
+    this.#dropKnown();
     this.#queue.dissolve();
     await Promise.all(nonces.map((nonce) => this.#leave(nonce)));
   }
@@ -149,11 +125,13 @@ export class NoncePool {
   /** The nonce in use; undefined: none is known, so `enter`. */
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
+    this.#learning.expire();
     if (this.policy !== 'shared') return this.#idle.take();
-    const tried = this.#takeTrial();
-    if (tried !== undefined) return tried;
     if (this.#known?.exhausted === true) this.#known = undefined;
-    return this.#known ?? this.#useIdle();
+    // One that is left from a stricter policy, or from another process.
+    const idle = this.#known === undefined ? this.#idle.take() : undefined;
+    if (idle !== undefined) this.#publish(idle);
+    return this.#known;
   }
 
   /**
@@ -197,10 +175,7 @@ export class NoncePool {
   refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
     const { nonce } = attempt;
     if (stale && challenge !== undefined) this.#factory.calledStale(nonce, challenge);
-    if (this.#known === nonce) {
-      this.#known = undefined;
-      this.#renewal?.cancel();
-    }
+    if (this.#known === nonce) this.#dropKnown();
     if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
       // A nonce that only expired says nothing against who left it, and costs no failed attempt.
       if (!stale) this.#guard.refused();
@@ -217,10 +192,7 @@ export class NoncePool {
    */
   abandon({ nonce }: NonceAttempt): void {
     if (nonce.shareable && this.policy === 'shared' && nonce.uses > 0) return;
-    if (this.#known === nonce) {
-      this.#known = undefined;
-      this.#renewal?.cancel();
-    }
+    if (this.#known === nonce) this.#dropKnown();
     nonce.retire();
   }
 
@@ -272,17 +244,17 @@ export class NoncePool {
       this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
-    } else if (pending !== undefined && nonce === pending.nonce) {
-      this.#replace(pending, next);
+    } else if (nonce === pending?.nonce && this.#known === pending.replaces) {
+      this.#publish(next);
     }
   }
 
   /** The nonce of a handshake serves others although no request has tried it. */
   acceptUntried(pending: PendingChallenge): void {
-    const { nonce } = pending;
+    const { nonce, replaces } = pending;
     if (nonce === undefined || this.#closed) return;
     if (this.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
-    else this.#replace(pending, nonce);
+    else if (this.#known === replaces) this.#publish(nonce);
   }
 
   /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
@@ -297,7 +269,7 @@ export class NoncePool {
 
   /** Makes a nonce of a stored challenge if this process may use it; otherwise removes it from the store. */
   #adopted(held: AgedChallenge | ParkedChallenge): Nonce | undefined {
-    if (this.#guard.paused) return undefined;
+    if (!this.#learning.portable || this.#guard.paused) return undefined;
     if (this.#guard.fits(held.challenge)) return this.#factory.adopted(held);
     void this.#options.sharedChallenges.discard(held);
     return undefined;
@@ -306,16 +278,8 @@ export class NoncePool {
   /** Retires the nonce in use; requests that wait for one obtain their own. */
   #stopSharing(): void {
     this.#known?.retire();
-    this.#known = undefined;
-    this.#trial = undefined;
-    this.#renewal?.cancel();
+    this.#dropKnown();
     this.#queue.dissolve();
-  }
-
-  /** Requests wait for no nonce that does not serve them, as was learned elsewhere. */
-  #followLearned(): void {
-    if (this.policy !== 'shared') this.#stopSharing();
-    else if (!this.#learning.sharesNonces) this.#queue.goOn();
   }
 
   async #restoreIdle(): Promise<void> {
@@ -326,14 +290,7 @@ export class NoncePool {
       // One that was used already may be used no more.
       const isOver = this.policy === 'single-use' && 'count' in held && held.count > 0;
       if (nonce !== undefined && !isOver) this.#idle.adopt(nonce);
-      // Where they do not work, one is enough to try.
-      if (!this.#learning.portable) return;
     }
-  }
-
-  /** The nonce takes the place of the one that its handshake was for, unless a newer one has it. */
-  #replace({ replaces }: PendingChallenge, nonce: Nonce): void {
-    if (this.#known === replaces) this.#publish(nonce);
   }
 
   /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
@@ -350,51 +307,27 @@ export class NoncePool {
 
   #publish(nonce: Nonce): void {
     this.#use(nonce);
-    if (nonce.shareable) void this.#share(nonce);
+    void this.#share(nonce);
   }
 
-  /** A nonce of another process serves all, or is tried by one request now and then where those do not work. */
-  #useForeign(nonce: Nonce): void {
-    if (this.#learning.portable) this.#use(nonce);
-    else if (this.#learning.takeCrossProcessTrial()) this.#trial = { nonce, fromAge: 0 };
-  }
-
-  /** One that is left from a stricter policy. */
-  #useIdle(): Nonce | undefined {
-    const nonce = this.#idle.take();
-    if (nonce !== undefined) this.#publish(nonce);
-    return nonce;
-  }
-
-  /** The nonce to be tried, for this request alone, if it is old enough. */
-  #takeTrial(): Nonce | undefined {
-    const trial = this.#trial;
-    if (trial === undefined || this.ageOf(trial.nonce) < trial.fromAge) return undefined;
-    this.#trial = undefined;
-    return trial.nonce.retired ? undefined : trial.nonce;
-  }
-
-  /** Keeps a nonce that a newer one replaces, if a request is to try whether it lives longer than was learned. */
-  #keepForTrial(nonce: Nonce): void {
-    const { lifetime } = this.#learning;
-    if (nonce.retired || !lifetime.isAging(this.ageOf(nonce), nonce) || !lifetime.takeTrial()) return;
-    nonce.trial = 'age';
-    this.#trial = { nonce, fromAge: lifetime.trialAge(nonce) };
+  #dropKnown(): void {
+    this.#known = undefined;
+    this.#renewal.cancel();
   }
 
   #use(nonce: Nonce): void {
-    if (this.#known !== undefined) this.#keepForTrial(this.#known);
     this.#known = nonce;
-    this.#renewal?.plan(nonce);
+    this.#renewal.plan(nonce);
     this.#queue.serve(nonce);
   }
 
+  /** Offers a nonce without a count to other processes, where they can use it. */
   async #share(nonce: Nonce): Promise<void> {
-    const { challenge, cookies, obtainedAt } = nonce;
-    const { clock, sharedChallenges } = this.#options;
-    const next = { challenge, cookies, ageMs: clock.now() - obtainedAt };
-    const quicker = await sharedChallenges.share(next, this.lifetimeMs);
+    if (!nonce.shareable || !this.#learning.portable) return;
+    const { challenge, cookies } = nonce;
+    const next = { challenge, cookies, ageMs: this.ageOf(nonce) };
+    const quicker = await this.#options.sharedChallenges.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
-    if (adopted !== undefined && this.#known === nonce) this.#useForeign(adopted);
+    if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
   }
 }

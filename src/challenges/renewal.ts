@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.ts';
 import { timerDelay } from '../base/timer.ts';
-import type { Lifetime } from './lifetime.ts';
+import type { Learning } from './learning.ts';
 import type { Nonce } from './nonce.ts';
+import type { SharedChallenges } from './shared-challenges.ts';
 
 /** When in its life a nonce is renewed, as a share; where in between is up to chance. */
 const EARLIEST = 0.7;
@@ -10,14 +11,13 @@ const SPREAD = 0.1;
 const NEXT_TRY = 0.1;
 
 export interface RenewalDeps {
-  readonly lifetime: Lifetime;
+  readonly learning: Learning;
+  readonly sharedChallenges: SharedChallenges;
   readonly clock: Clock;
   /** From 0 to 1. */
   readonly random: () => number;
-  /** True if this process is the one to renew, for the time given in milliseconds. */
-  readonly lead: (ms: number) => Promise<boolean>;
-  /** Asks the upstream for a newer nonce and puts it in the place of this one. */
-  readonly renew: (nonce: Nonce) => Promise<void>;
+  /** Asks the upstream for a newer nonce, with `NoncePool.open(nonce)`; undefined: nothing is renewed ahead. */
+  readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
 }
 
 /** Replaces the nonce in use before the upstream refuses it, so that no request has to wait for that. */
@@ -31,10 +31,10 @@ export class Renewal {
 
   /** This nonce is in use from now on. Without a known lifetime there is nothing to plan. */
   plan(nonce: Nonce): void {
-    const { lifetime, clock, random } = this.#deps;
+    const { learning, clock, random, renew } = this.#deps;
     this.cancel();
-    const life = lifetime.of(nonce);
-    if (life === undefined) return;
+    const life = learning.lifetime.ms;
+    if (life === undefined || renew === undefined) return;
     const share = EARLIEST + SPREAD * random();
     this.#at(nonce, life * share - (clock.now() - nonce.obtainedAt));
   }
@@ -50,11 +50,13 @@ export class Renewal {
   }
 
   async #renew(nonce: Nonce): Promise<void> {
-    const { lifetime, clock, lead, renew } = this.#deps;
-    const life = lifetime.of(nonce);
-    if (life === undefined || clock.now() - nonce.obtainedAt > life) return;
+    const { learning, sharedChallenges, renew } = this.#deps;
+    const life = learning.lifetime.ms;
+    if (life === undefined || learning.ageOf(nonce) > life) return;
     this.#at(nonce, life * NEXT_TRY);
     // A nonce that nobody used is not worth a request to the upstream; it may still come into use.
-    if (nonce.uses > 0 && (await lead(life * NEXT_TRY))) await renew(nonce);
+    if (nonce.uses === 0) return;
+    // Only what everybody uses needs one process to renew it for all.
+    if (!learning.sharesNonces || (await sharedChallenges.lead(life * NEXT_TRY))) await renew?.(nonce);
   }
 }

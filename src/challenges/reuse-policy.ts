@@ -1,5 +1,4 @@
 import { NONCE_POLICIES, type NoncePolicy } from './store/store.ts';
-import { TrialSchedule } from './trial-schedule.ts';
 
 /** A nonce is young below this age, in milliseconds … */
 const YOUNG_MS = 1_000;
@@ -23,15 +22,6 @@ export interface ReuseRefusal {
   readonly lifetimeMs: number | undefined;
 }
 
-/** An attempt was accepted whose nonce had been accepted before. */
-export interface AcceptedReuse {
-  readonly counted: boolean;
-  /** True if a higher count of the nonce had been accepted before it was sent. */
-  readonly outOfOrder: boolean;
-  /** True if the nonce tries the freer policy. */
-  readonly onTrial: boolean;
-}
-
 export interface ReusePolicyOptions {
   /** `auto`: learned. */
   readonly policy: NoncePolicy | 'auto';
@@ -42,15 +32,12 @@ export interface ReusePolicyOptions {
 }
 
 /**
- * Learns how the nonces of an upstream may be used from those that it accepts and refuses. Each step to a stricter
- * policy is followed by trials of the freer one.
+ * Learns from the nonces that an upstream refuses how they may be used. Each step goes to a stricter policy; `forget`
+ * alone goes back.
  */
 export class ReusePolicy {
   readonly #options: ReusePolicyOptions;
-  readonly #trials = new TrialSchedule();
   #policy: NoncePolicy;
-  /** True if the next nonce that is given back is tried the freer way. */
-  #mayTry = false;
   /** First reuses that were refused, with none accepted in between. */
   #refusedReuses: number[] = [];
   /** Refusals of nonces that several requests used at once. */
@@ -65,28 +52,18 @@ export class ReusePolicy {
     return this.#policy;
   }
 
-  /** The time that a trial belongs to one process, in milliseconds. */
-  get trialMs(): number {
-    return this.#trials.delayMs;
-  }
-
   /** Takes over the policy that another process learned, or this one before its start. */
   adopt(policy: NoncePolicy): void {
-    if (this.#options.policy !== 'auto' || policy === this.#policy) return;
-    this.#set(policy);
-    if (policy === 'shared') this.#trials.stop();
-    else this.#trials.adopted(this.#options.now());
+    if (this.#options.policy === 'auto' && policy !== this.#policy) this.#set(policy);
   }
 
-  /** Forgets everything: the challenge shows that it is another upstream. */
   forget(): void {
     if (this.#options.policy === 'auto') this.#set('shared');
-    this.#trials.forget();
   }
 
   /** The upstream refused a count that is lower than one that it accepted: it wants them in order. */
   overtaken(): void {
-    if (this.#policy === 'shared') this.#step(1);
+    if (this.#policy === 'shared') this.#step();
   }
 
   /** A nonce was refused that had been accepted before. */
@@ -97,40 +74,12 @@ export class ReusePolicy {
     if (contested && counted && this.#policy === 'shared') {
       this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
     }
-    if (Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length) >= STRIKES) this.#step(1);
+    if (Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length) >= STRIKES) this.#step();
   }
 
-  /** A nonce was accepted again. */
-  reused({ counted, outOfOrder, onTrial }: AcceptedReuse): void {
+  /** A nonce was accepted that had been accepted before. */
+  reused(): void {
     this.#refusedReuses = [];
-    if (this.#options.policy !== 'auto') return;
-    if (this.#policy === 'single-use') this.#step(-1);
-    // Without a count there is no order that requests could come out of.
-    else if (this.#policy === 'exclusive' && (outOfOrder || (onTrial && !counted))) this.#step(-1);
-  }
-
-  /** True once in a while: the caller may let this process try the freer policy (`allowTrial`). */
-  beginTrial(): boolean {
-    const now = this.#options.now();
-    if (!this.#trials.isDue(now)) return false;
-    this.#trials.begin(now);
-    return true;
-  }
-
-  allowTrial(): void {
-    this.#mayTry = this.#policy !== 'shared';
-  }
-
-  /** True if the nonce that is given back now is to be tried the freer way; true once for each trial. */
-  takeTrial(): boolean {
-    const mayTry = this.#mayTry;
-    this.#mayTry = false;
-    return mayTry;
-  }
-
-  /** The upstream refused what was tried. */
-  trialRefused(): void {
-    this.#trials.failed(this.#options.now());
   }
 
   #withStrike(strikes: readonly number[]): number[] {
@@ -138,21 +87,16 @@ export class ReusePolicy {
     return [...strikes.filter((at) => now - at < INTERVAL_MS), now];
   }
 
-  #step(by: 1 | -1): void {
+  #step(): void {
     const from = this.#policy;
-    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + by];
+    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + 1];
     if (this.#options.policy !== 'auto' || policy === undefined) return;
     this.#set(policy);
-    const now = this.#options.now();
-    if (by === 1) this.#trials.learned(now);
-    else if (policy === 'shared') this.#trials.stop();
-    else this.#trials.begin(now);
     this.#options.onStep(policy, from);
   }
 
   #set(policy: NoncePolicy): void {
     this.#policy = policy;
-    this.#mayTry = false;
     this.#refusedReuses = [];
     this.#refusedWhenContested = [];
   }

@@ -70,12 +70,6 @@ export class SharedChallenges {
     return (await this.#try(() => store.lead(key, ms))) ?? true;
   }
 
-  /** True if this process is the one to test whether what was learned still holds. */
-  async leadTrial(ms: number): Promise<boolean> {
-    const { store, key } = this.#options;
-    return (await this.#try(() => store.lead(`${key} trial`, ms))) ?? true;
-  }
-
   /** Loads what was learned about the upstream; undefined: the store failed. */
   recall(): Promise<{ readonly learned: Learned | undefined } | undefined> {
     const { store, key } = this.#options;

@@ -200,7 +200,6 @@ export class CredentialExamination {
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),
       obtainedAt: this.#deps.clock.now(),
-      hintMs: undefined,
     });
   }
 

@@ -138,7 +138,7 @@ export class Metrics {
   );
   readonly noncePolicySteps = this.#counter(
     'nonce_policy_steps_total',
-    'Changes of the nonce reuse policy that this process learned, stricter or freer; policy is the new one',
+    'Steps to a stricter nonce reuse policy that this process learned; policy is the new one',
     ['deployment', 'policy'],
   );
   readonly credentialState = this.#gauge(

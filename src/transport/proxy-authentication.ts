@@ -162,14 +162,13 @@ export class ProxyAuthentication implements DigestListener {
       credential,
       algorithms,
       clock,
-      wallTime: Date.now,
       random: Math.random,
       newCnonce: () => randomBytes(16).toString('hex'),
       // One CONNECT at a time uses a nonce: proxies refuse counts that come out of order.
       policy: 'exclusive',
       sharedChallenges: new SharedChallenges({ key: 'proxy', store: new MemoryChallengeStore(clock) }),
       onStep: () => {},
-      onCrossProcess: () => {},
+      onBound: () => {},
       renew: undefined,
     });
     const tracing = { deployment: '', forwardTrace: false };

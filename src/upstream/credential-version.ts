@@ -70,7 +70,7 @@ export interface VersionDeps {
   /** Called after a step of the nonce policy. */
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
   /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
-  readonly onCrossProcess: (deployment: string, works: boolean) => void;
+  readonly onBound: (deployment: string) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onHealth: (news: CredentialNews) => void;
 }
@@ -157,19 +157,18 @@ export class CredentialVersion implements DigestListener {
   /** Requests go out over this transport from now on; those of others may still be under way. */
   attach(transport: Transport): void {
     const { noncePolicy, algorithms, renewAhead } = transport.options;
-    const { pools, counters, clock, onPolicyStep, onCrossProcess } = this.#deps;
+    const { pools, counters, clock, onPolicyStep, onBound } = this.#deps;
     const use = pools.use({
       key: this.#key,
       credential: this.#credential,
       counters,
       algorithms,
       clock,
-      wallTime: Date.now,
       newCnonce: () => randomBytes(16).toString('hex'),
       random: Math.random,
       policy: noncePolicy,
       onStep: (policy, from) => onPolicyStep(this.#deployment, policy, from),
-      onCrossProcess: (works) => onCrossProcess(this.#deployment, works),
+      onBound: () => onBound(this.#deployment),
       renew: renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
     const { timeouts, forwardTrace } = transport.options;

@@ -15,8 +15,8 @@ function challengeIn(realm: string, more = ''): Challenge {
 }
 
 function guardFor(credential: Credential, algorithms: readonly AlgorithmName[] = ['MD5']) {
-  const clock = { now: 0 };
-  return { clock, guard: new AdoptionGuard({ credential, algorithms, now: () => clock.now }) };
+  const time = { now: 0 };
+  return { time, guard: new AdoptionGuard({ credential, algorithms, clock: { now: () => time.now } }) };
 }
 
 test('uses only what the credential, a stored hash, is good for', () => {
@@ -43,21 +43,21 @@ test('uses only the realm that the upstream has, once it is known', () => {
 });
 
 test('pauses after three refused nonces in a row, longer each time, until one is accepted', () => {
-  const { guard, clock } = guardFor(password);
+  const { guard, time } = guardFor(password);
   const refuse = (): boolean => {
     guard.refused();
     return guard.paused;
   };
   expect([refuse(), refuse(), refuse()]).toEqual([false, false, true]);
-  clock.now += 10_000;
+  time.now += 10_000;
   expect(guard.paused).toBe(false);
   expect(refuse()).toBe(true);
-  clock.now += 19_999;
+  time.now += 19_999;
   expect(guard.paused).toBe(true);
-  clock.now += 1;
+  time.now += 1;
   expect(guard.paused).toBe(false);
   for (let count = 0; count < 1_100; count += 1) guard.refused();
-  clock.now += 300_000;
+  time.now += 300_000;
   expect(guard.paused).toBe(false);
   guard.accepted();
   expect([refuse(), refuse()]).toEqual([false, false]);

@@ -120,7 +120,7 @@ describe('a message that no gateway sends', () => {
     ['no challenge', { name: 'park', body: parkBody({ value: '{}' }) }, /^not the stored form/],
     [
       'a fact that is none',
-      { name: 'learn', body: { key: 'k', value: '{"policy":"all"}' } },
+      { name: 'learn', body: { key: 'k', value: '{"policy":"all"}', ageMs: 1 } },
       /^not the stored form/,
     ],
     ['a leader for ever', { name: 'lead', body: { key: 'k', ms: 1e300 } }, /too_big/],
@@ -139,7 +139,7 @@ describe('a message that no gateway sends', () => {
 
   test.each([
     ['no text', 'recall', 7],
-    ['a text that is no fact', 'recall', '{}'],
+    ['a text that is no fact', 'recall', { value: '{}', ageMs: 1 }],
     ['no age', 'load', { value: '{}' }],
     ['no challenge', 'take', { value: '{}', ageMs: 1 }],
     ['no answer', 'lead', undefined],

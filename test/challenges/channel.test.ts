@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
-import { learned, parked } from '../support/challenges.ts';
+import { learned, parked, recalled } from '../support/challenges.ts';
 import { useClosing } from '../support/closing.ts';
 import { type PrimaryProcess, portPair, startPrimary } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
@@ -143,7 +143,7 @@ describe('a message that no gateway sends', () => {
     for (const other of [message, { portMessages: message }]) child.send(other as object);
     const { store } = storeAt(port);
     await store.learn('k', learned);
-    expect(await store.recall('k')).toEqual(learned);
+    expect(await store.recall('k')).toEqual(recalled);
     expect(received).toHaveLength(2);
   });
 });

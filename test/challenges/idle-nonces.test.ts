@@ -1,11 +1,16 @@
 import { describe, expect, test } from '@jest/globals';
-import type { Nonce } from '../../src/challenges/nonce.ts';
+import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
+import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
 import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge, NoncePolicy } from '../../src/challenges/store/store.ts';
-import { attemptWith, parked, poolOptions } from '../support/challenges.ts';
+import { parseChallenges } from '../../src/digest/challenge.ts';
+import { attemptWith, obtain, parked, poolOptions } from '../support/challenges.ts';
 
 const LIFE_MS = 10_000;
+const LONG_MS = 60_000;
+/** More than any number of requests that the process before this one had under way at once. */
+const RESTORED_AT_MOST = 64;
 
 function held(nonce: string): HeldChallenge {
   return { challenge: parked(nonce, 0).challenge, cookies: [] };
@@ -42,8 +47,6 @@ function scene(policy: NoncePolicy | 'auto', more: Partial<PoolOptions> = {}) {
   };
   return { time, renewed, steps, pool, store, obtain, use, learnLife };
 }
-
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 describe('with the policy exclusive', () => {
   test('a nonce serves one request at a time, the youngest first', () => {
@@ -85,24 +88,6 @@ describe('with the policy exclusive', () => {
     pool.accept(attemptWith(pool, nonce), undefined, undefined);
     time.now += 1;
     expect(pool.reserve()).toBe(undefined);
-  });
-
-  test('once in a while, one that is older than nonces live is tried', () => {
-    const { pool, time, learnLife, obtain } = scene('exclusive');
-    learnLife();
-    time.now += 60_000;
-    const [older, old] = [obtain('older'), obtain('old')];
-    time.now += 1.05 * LIFE_MS - 1;
-    expect(pool.reserve()).toBe(undefined);
-    const again = obtain('again');
-    time.now += 1.05 * LIFE_MS;
-    expect(pool.reserve()).toBe(again);
-    expect([older.trial, old.trial, again.trial]).toEqual([undefined, undefined, 'age']);
-    obtain('another');
-    time.now += 1.05 * LIFE_MS;
-    expect(pool.reserve()).toBe(undefined);
-    pool.accept(attemptWith(pool, again), undefined, undefined);
-    expect([again.trial, pool.lifetimeMs]).toEqual([undefined, undefined]);
   });
 
   test('a nonce that is used is renewed once, towards the end of its life', () => {
@@ -188,13 +173,6 @@ function refuseReuses({ pool, time, obtain }: ReturnType<typeof scene>): void {
   obtain('confirms that the password is right');
 }
 
-/** The next nonce that is obtained is to try the freer policy. */
-async function untilTrial({ time, obtain }: ReturnType<typeof scene>): Promise<void> {
-  time.now += 10 * 60_000;
-  obtain('asks for the trial');
-  await turn();
-}
-
 describe('with a learned policy', () => {
   test('reuses that are refused lead to exclusive and then single-use', () => {
     const it = scene('auto');
@@ -208,95 +186,45 @@ describe('with a learned policy', () => {
       'single-use',
     ]);
   });
+});
 
-  test('after ten minutes, one nonce is used once more; accepted, it leads one step back', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    refuseReuses(it);
-    await untilTrial(it);
-    expect(it.pool.reserve()).toBe(undefined);
-    const trial = it.obtain('on trial');
-    expect([trial.trial, it.pool.reserve()]).toEqual(['policy', trial]);
-    const again = attemptWith(it.pool, trial);
-    expect(again.nc).toBe(2);
-    it.pool.accept(again, undefined, undefined);
-    expect([it.pool.policy, it.steps.at(-1)]).toEqual(['exclusive', 'single-use > exclusive']);
+describe('at the start, a pool takes over', () => {
+  test('a bounded number of idle nonces', async () => {
+    const store = new MemoryChallengeStore();
+    for (let count = 0; count < RESTORED_AT_MOST + 2; count += 1)
+      await store.park('k', parked(`${count}`, 1), LONG_MS);
+    await new NoncePool(poolOptions({ policy: 'exclusive' }, store)).restore();
+    const left = [await store.take('k'), await store.take('k'), await store.take('k')];
+    expect(left.map((each) => each !== undefined)).toEqual([true, true, false]);
   });
 
-  test('a trial that is refused ends the nonce, and the policy stays', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    refuseReuses(it);
-    await untilTrial(it);
-    const trial = it.obtain('on trial');
-    expect(it.pool.reserve()).toBe(trial);
-    it.pool.refuse(attemptWith(it.pool, trial));
-    expect([it.pool.policy, it.pool.reserve(), it.steps.length]).toEqual(['single-use', undefined, 2]);
-    it.time.now += 60_000;
-    it.obtain('too early for another trial');
-    await turn();
-    expect(it.obtain('not on trial').trial).toBe(undefined);
-  });
-
-  test('from exclusive, the next two counts go out in the wrong order; accepted, they lead to shared', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    await untilTrial(it);
-    const trial = it.obtain('on trial');
-    expect([trial.trial, it.pool.reserve()]).toEqual(['policy', trial]);
-    const higher = attemptWith(it.pool, trial);
-    expect([higher.nc, trial.hasCountLeftOut]).toEqual([3, true]);
-    it.pool.accept(higher, undefined, undefined);
-    expect([it.pool.reserve(), it.pool.policy, trial.trial]).toEqual([trial, 'exclusive', 'policy']);
-    const lower = attemptWith(it.pool, trial);
-    expect(lower.nc).toBe(2);
-    it.pool.accept(lower, undefined, undefined);
-    expect([it.pool.policy, it.steps.at(-1), trial.trial]).toEqual([
-      'shared',
-      'exclusive > shared',
-      undefined,
-    ]);
-    expect(attemptWith(it.pool, trial).nc).toBe(4);
-    expect([it.pool.reserve(), it.pool.reserve()]).toEqual([trial, trial]);
-  });
-
-  test('the count that was left out goes out although the upstream names another nonce in between', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    await untilTrial(it);
-    const trial = it.obtain('on trial');
-    it.pool.reserve();
-    it.use(trial, 'next');
-    expect([it.pool.reserve(), it.pool.reserve()?.challenge.nonce]).toEqual([trial, 'next']);
-    expect(attemptWith(it.pool, trial).nc).toBe(2);
-  });
-
-  test('a nonce that was refused meanwhile is not tried', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    const nonce = it.obtain('1');
-    const [good, refused] = [attemptWith(it.pool, nonce), attemptWith(it.pool, nonce)];
-    it.pool.refuse(refused, true);
-    await untilTrial(it);
-    it.pool.accept(good, undefined, undefined);
-    expect(it.obtain('2').trial).toBe('policy');
-  });
-
-  test('counts in the wrong order that are refused put the next trial off', async () => {
-    const it = scene('auto');
-    refuseReuses(it);
-    await untilTrial(it);
-    const trial = it.obtain('on trial');
-    it.pool.reserve();
-    it.pool.accept(attemptWith(it.pool, trial), undefined, undefined);
-    it.pool.refuse(attemptWith(it.pool, trial));
-    it.time.now += 2 * 60_000 - 1;
-    it.obtain('too early for another trial');
-    await turn();
-    expect(it.obtain('not on trial').trial).toBe(undefined);
-    it.time.now += 1;
-    it.obtain('asks for the trial');
-    await turn();
-    expect(it.obtain('on trial again').trial).toBe('policy');
+  test('idle nonces beside challenges that it would not answer', async () => {
+    const store = new MemoryChallengeStore();
+    const challenge = { ...parked('unfit', 1).challenge, algorithm: sha256() };
+    await store.park('k', parked('older', 1, 20), LONG_MS);
+    await store.park('k', { ...parked('unfit', 1, 10), challenge }, LONG_MS);
+    const pool = new NoncePool(poolOptions({ policy: 'exclusive' }, store));
+    await pool.restore();
+    expect(pool.reserve()?.challenge.nonce).toBe('older');
   });
 });
+
+test('a nonce is left to nobody if the upstream issues it again here before its last request is over', async () => {
+  const store = new MemoryChallengeStore();
+  const counters = new NonceCounters();
+  const [pool, next] = [0, 1].map(() => new NoncePool(poolOptions({ counters }, store.join()))) as [
+    NoncePool,
+    NoncePool,
+  ];
+  const attempt = pool.begin(obtain(pool, parked('n', 0))) as NonceAttempt;
+  await pool.handOver();
+  const again = next.offer(next.open(), parked('n', 0));
+  attempt.end();
+  expect([await store.take('k'), attemptWith(next, again).nc]).toEqual([undefined, 3]);
+});
+
+function sha256() {
+  const [challenge] = parseChallenges(['Digest realm="r", nonce="n", algorithm=SHA-256']);
+  if (challenge === undefined) throw new Error('no challenge');
+  return challenge.algorithm;
+}

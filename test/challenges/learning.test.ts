@@ -7,9 +7,14 @@ import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { ChallengeStore, HeldChallenge, Learned } from '../../src/challenges/store/store.ts';
+import {
+  type ChallengeStore,
+  type HeldChallenge,
+  LEARNED_MS,
+  type Learned,
+} from '../../src/challenges/store/store.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { attemptWith, poolOptions } from '../support/challenges.ts';
+import { attemptWith, poolOptions, turns } from '../support/challenges.ts';
 
 interface Process {
   readonly pool: NoncePool;
@@ -32,8 +37,8 @@ function processes(count: number): Process[] {
   return Array.from({ length: count }, (_, index) => {
     const store = place.join();
     const apart: string[] = [];
-    const onCrossProcess = (works: boolean) => apart.push(`process ${index}: ${works}`);
-    const pool = new NoncePool(poolOptions({ clock, onCrossProcess }, store));
+    const onBound = () => apart.push(`process ${index}`);
+    const pool = new NoncePool(poolOptions({ clock, onBound }, store));
     store.onChange(() => void pool.adopt());
     return { pool, apart };
   });
@@ -67,30 +72,28 @@ describe('nonces that the upstream binds to who asked for them', () => {
     const [one, two] = processes(2) as [Process, Process];
     for (const nonce of ['a', 'b', 'c']) await refusedElsewhere(one.pool, two.pool, nonce);
     await told();
-    expect([one.apart, two.apart]).toEqual([[], ['process 1: false']]);
+    expect([one.apart, two.apart]).toEqual([[], ['process 1']]);
     const own = obtain(two.pool, held('own'));
     await told();
     expect(one.pool.reserve()?.challenge.nonce).toBe('c');
     expect(two.pool.reserve()).toBe(own);
   });
 
-  test('are tried again by one request of one process, and shared when that is accepted', async () => {
+  test('are shared again an hour later, without a word', async () => {
     const [one, two] = processes(2) as [Process, Process];
     for (const nonce of ['a', 'b', 'c']) await refusedElsewhere(one.pool, two.pool, nonce);
     await told();
+    aheadMs += LEARNED_MS - 1_000;
     const own = obtain(two.pool, held('own'));
-    await told();
-    aheadMs += 60_000;
     obtain(one.pool, held('d'));
     await told();
-    const tried = two.pool.reserve();
-    expect([tried?.challenge.nonce, two.pool.reserve()]).toEqual(['d', own]);
-    if (tried !== undefined) two.pool.accept(attemptWith(two.pool, tried), undefined, undefined);
-    await told();
-    expect([one.apart, two.apart]).toEqual([[], ['process 1: false', 'process 1: true']]);
+    expect(two.pool.reserve()).toBe(own);
+    aheadMs += 1_000;
+    one.pool.reserve();
     obtain(one.pool, held('e'));
     await told();
     expect(two.pool.reserve()?.challenge.nonce).toBe('e');
+    expect([one.apart, two.apart]).toEqual([[], ['process 1']]);
   });
 
   test('are shared while some of them are accepted', async () => {
@@ -112,7 +115,7 @@ describe('nonces that the upstream binds to who asked for them', () => {
     await told();
     obtain(one.pool, held('m', 'realm="another"'));
     await told();
-    expect([one.pool, two.pool].map((pool) => pool.reserve()?.challenge.nonce)).toEqual(['m', 'm']);
+    expect([one.pool, two.pool].map((pool) => pool.reserve()?.challenge.nonce)).toEqual(['n', 'n']);
   });
 });
 
@@ -173,6 +176,105 @@ describe('counts that were accepted and refused in the wrong order', () => {
   });
 });
 
+describe('what was learned', () => {
+  const facts: Learned = {
+    realm: 'r',
+    algorithm: 'MD5',
+    policy: 'exclusive',
+    counted: false,
+    portable: false,
+    lifetimeMs: 20_000,
+    ageMs: 0,
+  };
+  const nothing = ['shared', undefined];
+  const knownTo = ({ pool }: Process) => {
+    pool.reserve();
+    return [pool.policy, pool.lifetimeMs];
+  };
+
+  /** A process that others have told what they learned so long ago. */
+  async function informed(ageMs: number): Promise<Process & { place: MemoryChallengeStore }> {
+    const place = new MemoryChallengeStore(clock);
+    const pool = new NoncePool(poolOptions({ clock }, place));
+    await place.learn('k', { ...facts, ageMs });
+    await pool.restore();
+    return { place, pool, apart: [] };
+  }
+
+  test.each([0, 40 * 60_000])('elsewhere %p ms ago is forgotten when it is an hour old', async (ageMs) => {
+    const process = await informed(ageMs);
+    expect(knownTo(process)).toEqual(['exclusive', 20_000]);
+    // The real time that the test takes goes by as well.
+    aheadMs += LEARNED_MS - ageMs - 1_000;
+    expect(knownTo(process)).toEqual(['exclusive', 20_000]);
+    aheadMs += 1_000;
+    expect(knownTo(process)).toEqual(nothing);
+  });
+
+  test('with another credential is forgotten an hour after it was learned, not after it was taken over', async () => {
+    const former = await informed(0);
+    aheadMs += 40 * 60_000;
+    const [process] = processes(1) as [Process];
+    await process.pool.restore(former.pool);
+    expect(knownTo(process)).toEqual(['exclusive', 20_000]);
+    aheadMs += 20 * 60_000;
+    expect(knownTo(process)).toEqual(nothing);
+    const [late] = processes(1) as [Process];
+    await late.pool.restore(former.pool);
+    expect(knownTo(late)).toEqual(nothing);
+  });
+
+  test('is written with its age to a store that lost it, and not once it is forgotten', async () => {
+    const { pool, place } = await informed(0);
+    const empty = new MemoryChallengeStore(clock);
+    for (const name of ['recall', 'learn'] as const)
+      Object.assign(place, { [name]: empty[name].bind(empty) });
+    aheadMs += 40 * 60_000;
+    await pool.adopt();
+    await turns();
+    const written = await empty.recall('k');
+    expect(written).toEqual({ ...facts, ageMs: expect.any(Number) });
+    expect(written?.ageMs).toBeGreaterThanOrEqual(40 * 60_000);
+    aheadMs += 20 * 60_000;
+    await pool.adopt();
+    await turns();
+    expect(await empty.recall('k')).toMatchObject({
+      policy: 'shared',
+      portable: true,
+      lifetimeMs: undefined,
+    });
+  });
+
+  test('later does not keep what was learned before: everything is forgotten an hour after the first', async () => {
+    const [process] = processes(1) as [Process];
+    const { pool } = process;
+    const expire = (name: string, lifeMs: number): void => {
+      const nonce = obtain(pool, held(name));
+      aheadMs += lifeMs;
+      pool.refuse(attemptWith(pool, nonce), true);
+      aheadMs += 100;
+    };
+    expire('first', 20_000);
+    aheadMs += 50 * 60_000;
+    expire('second', 10_000);
+    expect(knownTo(process)).toEqual(['shared', expect.closeTo(10_000, -3)]);
+    aheadMs += 10 * 60_000;
+    expect(knownTo(process)).toEqual(nothing);
+    expire('third', 30_000);
+    aheadMs += 50 * 60_000;
+    expect(knownTo(process)).toEqual(['shared', expect.closeTo(30_000, -3)]);
+  });
+
+  test('leaves the nonces that are known here to the freer policy', async () => {
+    const { pool } = await informed(0);
+    const nonce = obtain(pool, held('n', 'realm="r", qop="auth"'));
+    expect([pool.reserve(), pool.reserve()]).toEqual([nonce, undefined]);
+    pool.accept(attemptWith(pool, nonce), undefined, undefined);
+    aheadMs += LEARNED_MS;
+    expect([pool.reserve(), pool.reserve(), pool.known]).toEqual([nonce, nonce, nonce]);
+  });
+});
+
 describe('facts whose writing the store does not confirm', () => {
   const learningOn = (store: ChallengeStore): Learning =>
     new Learning({
@@ -180,7 +282,7 @@ describe('facts whose writing the store does not confirm', () => {
       clock,
       policy: 'auto',
       onStep: () => {},
-      onCrossProcess: () => {},
+      onBound: () => {},
       onAdopted: () => {},
     });
   const issuedNonce = (parameters: string): Nonce => {
@@ -251,6 +353,6 @@ describe('facts whose writing the store does not confirm', () => {
     }
     learning.issued(issuedNonce('realm="r", qop="auth"'));
     await told();
-    expect(written.slice(3)).toEqual([{ ...others, counted: true }]);
+    expect(written.slice(3)).toEqual([{ ...others, counted: true, ageMs: expect.any(Number) }]);
   });
 });

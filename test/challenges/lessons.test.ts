@@ -3,13 +3,13 @@ import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, Learned } from '../../src/challenges/store/store.ts';
-import { aged, attemptWith, parked, poolOptions, turns } from '../support/challenges.ts';
+import { aged, attemptWith, parked, poolOptions, shareElsewhere, turns } from '../support/challenges.ts';
 
-const facts = { realm: 'r\u00e9alm', algorithm: 'MD5', policy: 'shared', portable: true } as const;
+const facts = { realm: 'r\u00e9alm', algorithm: 'MD5', policy: 'shared', portable: true, ageMs: 0 } as const;
 
 function scene() {
-  const store = new MemoryChallengeStore();
   const time = { now: 1_000_000 };
+  const store = new MemoryChallengeStore({ now: () => time.now });
   const steps: string[] = [];
   const pool = new NoncePool(
     poolOptions(
@@ -225,6 +225,30 @@ describe('the policy after two and after three events with nonces that came with
   });
 });
 
+test.each([
+  [30_000, undefined, false],
+  [30_001, undefined, true],
+  [5_000, 10_000, false],
+  [5_001, 10_000, true],
+])(
+  'three nonces of others in a row, refused at an age of %p ms while they live for %p, may have been too old: %p',
+  async (ageMs, lifetimeMs, portable) => {
+    const { time, pool, store } = scene();
+    await store.learn('k', { ...facts, counted: false, lifetimeMs });
+    await pool.restore();
+    for (const name of ['a', 'b', 'c']) {
+      await shareElsewhere(store, name, ageMs);
+      await pool.adopt();
+      const nonce = pool.reserve();
+      expect(nonce?.challenge.nonce).toBe(name);
+      pool.refuse(attemptWith(pool, nonce as Nonce));
+      time.now += 6 * 60_000;
+    }
+    await turns();
+    expect(await store.recall('k')).toMatchObject({ portable });
+  },
+);
+
 describe('other processes are told', () => {
   test('whether nonces have a count, and how long they live', async () => {
     const { time, pool, store, obtain } = scene();
@@ -280,11 +304,11 @@ describe('other processes are told', () => {
   });
 
   test('everything once more if the store has lost it', async () => {
-    const { pool, store, obtain } = scene();
+    const { time, pool, store, obtain } = scene();
     await pool.restore();
     obtain('n');
     await turns();
-    const empty = new MemoryChallengeStore();
+    const empty = new MemoryChallengeStore({ now: () => time.now });
     Object.assign(store, {
       recall: () => empty.recall('k'),
       learn: (_: string, all: Learned) => empty.learn('k', all),
@@ -358,17 +382,6 @@ describe('with the policy exclusive, a nonce without a count that is accepted ag
     obtainUncounted('n');
     use();
     expect([pool.policy, steps]).toEqual(['exclusive', []]);
-  });
-
-  test('leads to shared if it was on trial', async () => {
-    const { time, pool, steps, obtainUncounted, use } = await exclusive();
-    time.now += 60_000;
-    obtainUncounted('asks for the trial');
-    await turns();
-    const nonce = obtainUncounted('on trial');
-    expect(nonce.trial).toBe('policy');
-    use();
-    expect([pool.policy, steps, nonce.trial]).toEqual(['shared', ['exclusive > shared'], undefined]);
   });
 });
 

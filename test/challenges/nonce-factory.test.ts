@@ -1,23 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { expiryHint, NonceCounters, NonceFactory } from '../../src/challenges/nonce-factory.ts';
+import { NonceCounters, NonceFactory } from '../../src/challenges/nonce-factory.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';
 import { aged, parked } from '../support/challenges.ts';
-
-const now = Date.UTC(2026, 10, 21);
-const base64 = (text: string): string => Buffer.from(text, 'latin1').toString('base64');
-
-test.each([
-  ['milliseconds ahead in base64', base64(`${now + 300_000}:0f1e2d`), 300_000],
-  ['seconds ahead in the open', `${now / 1000 + 60}:0f1e2d:x`, 60_000],
-  ['the time of issue and the expiry', base64(`${now}:${now + 5_000}:0f1e2d`), 5_000],
-  ['the time of issue only', base64(`${now - 1}:0f1e2d`), undefined],
-  ['a number too far ahead', `${now + 48 * 3_600_000}`, undefined],
-  ['digits within a longer hash', `ab${now + 5_000}cd`, undefined],
-  ['no number', 'dcd98b7102dd2f0e8b11d0f600bfb0c093', undefined],
-])('a nonce that carries %s', (_title, nonce, expected) => {
-  expect(expiryHint(nonce, now)).toBe(expected);
-});
 
 function factory(counters = new NonceCounters()): NonceFactory {
   return new NonceFactory({
@@ -25,7 +10,6 @@ function factory(counters = new NonceCounters()): NonceFactory {
     counters,
     clock: { now: () => 50_000 },
     newCnonce: () => 'own cnonce',
-    wallTime: () => now,
   });
 }
 
@@ -108,10 +92,4 @@ test('the nonce that follows another continues its lane; the same name is the sa
     true,
     nonce.challenge.realm,
   ]);
-});
-
-test('the expiry that a nonce carries is counted from its issue', () => {
-  expect(factory().adopted(aged(`${now + 5_000}:x`, 2_000)).hintMs).toBe(7_000);
-  expect(factory().issued(aged(`${now + 24 * 3_600_000}:x`)).hintMs).toBe(undefined);
-  expect(factory().issued(aged(`${now + 24 * 3_600_000 - 1}:x`)).hintMs).toBe(24 * 3_600_000 - 1);
 });

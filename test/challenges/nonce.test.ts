@@ -11,7 +11,6 @@ function nonceWith(origin: Partial<NonceOrigin> = {}, held = parked('n', 0)): No
   return new Nonce({ challenge, cookies }, credential, {
     cnonce: 'c',
     obtainedAt: 1_000,
-    hintMs: undefined,
     ...origin,
   });
 }
@@ -71,23 +70,6 @@ describe('an attempt is contested', () => {
 });
 
 describe('counts out of order', () => {
-  test('are those that are sent after a higher one was accepted', () => {
-    const nonce = nonceWith();
-    const first = begin(nonce);
-    nonce.noteAccepted(first.nc, 0);
-    nonce.swapNextCounts();
-    const higher = begin(nonce);
-    nonce.noteAccepted(higher.nc, 0);
-    const attempts = [first, higher, begin(nonce), begin(nonce)];
-    expect(attempts.map(({ nc, isOutOfOrder }) => [nc, isOutOfOrder])).toEqual([
-      [1, false],
-      [3, false],
-      [2, true],
-      [4, false],
-    ]);
-    expect(nonce.isOutOfOrderRefused).toBe(false);
-  });
-
   test.each([
     ['a lower one', 1, true],
     ['the same', 2, false],
@@ -106,17 +88,7 @@ describe('counts out of order', () => {
     const nonce = nonceWith({}, aged('n') as never);
     nonce.noteRefused(1);
     nonce.noteAccepted(2, 0);
-    expect([begin(nonce).isOutOfOrder, nonce.isOutOfOrderRefused]).toEqual([false, false]);
-  });
-
-  test('can be made for a trial: the next two counts change places', () => {
-    const nonce = nonceWith();
-    expect([nonce.hasCountLeftOut, begin(nonce).nc]).toEqual([false, 1]);
-    nonce.swapNextCounts();
-    expect([begin(nonce).nc, nonce.hasCountLeftOut]).toEqual([3, true]);
-    nonce.swapNextCounts();
-    expect([begin(nonce).nc, nonce.hasCountLeftOut]).toEqual([2, false]);
-    expect([begin(nonce).nc, begin(nonce).nc]).toEqual([4, 5]);
+    expect(nonce.isOutOfOrderRefused).toBe(false);
   });
 });
 

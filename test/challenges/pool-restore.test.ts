@@ -19,6 +19,7 @@ const facts: Learned = {
   counted: false,
   portable: true,
   lifetimeMs: undefined,
+  ageMs: 0,
 };
 
 function held(nonce: string, parameters = ''): HeldChallenge {
@@ -104,27 +105,20 @@ describe('at the start, a pool takes over', () => {
     expect(names).toEqual(['3', '2', '1', undefined]);
   });
 
-  test('one idle nonce to try, where those of other processes do not work', async () => {
-    const store = new MemoryChallengeStore(clock);
-    const owner = poolOn(store, { policy: 'exclusive' });
-    for (const name of ['1', '2', '3']) obtain(owner, counted(name));
-    await owner.handOver();
-    await store.learn('k', { ...facts, policy: 'exclusive', counted: true, portable: false });
-    const pool = poolOn(store);
-    await pool.restore();
-    expect(pool.reserve()).not.toBe(undefined);
-    expect(pool.reserve()).toBe(undefined);
-  });
-
-  test('a shared nonce for one request alone, where those of other processes do not work', async () => {
-    const store = new MemoryChallengeStore(clock);
-    await store.replace('k', undefined, { ...held('n'), ageMs: 5 }, LONG_MS);
-    await store.learn('k', { ...facts, portable: false });
-    const pool = poolOn(store);
-    await pool.restore();
-    expect(pool.known).toBe(undefined);
-    expect([pool.reserve()?.challenge.nonce, pool.reserve()]).toEqual(['n', undefined]);
-  });
+  test.each(['shared', 'exclusive'] as const)(
+    'no nonce where those of other processes do not work, and leaves them there: %s',
+    async (policy) => {
+      const store = new MemoryChallengeStore(clock);
+      await store.replace('k', undefined, { ...held('n'), ageMs: 5 }, LONG_MS);
+      await store.park('k', { ...counted('m'), ageMs: 5, cnonce: 'c', count: 1 }, LONG_MS);
+      await store.learn('k', { ...facts, policy, portable: false });
+      const pool = poolOn(store);
+      await pool.restore();
+      expect([pool.policy, pool.known, pool.reserve()]).toEqual([policy, undefined, undefined]);
+      const left = [await store.load('k'), await store.take('k')];
+      expect(left.map((each) => each?.challenge.nonce)).toEqual(['n', 'm']);
+    },
+  );
 
   test('no nonce in the place of the one that it has', async () => {
     const store = new MemoryChallengeStore(clock);
@@ -175,8 +169,8 @@ describe('nonces of others that are refused', () => {
     const store = new MemoryChallengeStore(clock);
     const pool = poolOn(store);
     for (const name of ['a', 'b', 'c']) {
-      time.now += 1_000;
-      await store.replace('k', undefined, { ...held(name), ageMs: 0 }, LONG_MS);
+      time.now += 50_000;
+      await store.replace('k', undefined, { ...held(name), ageMs: 40_000 }, LONG_MS);
       await pool.adopt();
       const nonce = pool.reserve() as Nonce;
       expect(nonce.challenge.nonce).toBe(name);
@@ -345,26 +339,6 @@ describe('with a stricter policy', () => {
     await pool.adopt();
     expect([pool.policy, pool.known, nonce.retired]).toEqual(['single-use', undefined, true]);
   });
-});
-
-test('a nonce that a newer one replaces late in its life is tried by one request, when it is old enough', () => {
-  const pool = poolOn(new MemoryChallengeStore(clock));
-  const lived = obtain(pool, held('lived'));
-  time.now += 10_000;
-  pool.refuse(attemptWith(pool, lived), true);
-  time.now += 60_000;
-  const old = obtain(pool, held('old'));
-  time.now += 7_001;
-  const pending = pool.open(old);
-  const newer = pool.offer(pending, held('newer'));
-  pool.accept(attemptWith(pool, newer), pending, undefined);
-  expect([pool.reserve(), old.trial]).toEqual([newer, 'age']);
-  time.now += 3_498;
-  expect(pool.reserve()).toBe(newer);
-  time.now += 1;
-  expect([pool.reserve(), pool.reserve()]).toEqual([old, newer]);
-  pool.refuse(attemptWith(pool, old), true);
-  expect([pool.lifetimeMs, pool.known]).toEqual([10_000, newer]);
 });
 
 test('a nonce whose response was lost is used no more if it has a count or served nobody yet', () => {

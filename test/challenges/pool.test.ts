@@ -74,12 +74,12 @@ describe('a nonce', () => {
   });
 
   test('gives each nc once, from 1', () => {
-    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
+    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0 });
     expect([1, 2, 3].map(() => nonce.begin(0)?.nc)).toEqual([1, 2, 3]);
   });
 
   test('gives no nc to anybody once it is retired, and is handed over when nobody uses it', () => {
-    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
+    const nonce = new Nonce(held('n', 'auth'), credential, { cnonce: 'c', obtainedAt: 0 });
     const attempt = nonce.begin(0);
     expect(() => nonce.handOver(0)).toThrow(TypeError);
     nonce.retire();

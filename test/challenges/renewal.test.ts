@@ -16,20 +16,24 @@ afterEach(() => {
 });
 
 function scene(lead = true, random = 0) {
-  const origin = { cnonce: 'c', obtainedAt: Date.now(), hintMs: undefined };
+  const origin = { cnonce: 'c', obtainedAt: Date.now() };
   const nonce = new Nonce(aged('n'), { username: 'u', password: new Secret('p') }, origin);
-  const lifetime = new Lifetime(() => Date.now());
+  const lifetime = new Lifetime();
   lifetime.adopt(LIFE_MS);
   const renewed: number[] = [];
   const asked: number[] = [];
-  const renewal = new Renewal({
-    lifetime,
-    clock: { now: () => Date.now() },
-    random: () => random,
-    lead: (ms) => {
+  const learning = { lifetime, sharesNonces: true, ageOf: () => Date.now() - origin.obtainedAt } as never;
+  const sharedChallenges = {
+    lead: (ms: number) => {
       asked.push(ms);
       return Promise.resolve(lead);
     },
+  } as never;
+  const renewal = new Renewal({
+    learning,
+    sharedChallenges,
+    clock: { now: () => Date.now() },
+    random: () => random,
     renew: () => {
       renewed.push(Date.now() - origin.obtainedAt);
       return Promise.resolve();

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { unreliableStore } from '../contracts/unreliable-store.ts';
-import { aged, learned, parked } from '../support/challenges.ts';
+import { aged, learned, parked, recalled } from '../support/challenges.ts';
 
 const RELIABLE = { refuse: 0, loseAnswer: 0, loseState: 0, loseChange: 0, dawdle: 0 };
 
@@ -94,20 +94,13 @@ describe('a challenge that is left for another process', () => {
   });
 });
 
-test('one process renews and one tries the freer policy, not always the same one', async () => {
-  const { time, one, other } = twoProcesses();
+test('one process renews at a time, not always the same one, for each key on its own', async () => {
+  const { time, store, one, other } = twoProcesses();
   expect([await one.lead(100), await other.lead(100)]).toEqual([true, false]);
-  expect([await other.leadTrial(200), await one.leadTrial(200)]).toEqual([true, false]);
-  time.now = 100;
-  expect([await other.lead(1), await one.leadTrial(1)]).toEqual([true, false]);
-  time.now = 200;
-  expect(await one.leadTrial(1)).toBe(true);
-});
-
-test('a process tries the freer policy for each key on its own', async () => {
-  const { store, one } = twoProcesses();
   const ofAnotherKey = new SharedChallenges({ key: 'l', store: store.join() });
-  expect([await one.leadTrial(100), await ofAnotherKey.leadTrial(100)]).toEqual([true, true]);
+  expect(await ofAnotherKey.lead(100)).toBe(true);
+  time.now = 100;
+  expect([await other.lead(1), await one.lead(1)]).toEqual([true, false]);
 });
 
 test('that nothing was learned is told apart from a store that fails', async () => {
@@ -130,7 +123,7 @@ test('without the store, every process goes on with its own state, and every one
   expect(await own.take()).toBeUndefined();
   expect(await own.recall()).toBeUndefined();
   expect(await own.learn(learned)).toBe(false);
-  expect([await own.lead(1), await own.leadTrial(1)]).toEqual([true, true]);
+  expect(await own.lead(1)).toBe(true);
 });
 
 test('a store that rejects what it has done counts as one that has not', async () => {
@@ -138,5 +131,5 @@ test('a store that rejects what it has done counts as one that has not', async (
   const lossy = unreliableStore(memory, 1, { ...RELIABLE, loseAnswer: 1 });
   const own = new SharedChallenges({ key: 'k', store: lossy });
   expect(await own.learn(learned)).toBe(false);
-  expect(await memory.recall('k')).toEqual(learned);
+  expect(await memory.recall('k')).toEqual(recalled);
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import type { ChallengeStore } from '../../src/challenges/store/store.ts';
-import { aged, learned, ornate, parked } from '../support/challenges.ts';
+import { type ChallengeStore, LEARNED_MS } from '../../src/challenges/store/store.ts';
+import { aged, learned, ornate, parked, recalled } from '../support/challenges.ts';
 import { until } from '../support/until.ts';
 
 /** Somewhere that stores share what they hold. */
@@ -147,10 +147,25 @@ export function keepsTheContract(name: string, openPlace: () => Promise<StorePla
     test('what was learned is there for everybody until somebody learns more', async () => {
       expect(await one.recall(key)).toBeUndefined();
       await one.learn(key, learned);
-      expect(await other.recall(key)).toEqual(learned);
-      const more = { ...learned, policy: 'single-use', lifetimeMs: undefined } as const;
-      await other.learn(key, more);
+      expect(await other.recall(key)).toEqual(recalled);
+      const more = { ...recalled, policy: 'single-use', lifetimeMs: undefined } as const;
+      await other.learn(key, { ...more, ageMs: 0 });
       expect(await one.recall(key)).toEqual(more);
+    });
+
+    test('what was learned grows older with its time in the store, and is forgotten after an hour', async () => {
+      await one.learn(key, { ...learned, ageMs: LEARNED_MS - 1_500 });
+      const ageMs = (await other.recall(key))?.ageMs;
+      expect(ageMs).toBeGreaterThanOrEqual(LEARNED_MS - 1_500);
+      await until(async () => ((await other.recall(key))?.ageMs ?? LEARNED_MS) > (ageMs ?? 0));
+      expect(await until(async () => (await one.recall(key)) === undefined)).toBeLessThan(10_000);
+      await other.learn(key, learned);
+      expect((await one.recall(key))?.ageMs).toBeLessThan(LEARNED_MS - 1_500);
+    });
+
+    test('what was learned too long ago is not kept', async () => {
+      await one.learn(key, { ...learned, ageMs: LEARNED_MS });
+      expect(await other.recall(key)).toBeUndefined();
     });
 
     test('that a credential was accepted is known to everybody, for its time', async () => {

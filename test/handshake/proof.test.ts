@@ -11,7 +11,7 @@ function headFor(qop: string) {
   const [challenge] = parseChallenges([line]);
   if (challenge === undefined) throw new Error('no challenge');
   const nonce = new Nonce({ challenge, cookies: [] }, credential, {
-    ...{ cnonce: 'c', obtainedAt: 0, hintMs: undefined },
+    ...{ cnonce: 'c', obtainedAt: 0 },
   });
   const accepted: unknown[] = [];
   const onHead = onProvenHead(nonce, { uri: '/x', nc: 2 }, (...args) => accepted.push(args));

@@ -132,8 +132,7 @@ export class HandshakeScene {
       random: () => 0,
       policy,
       onStep: (step) => this.events.push(`policy ${step}`),
-      onCrossProcess: () => {},
-      wallTime: () => 0,
+      onBound: () => {},
       renew: undefined,
     });
     this.client = new DigestClient(

@@ -23,7 +23,7 @@ function requestWith(body: RequestBody): UpstreamRequest {
 function nonceOf(qop: string, cookies: readonly string[] = []): Nonce {
   const [challenge] = parseChallenges([`Digest realm="r", nonce="n", algorithm=SHA-256, qop="${qop}"`]);
   if (challenge === undefined) throw new Error('no challenge');
-  return new Nonce({ challenge, cookies }, credential, { cnonce: 'c', obtainedAt: 0, hintMs: undefined });
+  return new Nonce({ challenge, cookies }, credential, { cnonce: 'c', obtainedAt: 0 });
 }
 
 function codeOf(call: () => unknown): string {

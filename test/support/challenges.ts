@@ -1,3 +1,4 @@
+import { expect } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
 import type { NoncePool, PoolOptions } from '../../src/challenges/pool.ts';
@@ -39,7 +40,11 @@ export const learned: Learned = {
   counted: true,
   portable: false,
   lifetimeMs: 1234.5,
+  ageMs: 0,
 };
+
+/** The same, when a store gives it back. */
+export const recalled: Learned = { ...learned, ageMs: expect.any(Number) as unknown as number };
 
 /** Options of a pool of key `k` that learns its policy and renews nothing. Its time stands still. */
 export function poolOptions(
@@ -52,11 +57,10 @@ export function poolOptions(
     algorithms: ['MD5'],
     clock: { now: () => 0 },
     newCnonce: () => 'c',
-    wallTime: () => 0,
     random: () => 0,
     policy: 'auto',
     onStep: () => {},
-    onCrossProcess: () => {},
+    onBound: () => {},
     renew: undefined,
     ...change,
   };

@@ -38,7 +38,7 @@ export const callForms = {
   park: agedValue.extend({ key, maxAgeMs: ms }),
   take: z.object({ key }),
   recall: z.object({ key }),
-  learn: z.object({ key, value: text }),
+  learn: agedValue.extend({ key }),
   noteAccepted: z.object({ key, ms }),
   acceptedAgo: z.object({ key }),
   lead: z.object({ key, ms }),
@@ -94,11 +94,12 @@ export class ChannelChallengeStore implements ChallengeStore {
   }
 
   recall(key: string): Promise<Learned | undefined> {
-    return this.#call('recall', { key }, text.optional(), readLearnedReply);
+    return this.#call('recall', { key }, agedValue.optional(), readLearnedReply);
   }
 
   learn(key: string, learned: Learned): Promise<void> {
-    return this.#call('learn', { key, value: writeLearned(learned) }, nothing, () => undefined);
+    const { ageMs } = learned;
+    return this.#call('learn', { key, value: writeLearned(learned), ageMs }, nothing, () => undefined);
   }
 
   noteAccepted(key: string, ms: number): Promise<void> {
@@ -156,8 +157,8 @@ function readParkedReply(reply: AgedValue | undefined, elapsedMs: number): Parke
   return reply && readable(readParked(reply.value, reply.ageMs + elapsedMs));
 }
 
-function readLearnedReply(reply: string | undefined): Learned | undefined {
-  return reply === undefined ? undefined : readable(readLearned(reply));
+function readLearnedReply(reply: AgedValue | undefined, elapsedMs: number): Learned | undefined {
+  return reply && readable(readLearned(reply.value, reply.ageMs + elapsedMs));
 }
 
 /** @throws Error if the value could not be read */

@@ -3,6 +3,7 @@ import { type Clock, monotonicClock } from '../../base/clock.ts';
 import {
   type AgedChallenge,
   type ChallengeStore,
+  LEARNED_MS,
   type Learned,
   PARKED_AT_MOST,
   type ParkedChallenge,
@@ -15,12 +16,14 @@ const KEYS_AT_MOST = 65_536;
 class Content {
   readonly shared = new Map<string, Kept<AgedChallenge>>();
   readonly parked = new Map<string, Kept<ParkedChallenge>[]>();
-  readonly learned = new Map<string, Learned>();
+  readonly learned = new Map<string, Kept<Learned>>();
   /** When a key was noted as accepted, and until when that counts, on this process's clock. */
   readonly accepted = new Map<string, { readonly at: number; readonly until: number }>();
   readonly leaders = new Map<string, { readonly leader: unknown; readonly until: number }>();
   readonly listeners = new Set<{ readonly owner: unknown; readonly listener: (key: string) => void }>();
 }
+
+type Aged = Pick<AgedChallenge, 'ageMs'>;
 
 interface Kept<T> {
   readonly value: T;
@@ -82,11 +85,11 @@ export class MemoryChallengeStore implements ChallengeStore {
   }
 
   recall(key: string): Promise<Learned | undefined> {
-    return Promise.resolve(this.#content.learned.get(key));
+    return Promise.resolve(this.#fresh(this.#content.learned.get(key)));
   }
 
   learn(key: string, learned: Learned): Promise<void> {
-    putBounded(this.#content.learned, key, learned, KEYS_AT_MOST);
+    putBounded(this.#content.learned, key, this.#keep(learned, LEARNED_MS), KEYS_AT_MOST);
     this.#announce(key);
     return Promise.resolve();
   }
@@ -127,15 +130,18 @@ export class MemoryChallengeStore implements ChallengeStore {
   }
 
   #held(key: string): AgedChallenge | undefined {
-    const kept = this.#content.shared.get(key);
-    return kept !== undefined && this.#isFresh(kept) ? this.#aged(kept) : undefined;
+    return this.#fresh(this.#content.shared.get(key));
   }
 
   #waiting(key: string): Kept<ParkedChallenge>[] {
     return (this.#content.parked.get(key) ?? []).filter((kept) => this.#isFresh(kept));
   }
 
-  #keep<T extends AgedChallenge>(value: T, maxAgeMs: number): Kept<T> {
+  #fresh<T extends Aged>(kept: Kept<T> | undefined): T | undefined {
+    return kept !== undefined && this.#isFresh(kept) ? this.#aged(kept) : undefined;
+  }
+
+  #keep<T extends Aged>(value: T, maxAgeMs: number): Kept<T> {
     return { value, issuedAt: this.#clock.now() - value.ageMs, maxAgeMs };
   }
 
@@ -143,7 +149,7 @@ export class MemoryChallengeStore implements ChallengeStore {
     return this.#clock.now() - issuedAt < maxAgeMs;
   }
 
-  #aged<T extends AgedChallenge>({ value, issuedAt }: Kept<T>): T {
+  #aged<T extends Aged>({ value, issuedAt }: Kept<T>): T {
     return { ...value, ageMs: this.#clock.now() - issuedAt };
   }
 

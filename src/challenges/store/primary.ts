@@ -51,11 +51,11 @@ const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
     },
     recall: async (store, body) => {
       const learned = await store.recall(callForms.recall.parse(body).key);
-      return learned && writeLearned(learned);
+      return learned && { value: writeLearned(learned), ageMs: learned.ageMs };
     },
-    learn: async (store, body) => {
-      const { key, value } = callForms.learn.parse(body);
-      await store.learn(key, readable(readLearned(value)));
+    learn: async (store, body, lateMs) => {
+      const { key, value, ageMs } = callForms.learn.parse(body);
+      await store.learn(key, readable(readLearned(value, ageMs + lateMs)));
     },
     noteAccepted: async (store, body) => {
       const { key, ms } = callForms.noteAccepted.parse(body);

@@ -6,7 +6,13 @@ import { RedisSession } from '../../redis/session.ts';
 import { LONGEST_LIFE_MS } from '../lifetime.ts';
 import { ChangeFeed } from './change-feed.ts';
 import { scripts } from './redis-scripts.ts';
-import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+import {
+  type AgedChallenge,
+  type ChallengeStore,
+  LEARNED_MS,
+  type Learned,
+  type ParkedChallenge,
+} from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';
 import {
   CLOCK_DIFFERENCE_MS,
@@ -16,8 +22,6 @@ import {
   ValueSigner,
 } from './value-signer.ts';
 
-/** How long learned facts are kept after they were last learned, in milliseconds: 30 days. */
-const LEARNED_MS = 30 * 24 * 60 * 60_000;
 /** Reply of Redis to PTTL for a key without a time limit. */
 const NEVER_EXPIRES = -1;
 /** How long the name of a process counts, in milliseconds: longer than processes run. */
@@ -195,19 +199,25 @@ class RedisChallengeStore implements ChallengeStore {
     return this.#run('recall', key, async ({ commands, places }) => {
       const reply = await commands.readValue(places.learned);
       if (reply === null) return undefined;
-      const learned = this.#open('learned', places, String(reply), 0, readLearned);
+      const left = await commands.pttl(places.learned);
+      const learned = this.#open('learned', places, String(reply), 0, (text, leastMs) => {
+        const ageMs = ageOf(LEARNED_MS, left, leastMs);
+        return ageMs === undefined ? undefined : readLearned(text, ageMs);
+      });
       if (learned === undefined) await commands.unlink(places.learned);
       return learned;
     });
   }
 
   async learn(key: string, learned: Learned): Promise<void> {
+    const leftMs = Math.floor(LEARNED_MS - learned.ageMs);
+    if (leftMs <= 0) return;
     await this.#write('learn', key, ({ commands, places }) =>
       commands.learnFor(
         places.ticket,
         places.learned,
-        this.#sign('learned', places, writeLearned(learned), 0, LEARNED_MS),
-        LEARNED_MS,
+        this.#sign('learned', places, writeLearned(learned), learned.ageMs, LEARNED_MS),
+        leftMs,
         this.#channel,
         this.#feed.announcement(key),
       ),
@@ -365,13 +375,18 @@ class RedisChallengeStore implements ChallengeStore {
   }
 }
 
-/** How long ago a note was made that holds its life and has so many milliseconds left; undefined: no gateway wrote it. */
+/** How long ago a note was made that holds its life; undefined: no gateway wrote it. */
 function readNote(text: string, leftMs: number, leastMs: number): number | undefined {
   const life = /^[1-9]\d{0,8}$/.test(text) ? Number(text) : 0;
+  return ageOf(life, leftMs, leastMs);
+}
+
+/** Age of a value that lives so long and has so many milliseconds left; undefined: no gateway wrote it. */
+function ageOf(lifeMs: number, leftMs: number, leastMs: number): number | undefined {
   // 0 and less: it has expired meanwhile.
-  return leftMs === NEVER_EXPIRES || leftMs > life
+  return leftMs === NEVER_EXPIRES || leftMs > lifeMs
     ? undefined
-    : Math.max(leastMs, life - Math.max(leftMs, 0));
+    : Math.max(leastMs, lifeMs - Math.max(leftMs, 0));
 }
 
 /** The name of a process; undefined: it is none. */

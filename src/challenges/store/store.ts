@@ -29,6 +29,9 @@ export type NoncePolicy = (typeof NONCE_POLICIES)[number];
 
 export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
 
+/** What was learned is forgotten at this age, in milliseconds: upstreams change. */
+export const LEARNED_MS = 60 * 60_000;
+
 /** Learned facts about the nonces of an upstream; they hold for its realm and algorithm only. */
 export interface Learned {
   readonly realm: string;
@@ -40,6 +43,8 @@ export interface Learned {
   readonly portable: boolean;
   /** The youngest age at which a nonce was refused for its age, in milliseconds; undefined: none was. */
   readonly lifetimeMs: number | undefined;
+  /** Milliseconds since the first of it was learned, the time in the store included. */
+  readonly ageMs: number;
 }
 
 /** Challenges with qop that wait under one key: more than any number of processes that could drain at once. */
@@ -93,7 +98,7 @@ export interface ChallengeStore {
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
   /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
   take(key: string): Promise<ParkedChallenge | undefined>;
-  /** Loads the learned facts about the upstream; undefined: none. */
+  /** Loads the learned facts about the upstream; undefined: none that is younger than `LEARNED_MS`. */
   recall(key: string): Promise<Learned | undefined>;
   /** Replaces what was learned, for every process and the next start. */
   learn(key: string, learned: Learned): Promise<void>;

@@ -69,16 +69,16 @@ export function readParked(text: string, ageMs: number): ParkedChallenge | undef
 }
 
 /** Serializes learned facts. */
-export function writeLearned(facts: Learned): string {
+export function writeLearned({ ageMs: _, ...facts }: Learned): string {
   return JSON.stringify(facts);
 }
 
 /** Parses and checks learned facts; undefined: no gateway wrote the text. */
-export function readLearned(text: string): Learned | undefined {
+export function readLearned(text: string, ageMs: number): Learned | undefined {
   const form = read(learned, text);
   if (form === undefined) return undefined;
   const { lifetimeMs, ...facts } = form;
-  return { ...facts, lifetimeMs };
+  return { ...facts, lifetimeMs, ageMs };
 }
 
 function heldForm({ challenge, cookies }: HeldChallenge): z.input<typeof held> {

@@ -5,7 +5,7 @@ import { Redis } from 'ioredis';
 import { Secret } from '../../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
-import { aged, learned, parked } from '../../support/challenges.ts';
+import { aged, learned, parked, recalled } from '../../support/challenges.ts';
 import { useClosing } from '../../support/closing.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
@@ -263,7 +263,7 @@ describe('with a key', () => {
     await writer.store.park('k', parked('p', 3), LONG_MS);
     expect(await reader.store.take('k')).toMatchObject({ count: 3 });
     await writer.store.learn('k', learned);
-    expect(await reader.store.recall('k')).toEqual(learned);
+    expect(await reader.store.recall('k')).toEqual(recalled);
     expect(await writer.store.lead('k', LONG_MS)).toBe(true);
     expect(await reader.store.lead('k', LONG_MS)).toBe(false);
     await until(() => reader.changes.includes('k'));
@@ -294,7 +294,7 @@ describe('with a key', () => {
       ['accepted', 'forged'],
       ['challenge', 'forged'],
     ]);
-    expect(await now.store.recall('k')).toEqual(learned);
+    expect(await now.store.recall('k')).toEqual(recalled);
   });
 
   test('an old value that comes back is rejected after its lifetime', async () => {
@@ -351,7 +351,7 @@ describe('without a key', () => {
     expect(await watched.store.lead('k', LONG_MS)).toBe(true);
   });
 
-  const facts = { ...learned, lifetimeMs: 5_000 };
+  const { ageMs: _, ...facts } = { ...learned, lifetimeMs: 5_000 };
   test.each([
     ['a lifetime that no timer measures', { ...facts, lifetimeMs: 9e9 }],
     ['a lifetime of nothing', { ...facts, lifetimeMs: 0.001 }],
@@ -363,9 +363,20 @@ describe('without a key', () => {
     ['more than there is', { ...facts, more: true }],
   ])('%s is rejected and removed', async (_, forged) => {
     const { client, place } = await openStore();
-    await client.set(place('k', 'learned'), JSON.stringify(facts));
-    expect(await watched.store.recall('k')).toEqual(facts);
-    await client.set(place('k', 'learned'), JSON.stringify(forged));
+    await client.set(place('k', 'learned'), JSON.stringify(facts), 'PX', LONG_MS);
+    expect(await watched.store.recall('k')).toEqual({ ...facts, ageMs: expect.any(Number) });
+    await client.set(place('k', 'learned'), JSON.stringify(forged), 'PX', LONG_MS);
+    expect(await watched.store.recall('k')).toBeUndefined();
+    expect(await client.exists(place('k', 'learned'))).toBe(0);
+    expect(watched.rejections).toEqual([['learned', 'malformed']]);
+  });
+
+  test.each([
+    ['without end', []],
+    ['for longer than an hour', ['PX', 60 * LONG_MS + LONG_MS]],
+  ] as const)('facts that are to stay %s are rejected and removed', async (_, expiry) => {
+    const { client, place } = await openStore();
+    await client.call('SET', place('k', 'learned'), JSON.stringify(facts), ...expiry);
     expect(await watched.store.recall('k')).toBeUndefined();
     expect(await client.exists(place('k', 'learned'))).toBe(0);
     expect(watched.rejections).toEqual([['learned', 'malformed']]);
