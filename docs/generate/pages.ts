@@ -4,6 +4,7 @@ import { cliPage } from './cli.ts';
 import { configurationPage } from './configuration.ts';
 import { conformancePage } from './conformance.ts';
 import { errorsPage } from './errors.ts';
+import { findingsPage } from './findings.ts';
 import { licencesPage } from './licences.ts';
 import { manPage } from './man.ts';
 
@@ -14,6 +15,7 @@ export async function generatedPages(): Promise<Map<string, string>> {
     ['docs/cli.md', await cliPage()],
     ['docs/digest-gateway.1', await manPage(await packageVersion())],
     ['docs/errors.md', errorsPage()],
+    ['docs/audit-findings.md', findingsPage()],
     ['docs/conformance.md', conformancePage()],
     ['docs/licences.md', licencesPage()],
     ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],

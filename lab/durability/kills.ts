@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { findingText } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { type Head, parseHead } from '../../src/audit/seal.ts';
@@ -130,10 +131,7 @@ class KilledLog implements AsyncDisposable {
     const keys = [auditKeys(new Secret(this.#key))];
     const options = { directory: this.#directory, keys, heads: this.#heads, onBytes: () => undefined };
     const { alterations } = await verify(options);
-    return [
-      ...missing.map((id) => `the response ${id} has no record`),
-      ...alterations.map(({ replica, segment, line, message }) => `${replica}/${segment}:${line} ${message}`),
-    ];
+    return [...missing.map((id) => `the response ${id} has no record`), ...alterations.map(findingText)];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { findingText, type PlacedFinding } from '../../src/audit/findings.ts';
 import { writeConfig } from '../../test/support/gateway.ts';
 import { gateway as runProgram } from '../../test/support/program.ts';
 import { readRecorded } from '../../test/support/recorded-requests.ts';
@@ -17,8 +18,6 @@ type Durability = (typeof DURABILITIES)[number];
 const LONGEST_MS = 6_000;
 /** The beginning of the error that a gateway logs whose log ends before the position in Redis. */
 const TOLD_AT_START = 'the audit stream has records that the audit log lacks';
-/** The beginning of what `audit verify` says of the record that such a start writes. */
-const TOLD_BY_RECORD = 'tells that records ';
 
 export interface PowerOptions {
   readonly seed: number;
@@ -87,11 +86,11 @@ interface PowerLossDeps {
 
 interface Verdict {
   readonly ok: boolean;
-  readonly alterations: readonly { readonly message: string }[];
+  readonly alterations: readonly PlacedFinding[];
 }
 
-function isRecordedLoss({ message }: Verdict['alterations'][number]): boolean {
-  return message.startsWith(TOLD_BY_RECORD);
+function isRecordedLoss({ kind }: PlacedFinding): boolean {
+  return kind === 'records-lost';
 }
 
 class PowerLoss {
@@ -132,7 +131,7 @@ class PowerLoss {
     const wrong = [...foreign];
     if (durability === 'fsync') {
       if (lost > 0) wrong.push(`${lost} of ${ids.length} responses have no record`);
-      for (const { message } of [...before.alterations, ...after.alterations]) wrong.push(message);
+      wrong.push(...[...before.alterations, ...after.alterations].map(findingText));
     } else if (lost > 0 && !told) {
       wrong.push(`${lost} of ${ids.length} responses have no record, and nothing tells it`);
     }

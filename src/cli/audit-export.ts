@@ -1,6 +1,7 @@
 import { open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
+import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/instant.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile } from '../audit/stream/collected-file.ts';
@@ -93,13 +94,13 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
       progress.add(count, stored);
     },
     onSkipped: (file) => progress.skip(file),
-    onNote: (message) => {
+    onNote: (finding) => {
       progress.hide();
-      note(io, message);
+      note(io, findingText(finding));
     },
-    onUnreadable: (message) => {
+    onUnreadable: (finding) => {
       progress.hide();
-      note(io, message);
+      note(io, findingText(finding));
       status = 1;
     },
   });

@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander';
+import { findingText } from '../audit/findings.ts';
 import { addressCriterion, statusCriterion } from '../audit/reader/criteria.ts';
 import { instantAfter, instantAt } from '../audit/reader/instant.ts';
 import { type Query, recordedForms } from '../audit/reader/query.ts';
@@ -82,14 +83,14 @@ async function runSearch(
       progress.add(count, stored);
     },
     onSkipped: (file) => progress.skip(file),
-    onUnreadable: (message) => {
+    onUnreadable: (finding) => {
       progress.hide();
-      note(io, message);
+      note(io, findingText(finding));
       status = 1;
     },
-    onNote: (message) => {
+    onNote: (finding) => {
       progress.hide();
-      note(io, message);
+      note(io, findingText(finding));
     },
     onCut: () => {
       cut += 1;

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
-import { type Alteration, type Verified, verify } from '../audit/reader/verify.ts';
+import { findingText } from '../audit/findings.ts';
+import { type Verified, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
@@ -134,7 +135,7 @@ function report(
   place: string,
   { alterations, notes, replicas, workers, segments, records, seals, heads }: Verified,
 ): string[] {
-  if (segments === 0) return [...alterations.map(described), `${place}: there is no audit log here`];
+  if (segments === 0) return [...alterations.map(findingText), `${place}: there is no audit log here`];
   const counts = [
     count(replicas, 'replica') + (workers === 0 ? '' : ` with ${count(workers, 'worker')}`),
     count(records, 'record'),
@@ -142,16 +143,11 @@ function report(
     count(segments, 'segment'),
   ].join(', ');
   return [
-    ...alterations.map(described),
-    ...notes.map((note) => `${note} (note)`),
+    ...alterations.map(findingText),
+    ...notes.map((note) => `${findingText(note)} (note)`),
     ...heads.map((head) => `head ${formatHead(head)}`),
     `${place}: ${alterations.length === 0 ? 'ok' : 'ALTERED'} — ${counts}`,
   ];
-}
-
-function described({ replica, segment, line, message }: Alteration): string {
-  const place = segment === '' ? replica : `${replica}/${segment}${line > 0 ? `:${line}` : ''}`;
-  return `${place}: ${message}`;
 }
 
 function asJson(directory: string, result: Verified): string {

@@ -111,14 +111,19 @@ describe('at the start', () => {
     await writeFile(file, (await readFile(file, 'utf8')).replace('192.0.2.7', '192.0.2.8'));
     const { audit, logged } = await openTestAudit(directory);
     const error = logged.find(({ level }) => level === 50);
-    expect(error).toMatchObject({ segment: SEGMENT, msg: 'the audit log was changed: run audit verify' });
+    expect(error).toMatchObject({
+      segment: SEGMENT,
+      error: 'batch-altered',
+      msg: 'the audit log was changed: run audit verify',
+    });
     expect(audit.integrityError).toBe(`${SEGMENT}, line ${error?.['line']}: ${error?.['message']}`);
     await audit.close();
     const found = {
       event: 'segment-damaged',
       segment: SEGMENT,
       line: error?.['line'],
-      fault: error?.['message'],
+      error: error?.['error'],
+      message: error?.['message'],
     };
     expect((await recordsIn(directory)).at(-1)).toMatchObject(found);
   });

@@ -2,6 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type PageOptions, searchPage } from '../../src/audit/reader/newest-first.ts';
 import { cursorOf, type Position, parseCursor } from '../../src/audit/reader/position.ts';
@@ -15,10 +16,10 @@ const DAY_MS = 86_400_000;
 const nothing = (): void => undefined;
 
 interface Told extends Partial<PageOptions> {
-  readonly said?: string[];
+  readonly errors?: PlacedFinding[];
 }
 
-function pageOf(directory: string, query: Query, { said = [], ...change }: Told = {}) {
+function pageOf(directory: string, query: Query, { errors = [], ...change }: Told = {}) {
   return searchPage({
     directory,
     keys,
@@ -29,8 +30,8 @@ function pageOf(directory: string, query: Query, { said = [], ...change }: Told 
     now: () => performance.now(),
     onBytes: nothing,
     onCut: nothing,
-    onNote: (message) => said.push(message),
-    onUnreadable: (message) => said.push(message),
+    onNote: (finding) => errors.push(finding),
+    onUnreadable: (finding) => errors.push(finding),
     ...change,
   });
 }
@@ -88,12 +89,12 @@ describe('a search page', () => {
     const order = await alternating(directory, 4);
     const segments = await readdir(join(directory, 'r1@1'));
     expect(segments.filter((name) => name.endsWith('.jsonl.zst')).length).toBeGreaterThan(2);
-    const said: string[] = [];
-    expect(await allPages(directory, {}, { said })).toEqual([order]);
-    const pages = await allPages(directory, {}, { limit: 5, said });
+    const errors: PlacedFinding[] = [];
+    expect(await allPages(directory, {}, { errors })).toEqual([order]);
+    const pages = await allPages(directory, {}, { limit: 5, errors });
     expect(pages.map((page) => page.length)).toEqual([5, 5, 2]);
     expect(pages.flat()).toEqual(order);
-    expect(said).toEqual([]);
+    expect(errors).toEqual([]);
   });
 
   test('joins a request with an outcome in the next segment', async () => {
@@ -180,11 +181,11 @@ describe('a search page', () => {
   test('tells of a segment that cannot be trusted, and of none that is in order', async () => {
     const directory = await folder();
     await alternating(directory, 2);
-    const said: string[] = [];
+    const errors: PlacedFinding[] = [];
     const other = [auditKeys(new Secret('f'.repeat(64)))] as const;
-    const { found } = await pageOf(directory, {}, { keys: other, said });
+    const { found } = await pageOf(directory, {}, { keys: other, errors });
     expect(found).toHaveLength(6);
-    expect(said[0]).toContain('and not checked');
+    expect(errors[0]).toMatchObject({ kind: 'segment-unchecked', facts: { key: keys[0].id } });
   });
 });
 

@@ -71,7 +71,9 @@ test('sets lines without a seal aside, and records that', async () => {
   const whole = (await readFile(file, 'utf8')).split('\n')[2]?.replace('"seq":1', '"seq":2') ?? '';
   const unsealed = `${whole}\n{"seq":3,"ti`;
   await appendFile(file, unsealed);
-  expect((await check(directory)).notes).toEqual([expect.stringMatching(/\b1 records .*\b12 bytes/)]);
+  expect((await check(directory)).notes).toMatchObject([
+    { segment: FIRST, kind: 'end-unsealed', facts: { records: 1, bytes: 12 } },
+  ]);
 
   const { audit, logged } = await openTestAudit(directory);
   await audit.close();
@@ -86,17 +88,20 @@ test('sets lines without a seal aside, and records that', async () => {
   expect(await check(directory)).toMatchObject({
     alterations: [],
     records: 2,
-    notes: [expect.stringContaining(`${REPLICA}/${aside}: ${unsealed.length} bytes`)],
+    notes: [
+      {
+        replica: REPLICA,
+        segment: aside,
+        kind: 'set-aside',
+        facts: { bytes: unsealed.length, lines: 1, line: 5, segment: FIRST },
+      },
+    ],
   });
 
   await appendFile(join(directory, REPLICA, aside), 'x');
-  expect((await check(directory)).alterations).toMatchObject([
-    { segment: aside, message: 'was changed since it was set aside' },
-  ]);
+  expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-altered' }]);
   await rm(join(directory, REPLICA, aside));
-  expect((await check(directory)).alterations).toMatchObject([
-    { segment: aside, message: expect.stringContaining('is missing') },
-  ]);
+  expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-missing' }]);
 });
 
 test('begins a file anew if its first line is incomplete', async () => {
@@ -122,9 +127,13 @@ test('leaves a changed segment as it is, and records that in a new one', async (
   const names = (await readdir(join(directory, REPLICA))).filter((each) => each.includes('.jsonl'));
   const [name = ''] = names.sort();
   expect(await segmentText(directory, name)).toBe(changed);
-  expect((await recordsIn(directory)).at(-1)).toMatchObject({ event: 'segment-damaged', segment: FIRST });
+  expect((await recordsIn(directory)).at(-1)).toMatchObject({
+    event: 'segment-damaged',
+    segment: FIRST,
+    error: 'batch-altered',
+  });
   expect(logged).toContainEqual(expect.objectContaining({ level: 50, segment: FIRST }));
-  expect((await check(directory)).alterations).toHaveLength(1);
+  expect((await check(directory)).alterations).toMatchObject([{ kind: 'batch-altered' }]);
 });
 
 test('begins a new segment with a new key, and the old key verifies the earlier ones', async () => {
@@ -133,7 +142,7 @@ test('begins a new segment with a new key, and the old key verifies the earlier 
   const other = 'f'.repeat(64);
   await writeOne(directory, { key: new Secret(other) });
   expect(await check(directory, [], [other])).toMatchObject({ alterations: [], segments: 2, records: 2 });
-  expect((await check(directory)).alterations).toHaveLength(1);
+  expect((await check(directory)).alterations).toMatchObject([{ kind: 'key-unknown' }]);
 });
 
 test('refuses a second writer while the first one runs', async () => {
@@ -195,15 +204,16 @@ test('reports files in the folder that are no segments, and continues the chain'
   await mkdir(join(place, '000000000300.jsonl'));
   await writeFile(join(place, '999999999999999.jsonl'), '{"seq":999999999999999,"time"');
   await writeFile(join(place, '0000000000001.jsonl'), 'x\n');
-  const found = (await check(directory)).alterations.map(({ segment, message }) => `${segment} ${message}`);
-  for (const text of [
-    /^000000000100.jsonl cannot be read .* is no regular file/,
-    /^000000000200.jsonl cannot be read .* is no regular file/,
-    /^000000000300.jsonl cannot be read .* is no regular file/,
-    /^0000000000001.jsonl is named like a segment/,
-  ]) {
-    expect(found).toContainEqual(expect.stringMatching(text));
+  const { alterations } = await check(directory);
+  for (const segment of ['000000000100.jsonl', '000000000200.jsonl', '000000000300.jsonl']) {
+    const facts = { reason: expect.stringContaining('is no regular file') };
+    expect(alterations).toContainEqual(
+      expect.objectContaining({ segment, kind: 'segment-unreadable', facts }),
+    );
   }
+  expect(alterations).toContainEqual(
+    expect.objectContaining({ segment: '0000000000001.jsonl', kind: 'file-name-invalid' }),
+  );
   await writeOne(directory);
   expect(await readFile(outside, 'utf8')).toBe('mine');
   expect((await recordsIn(directory)).map(({ seq, event, kind }) => [seq, event ?? kind])).toEqual([

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type FoundRequest, type Query, recordedForms } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
@@ -25,10 +26,12 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 const key = auditKeys(new Secret(AUDIT_KEY));
 const keys = [key] as const;
+const FIRST = '000000000001.jsonl';
 
-/** The requests found, each with its final status, and the messages. */
+/** The requests found, each with its final status, and what was wrong with the log. */
 async function found(directory: string, query: Query) {
-  const said: string[] = [];
+  const errors: PlacedFinding[] = [];
+  const notes: PlacedFinding[] = [];
   const seen = { cut: 0, bytes: 0 };
   const results: FoundRequest[] = [];
   for await (const each of search({
@@ -38,15 +41,15 @@ async function found(directory: string, query: Query) {
     onBytes: (count) => {
       seen.bytes += count;
     },
-    onUnreadable: (message) => said.push(message),
-    onNote: (message) => said.push(message),
+    onUnreadable: (finding) => errors.push(finding),
+    onNote: (finding) => notes.push(finding),
     onCut: () => {
       seen.cut += 1;
     },
   })) {
     if ('access' in each) results.push(each);
   }
-  return { ids: results.map(({ access }) => access.requestId), results, said, ...seen };
+  return { ids: results.map(({ access }) => access.requestId), results, errors, notes, ...seen };
 }
 
 async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number | 'never'): Promise<void> {
@@ -131,8 +134,7 @@ describe('a search', () => {
     ['for that time', { since: '2020-01-01T00:00:00.000Z', client: 'loader' }, ['bare']],
   ];
   test.each(cases)('%s', async (_title, query, ids) => {
-    const { ids: seen, said } = await found(directory, query);
-    expect([seen, said]).toEqual([ids, []]);
+    expect(await found(directory, query)).toMatchObject({ ids, errors: [], notes: [] });
   });
 
   test('joins a request with its outcome', async () => {
@@ -231,11 +233,11 @@ describe('a search over many segments', () => {
     const [name = ''] = (await readdir(join(directory, REPLICA))).filter((each) => each.endsWith('.zst'));
     const path = join(directory, REPLICA, name);
     await truncate(path, (await stat(path)).size - 20);
-    const { ids, said } = await found(directory, {});
-    expect(ids).toEqual([`${REPLICA}-b`, `${REPLICA}-c`]);
-    expect(said).toEqual([
-      expect.stringMatching(/jsonl\.zst: cannot be read to its end \(.*\): run audit verify/),
-    ]);
+    expect(await found(directory, {})).toMatchObject({
+      ids: [`${REPLICA}-b`, `${REPLICA}-c`],
+      errors: [{ replica: REPLICA, segment: name, kind: 'segment-unreadable' }],
+      notes: [],
+    });
   });
 
   test('reports a record that was changed into another line', async () => {
@@ -247,11 +249,11 @@ describe('a search over many segments', () => {
     const [name = ''] = (await readdir(join(directory, REPLICA))).filter((each) => each.endsWith('.jsonl'));
     const path = join(directory, REPLICA, name);
     await writeFile(path, (await readFile(path, 'utf8')).replace('"parameters":{', '"parameters":7,{'));
-    const { ids, said } = await found(directory, {});
-    expect([ids, said]).toEqual([
-      ['q2'],
-      [expect.stringContaining('record 1 was changed: run audit verify')],
-    ]);
+    expect(await found(directory, {})).toMatchObject({
+      ids: ['q2'],
+      errors: [{ replica: REPLICA, kind: 'record-altered', facts: { seq: 1 } }],
+      notes: [],
+    });
   });
 
   test('leaves out and reports records that no seal covers', async () => {
@@ -260,18 +262,20 @@ describe('a search over many segments', () => {
     await recordAccess(audit, { requestId: 'mine' });
     await recordAccess(audit, { requestId: 'other' });
     await audit.close();
-    const path = join(directory, REPLICA, '000000000001.jsonl');
+    const path = join(directory, REPLICA, FIRST);
     const lines = (await readFile(path, 'utf8')).trimEnd().split('\n');
     const forged = (lines[2] ?? '').replace('"requestId":"mine"', '"requestId":"forged"');
     await writeFile(path, `${[...lines, forged].join('\n')}\n`);
     expect(await found(directory, {})).toMatchObject({
       ids: ['mine', 'other'],
-      said: [expect.stringMatching(/: \d+ bytes at its end are under no seal, and left out$/)],
+      errors: [],
+      notes: [{ segment: FIRST, kind: 'bytes-unsealed', facts: { bytes: forged.length + 1 } }],
     });
     await writeFile(path, `${lines.toSpliced(2, 0, forged).join('\n')}\n`);
     expect(await found(directory, {})).toMatchObject({
       ids: ['other'],
-      said: [expect.stringContaining('2 records are not as a seal covers them, and left out')],
+      errors: [{ segment: FIRST, kind: 'records-altered', facts: { records: 2 } }],
+      notes: [],
     });
   });
 

@@ -2,6 +2,7 @@ import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import type { Head } from '../../src/audit/seal.ts';
@@ -49,14 +50,15 @@ async function rewrite(index: number, change: (lines: string[]) => string[]): Pr
   return plain;
 }
 
-async function found(heads: readonly Head[] = []): Promise<string[]> {
-  const { alterations } = await check(directory, heads);
-  return alterations.map(({ segment, line, message }) => `${segment}:${line} ${message}`);
+async function found(heads: readonly Head[] = []): Promise<readonly PlacedFinding[]> {
+  return (await check(directory, heads)).alterations;
 }
 
 test('judges a short line by itself, not by the line behind it', async () => {
   const name = await rewrite(1, (lines) => lines.toSpliced(2, 0, 'x', 'yza'));
-  expect(await found()).toContain(`${name}:3 is neither a record nor a seal: it was changed or inserted`);
+  expect(await found()).toContainEqual(
+    expect.objectContaining({ segment: name, line: 3, kind: 'line-invalid' }),
+  );
 });
 
 test('compresses closed segments without changing their content', async () => {
@@ -73,8 +75,8 @@ describe('finds by segment and line', () => {
     const segment = await rewrite(1, (lines) =>
       lines.with(4, at(lines, 4).replace('192.0.2.7', '192.0.2.8')),
     );
-    expect(await found()).toEqual([
-      `${segment}:5 line 5 was changed, inserted, moved or removed: it does not fit its seal`,
+    expect(await found()).toMatchObject([
+      { segment, line: 5, kind: 'batch-altered', facts: { from: 5, to: 5 } },
     ]);
   });
 
@@ -88,7 +90,7 @@ describe('finds by segment and line', () => {
         at(lines, 3).replace(part, (text) => `${text.slice(0, -1)}~`),
       ),
     );
-    expect((await found())[0]).toBe(`${segment}:4 is a seal that was changed`);
+    expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'seal-malformed' });
   });
 
   test('a record and its seal made to fit without the key', async () => {
@@ -101,46 +103,49 @@ describe('finds by segment and line', () => {
       const seal = sealFor(stranger, { replica: REPLICA, previous: '' }, { first: seq, last: seq }, batch);
       return lines.with(2, record).with(3, sealLine(seal).trimEnd());
     });
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:4 is a seal that was changed`));
+    expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'seal-invalid' });
   });
 
   test('a removed line', async () => {
     const segment = await rewrite(1, (lines) => lines.toSpliced(4, 1));
-    expect((await found()).filter((line) => line.startsWith(`${segment}:5 `))).not.toEqual([]);
+    expect(await found()).toContainEqual(expect.objectContaining({ segment, line: 5 }));
   });
 
   test('a removed record with its seal', async () => {
-    const segment = await rewrite(1, (lines) => lines.toSpliced(2, 2));
-    expect((await found())[0]).toMatch(
-      new RegExp(`^${segment}:3 has number \\d+ where \\d+ belongs: 1 records`),
-    );
+    let expected = 0;
+    const segment = await rewrite(1, (lines) => {
+      expected = JSON.parse(at(lines, 2)).seq;
+      return lines.toSpliced(2, 2);
+    });
+    expect((await found())[0]).toMatchObject({
+      segment,
+      line: 3,
+      kind: 'records-missing',
+      facts: { seq: expected + 1, expected },
+    });
   });
 
   test('an inserted line', async () => {
     const segment = await rewrite(1, (lines) => lines.toSpliced(2, 0, at(lines, 2)));
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:4 has number .* it was inserted or moved$`));
+    expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'record-misplaced' });
   });
 
   test('an inserted line that is no record', async () => {
     const segment = await rewrite(1, (lines) => lines.toSpliced(3, 0, 'hello'));
-    expect((await found())[0]).toBe(
-      `${segment}:4 is neither a record nor a seal: it was changed or inserted`,
-    );
+    expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'line-invalid' });
   });
 
   test('swapped lines', async () => {
     const segment = await rewrite(1, (lines) => lines.with(2, at(lines, 4)).with(4, at(lines, 2)));
-    expect((await found())[0]).toMatch(new RegExp(`^${segment}:3 has number`));
+    expect((await found())[0]).toMatchObject({ segment, line: 3, kind: 'records-missing' });
   });
 
   test('a removed segment in the middle, and at the beginning', async () => {
     const [first = '', second = '', third = ''] = await names();
     await rm(join(directory, REPLICA, second));
-    expect((await found())[0]).toBe(
-      `${third}:1 does not continue the segment before: something between them is missing or was changed`,
-    );
+    expect((await found())[0]).toMatchObject({ segment: third, line: 1, kind: 'chain-broken' });
     await rm(join(directory, REPLICA, first));
-    expect((await found())[0]).toMatch(new RegExp(`^${third}:1 is not the first: the segments before it`));
+    expect((await found())[0]).toMatchObject({ segment: third, line: 1, kind: 'segment-missing' });
   });
 
   test('a tail that was cut off, by a head that was kept elsewhere', async () => {
@@ -149,19 +154,21 @@ describe('finds by segment and line', () => {
     const last = (await names()).at(-1) ?? '';
     await rm(join(directory, REPLICA, last));
     expect(await found()).toEqual([]);
-    expect(await found(heads)).toEqual([
-      expect.stringMatching(
-        /^:0 the end is cut off: record 9 was there, as --head says, and the log ends with \d$/,
-      ),
+    const end = (await check(directory)).heads[0]?.seq;
+    expect(await found(heads)).toMatchObject([
+      { segment: '', line: 0, kind: 'log-truncated', facts: { seq: 9, source: '--head', end } },
     ]);
     await rm(join(directory, REPLICA), { recursive: true });
-    expect(await found(heads)).toEqual([':0 the whole log of this replica is missing']);
+    expect(await found(heads)).toMatchObject([
+      { segment: '', line: 0, kind: 'log-missing', facts: { process: 'replica' } },
+    ]);
   });
 
   test('another key', async () => {
     const { alterations } = await check(directory, [], 'f'.repeat(64));
-    expect(alterations.map(({ line, message }) => [line, message.slice(0, 27)])).toEqual(
-      (await names()).map(() => [1, 'is sealed with another key ']),
+    const { id } = auditKeys(new Secret(AUDIT_KEY));
+    expect(alterations).toMatchObject(
+      (await names()).map((segment) => ({ segment, line: 1, kind: 'key-unknown', facts: { key: id } })),
     );
   });
 
@@ -170,11 +177,16 @@ describe('finds by segment and line', () => {
     const file = join(directory, REPLICA, first);
     const bytes = await readFile(file);
     await writeFile(file, bytes.subarray(0, bytes.length - 20));
-    expect((await found())[0]).toMatch(new RegExp(`^${first}:\\d+ cannot be read from here on: `));
+    expect((await found())[0]).toMatchObject({ segment: first, kind: 'segment-unreadable' });
   });
 
   test('the segments of another replica', async () => {
     await cp(join(directory, REPLICA), join(directory, 'r2'), { recursive: true });
-    expect((await found())[0]).toMatch(/:1 is the log of another replica \(r1\)$/);
+    expect((await found())[0]).toMatchObject({
+      replica: 'r2',
+      line: 1,
+      kind: 'replica-mismatch',
+      facts: { replica: REPLICA },
+    });
   });
 });

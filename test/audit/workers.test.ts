@@ -2,6 +2,7 @@ import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
@@ -62,7 +63,7 @@ function check(directory: string, heads: readonly Head[] = [], replica?: string)
 
 async function found(directory: string, query: Query): Promise<string[]> {
   const results: string[] = [];
-  const refuse = (message: string): never => {
+  const refuse = ({ message }: PlacedFinding): never => {
     throw new Error(message);
   };
   const events = { onBytes: () => undefined, onUnreadable: refuse, onNote: refuse, onCut: () => undefined };
@@ -83,9 +84,7 @@ describe('audit verify', () => {
     const file = join(directory, 'r1@2', FIRST);
     await writeFile(file, (await readFile(file, 'utf8')).replace('192.0.2.7', '192.0.2.8'));
     expect(await check(directory)).toMatchObject({
-      alterations: [
-        { replica: 'r1@2', segment: FIRST, line: 3, message: expect.stringContaining('changed') },
-      ],
+      alterations: [{ replica: 'r1@2', segment: FIRST, line: 3, kind: 'batch-altered' }],
       replicas: 1,
       workers: 2,
     });
@@ -112,11 +111,12 @@ describe('audit verify', () => {
     const cut = {
       replica: 'r1@1',
       segment: '',
-      message: expect.stringMatching(/^the end is cut off: record 4 /),
+      kind: 'log-truncated',
+      facts: { seq: 4, source: '--head', end: 3 },
     };
     expect((await check(directory, heads)).alterations).toMatchObject([cut]);
     await rm(join(directory, 'r1@2'), { recursive: true });
-    const gone = { replica: 'r1@2', segment: '', message: 'the whole log of this worker is missing' };
+    const gone = { replica: 'r1@2', segment: '', kind: 'log-missing', facts: { process: 'worker' } };
     expect((await check(directory, heads)).alterations).toMatchObject([cut, gone]);
     expect((await check(directory, heads, 'r1@2')).alterations).toMatchObject([gone]);
     expect((await check(directory, heads, 'r1@1')).alterations).toMatchObject([cut]);
@@ -126,21 +126,16 @@ describe('audit verify', () => {
     const directory = await folder();
     await writeLogs(directory);
     await rm(join(directory, 'r1'), { recursive: true });
-    const gone = {
-      replica: 'r1',
-      segment: '',
-      message: 'the log of its primary process is missing, and there are logs of its workers',
-    };
+    const gone = { replica: 'r1', segment: '', line: 0, kind: 'primary-missing' };
     for (const replica of [undefined, 'r1', 'r1@2']) {
-      expect((await check(directory, [], replica)).alterations).toEqual([{ ...gone, line: 0 }]);
+      expect((await check(directory, [], replica)).alterations).toMatchObject([gone]);
     }
     const { audit, logged } = await openTestAudit(directory);
     expect(audit.integrityError).toContain('the audit log of the primary process is missing');
     await audit.close();
-    const { alterations } = await check(directory);
-    expect(alterations).toMatchObject([
-      { replica: 'r1', message: 'tells that the log before it was missing when the primary process started' },
-    ]);
+    expect(await check(directory)).toMatchObject({
+      alterations: [{ replica: 'r1', kind: 'log-begun-anew' }],
+    });
     expect(logged).toContainEqual(expect.objectContaining({ level: 50 }));
   });
 
@@ -174,10 +169,9 @@ describe('audit verify', () => {
       await writeFile(file, text.slice(0, text.indexOf(`{"seq":${from},`)));
     }
 
-    async function found(): Promise<[string, string][]> {
+    async function found(): Promise<readonly PlacedFinding[]> {
       await primary.close();
-      const { alterations } = await check(directory);
-      return alterations.map(({ replica, message }) => [replica, message]);
+      return (await check(directory)).alterations;
     }
 
     test('is whole', async () => {
@@ -186,14 +180,16 @@ describe('audit verify', () => {
 
     test('is gone', async () => {
       await rm(join(directory, 'r1@1'), { recursive: true });
-      expect(await found()).toEqual([['r1@1', 'the whole log of this worker is missing']]);
+      expect(await found()).toMatchObject([
+        { replica: 'r1@1', kind: 'log-missing', facts: { process: 'worker' } },
+      ]);
     });
 
     test('was cut off, which a loss that is known explains', async () => {
       await cut(3);
-      const loss = formatHead(head);
-      const message = `the end is cut off: record 3 was there, as the log of r1 says, and the log ends with 2`;
-      expect(await found()).toEqual([['r1@1', `${message} (--known-loss ${loss} once the cause is known)`]]);
+      const facts = { seq: 3, source: 'the log of r1', end: 2, loss: formatHead(head) };
+      const cutOff = { replica: 'r1@1', kind: 'log-truncated', facts: { ...facts, known: false } };
+      expect(await found()).toMatchObject([cutOff]);
       const known = await verify({
         directory,
         keys,
@@ -201,7 +197,10 @@ describe('audit verify', () => {
         knownLosses: [head],
         onBytes: () => undefined,
       });
-      expect(known).toMatchObject({ alterations: [], notes: [`r1@1: ${message}; this loss is known`] });
+      expect(known).toMatchObject({
+        alterations: [],
+        notes: [{ ...cutOff, facts: { ...facts, known: true } }],
+      });
     });
 
     test('was cut off before another process went on with it', async () => {
@@ -211,8 +210,8 @@ describe('audit verify', () => {
       const heads = worker.head === undefined ? [] : [formatHead(worker.head)];
       primary.admin('worker-heads', { heads });
       await worker.close();
-      expect(await found()).toEqual([
-        ['r1@1', expect.stringMatching(/^record 3 is sealed otherwise than the log of r1 says/)],
+      expect(await found()).toMatchObject([
+        { replica: 'r1@1', kind: 'log-rewritten', facts: { seq: 3, source: 'the log of r1' } },
       ]);
     });
 
@@ -235,7 +234,8 @@ describe('audit verify', () => {
     await cp(join(directory, 'r1@1'), join(directory, 'r1@2'), { recursive: true });
     expect((await check(directory)).alterations[0]).toMatchObject({
       replica: 'r1@2',
-      message: 'is the log of another replica (r1@1)',
+      kind: 'replica-mismatch',
+      facts: { replica: 'r1@1' },
     });
   });
 

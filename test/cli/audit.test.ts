@@ -46,12 +46,23 @@ test('audit verify reports alterations with segment and line, as text and as JSO
   await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
   const { status, stdout } = await gateway(['audit', 'verify', '--config', config]);
   expect(status).toBe(1);
-  expect(stdout).toMatch(/^r1\/000000000001\.jsonl:5: has number 7 where 2 belongs/);
+  expect(stdout).toMatch(
+    /^r1\/000000000001\.jsonl:5: has number 7 where 2 belongs: 5 records before it are missing \[records-missing\]\n/,
+  );
   expect(stdout).toContain('ALTERED');
   const json = await gateway(['audit', 'verify', '--config', config, '--json']);
+  const where = { replica: 'r1', segment: '000000000001.jsonl', line: 5 };
+  const facts = { seq: 7, expected: 2 };
   expect([json.status, JSON.parse(json.stdout)]).toMatchObject([
     1,
-    { ok: false, alterations: [{ replica: 'r1', segment: '000000000001.jsonl', line: 5 }, {}], records: 2 },
+    {
+      ok: false,
+      alterations: [
+        { ...where, kind: 'records-missing', facts },
+        { ...where, kind: 'batch-altered' },
+      ],
+      records: 2,
+    },
   ]);
 });
 

@@ -295,9 +295,9 @@ class FileAudit implements Audit, LossRecorder {
     }
     if (damaged !== undefined) {
       const { segment, error } = damaged;
-      const details = { segment, line: error.line, fault: error.message };
-      written.push(this.adminWritten('segment-damaged', details));
-      log.error({ segment, ...error }, 'the audit log was changed: run audit verify');
+      const { line, kind, message } = error;
+      written.push(this.adminWritten('segment-damaged', { segment, line, error: kind, message }));
+      log.error({ segment, line, error: kind, message }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
       log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');

@@ -95,21 +95,16 @@ function startOf({ to, folder, segment }: DatedSegment): Position {
 
 /** Reads a segment, and of the one that continues it as much as has missing outcomes; returns how many records it has. */
 async function readSegment(options: PageOptions, dated: DatedSegment, newest: Newest): Promise<number> {
-  const { query, onBytes, onUnreadable, onCut, directory } = options;
+  const { query, onBytes, onUnreadable, onCut } = options;
   const { folder, segment, later } = dated;
-  const path = join(directory, folder);
-  const joined = new SearchJoin({
-    query,
-    onCut,
-    onUnreadable: (message) => onUnreadable(`${path}: ${message}`),
-  });
+  const joined = new SearchJoin({ query, replica: folder, onCut, onUnreadable });
   let last = segment.first - 1;
   for await (const block of sealedBlocks(options, folder, dated)) {
     onBytes(block.bytes.length, block.stored);
     last = Math.max(last, block.last);
     for (const found of joined.take(block)) newest.add(folder, found);
   }
-  reportUnsealed(options, path, dated, joined.takeUnsealed());
+  reportUnsealed(options, folder, dated, joined.takeUnsealed());
   if (later !== undefined && !joined.complete) {
     for await (const block of sealedBlocks(options, folder, later)) {
       onBytes(block.bytes.length, block.stored);

@@ -1,3 +1,4 @@
+import { finding, type PlacedFinding } from '../findings.ts';
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import {
   type AccessLine,
@@ -25,9 +26,10 @@ const CUT = Buffer.from('"cut":true');
 
 export interface SearchJoinOptions {
   readonly query: Query;
+  readonly replica: string;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
-  readonly onUnreadable: (message: string) => void;
+  readonly onUnreadable: (finding: PlacedFinding) => void;
 }
 
 interface Open {
@@ -179,7 +181,8 @@ export class SearchJoin {
   }
 
   #changed(seq: number): void {
-    this.#options.onUnreadable(`record ${seq} was changed: run audit verify`);
+    const { replica, onUnreadable } = this.#options;
+    onUnreadable({ ...finding('record-altered', { seq }), replica, segment: '', line: 0 });
   }
 }
 

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { platform, setPriority } from 'node:os';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
+import { findingText } from '../findings.ts';
 import { csvHeader, csvLine, foundCsv, foundJson } from './found-text.ts';
 import { searchPage } from './newest-first.ts';
 import { timeOf } from './query.ts';
@@ -93,15 +94,14 @@ function optionsOf(
   notes: Set<string>,
 ): Omit<SearchOptions, 'onCut'> {
   const gc = new BufferGc(() => void globalThis.gc?.({ type: 'minor' }));
-  const note = (message: string): void => {
-    if (notes.size < MOST_NOTES) notes.add(message);
-  };
   return {
     directory,
     keys,
     query,
     onBytes: (count) => gc.add(count),
-    onUnreadable: note,
+    onUnreadable: (finding) => {
+      if (notes.size < MOST_NOTES) notes.add(findingText(finding));
+    },
     // The end of a log that is being written is nothing to tell.
     onNote: () => undefined,
   };

@@ -55,11 +55,7 @@ export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncG
 async function* searchLog(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
   const { query, onBytes, onSkipped, onUnreadable, onCut } = options;
   const folder = join(options.directory, replica);
-  const joined = new SearchJoin({
-    query,
-    onCut,
-    onUnreadable: (message) => onUnreadable(`${folder}: ${message}`),
-  });
+  const joined = new SearchJoin({ query, replica, onCut, onUnreadable });
   for await (const each of segmentsFor(folder, options)) {
     const { overlapping } = each;
     // The outcome of a request may be in a segment outside of the time range.
@@ -72,7 +68,7 @@ async function* searchLog(options: SearchOptions, replica: string): AsyncGenerat
       onBytes(block.bytes.length, block.stored);
       yield* joined.take(block);
     }
-    reportUnsealed(options, folder, each, joined.takeUnsealed());
+    reportUnsealed(options, replica, each, joined.takeUnsealed());
   }
   yield* joined.rest();
 }
@@ -93,7 +89,7 @@ async function* recordsOf(
       onBytes(block.bytes.length, block.stored);
       yield* recordsWithin(query, block, counts);
     }
-    reportUnsealed(options, folder, each, counts.unsealed);
+    reportUnsealed(options, replica, each, counts.unsealed);
   }
 }
 

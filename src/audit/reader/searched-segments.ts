@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
+import { type Finding, finding, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import type { Segment } from '../segments/segment.ts';
 import type { TimeRange } from '../segments/time-index.ts';
@@ -11,9 +12,9 @@ export interface ReadOptions {
   /** The current key first, then those that sealed earlier segments. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   /** Called for a part of the log that cannot be read or trusted; the search goes on with the rest. */
-  readonly onUnreadable: (message: string) => void;
+  readonly onUnreadable: (finding: PlacedFinding) => void;
   /** Called for lines that are left out without being an error: the end of a log that is being written. */
-  readonly onNote: (message: string) => void;
+  readonly onNote: (finding: PlacedFinding) => void;
 }
 
 export interface SearchedSegment {
@@ -25,13 +26,12 @@ export interface SearchedSegment {
 /** Tells how many records of the segment were left out because no seal covers them as they are. */
 export function reportUnsealed(
   { onUnreadable }: Pick<ReadOptions, 'onUnreadable'>,
-  folder: string,
+  replica: string,
   { segment }: SearchedSegment,
-  count: number,
+  records: number,
 ): void {
-  if (count === 0) return;
-  const place = join(folder, segment.name);
-  onUnreadable(`${place}: ${count} records are not as a seal covers them, and left out: run audit verify`);
+  if (records === 0) return;
+  onUnreadable({ ...finding('records-altered', { records }), replica, segment: segment.name, line: 0 });
 }
 
 /** The batches of a segment; reports what cannot be read of it. */
@@ -40,21 +40,17 @@ export async function* sealedBlocks(
   replica: string,
   { segment, growing }: SearchedSegment,
 ): AsyncGenerator<SealedBlock, void> {
-  const path = join(directory, replica, segment.name);
+  const placed = (found: Finding): PlacedFinding => ({ ...found, replica, segment: segment.name, line: 0 });
   try {
     yield* readSealed({
-      file: path,
+      file: join(directory, replica, segment.name),
       replica,
       keys,
-      onUnknownKey: (id) =>
-        onUnreadable(`${path}: is sealed with key ${id}, and not checked: give it as --key`),
-      onUnsealed: (bytes) => {
-        const tell = growing ? onNote : onUnreadable;
-        tell(`${path}: ${bytes} bytes at its end are under no seal, and left out`);
-      },
+      onUnknownKey: (key) => onUnreadable(placed(finding('segment-unchecked', { key }))),
+      onUnsealed: (bytes) => (growing ? onNote : onUnreadable)(placed(finding('bytes-unsealed', { bytes }))),
     });
   } catch (error) {
-    onUnreadable(`${path}: cannot be read to its end (${messageOf(error)}): run audit verify`);
+    onUnreadable(placed(finding('segment-unreadable', { reason: messageOf(error) })));
   }
 }
 

@@ -1,39 +1,29 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
+import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   isBegunAnew,
   isStart,
-  type Loss,
   parseLoss,
   parseRetirement,
   parseSetAside,
   parseWorkerHeads,
   type RetiredEnd,
-  type Retirement,
   type SetAside,
 } from '../segments/admin-records.ts';
-import { type ChainState, ChainWalk, type IntegrityError, walkFile } from '../segments/chain-walk.ts';
+import { type ChainState, ChainWalk, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 
-/** An integrity error and its place. */
-export interface Alteration extends IntegrityError {
-  /** Name of the folder: a replica, or a worker of it. */
-  readonly replica: string;
-  /** Name of the file; empty: the error is about the replica's log as a whole. */
-  readonly segment: string;
-  /** From 1; 0: the error is about the file as a whole. */
-  readonly line: number;
-}
-
 export interface Verified {
-  readonly alterations: readonly Alteration[];
+  /** The integrity errors. */
+  readonly alterations: readonly PlacedFinding[];
   /** Findings that are no integrity errors. */
-  readonly notes: readonly string[];
+  readonly notes: readonly PlacedFinding[];
   /** How many replicas there are, and how many logs of workers they have together. */
   readonly replicas: number;
   readonly workers: number;
@@ -44,8 +34,9 @@ export interface Verified {
   readonly heads: readonly Head[];
 }
 
-/** The findings about the log of one process. */
-interface Part extends Omit<Verified, 'replicas' | 'workers'> {
+/** What was found in the log of one process. */
+interface Part extends Omit<Verified, 'replicas' | 'workers' | 'alterations' | 'notes'> {
+  readonly findings: readonly PlacedFinding[];
   /** The ends of the logs of workers that it has under its own seals. */
   readonly covered: readonly ExpectedHead[];
 }
@@ -91,11 +82,12 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     parts.push(part);
   }
   const absent = await absentLogs(options, folders, heads);
+  const findings = [...parts.flatMap((part) => part.findings), ...absent];
   const sum = (of: (part: Part) => number): number => parts.reduce((total, part) => total + of(part), 0);
   const processes = folders.map(processOf);
   return {
-    alterations: [...parts.flatMap(({ alterations }) => alterations), ...absent],
-    notes: parts.flatMap(({ notes }) => notes),
+    alterations: findings.filter((each) => !isNote(each)),
+    notes: findings.filter(isNote),
     replicas: new Set(processes.map(({ replica }) => replica)).size,
     workers: processes.filter(({ worker }) => worker > 0).length,
     segments: sum(({ segments }) => segments),
@@ -110,18 +102,18 @@ async function absentLogs(
   { directory, replica: selected }: VerifyOptions,
   folders: readonly string[],
   heads: readonly ExpectedHead[],
-): Promise<Alteration[]> {
+): Promise<PlacedFinding[]> {
   const named = heads.filter(({ replica, mayBeAhead }) => isSelected(selected, replica) && !mayBeAhead);
   const primaries = folders.map((folder) => processOf(folder).replica);
   const there = new Set(await foldersIn(directory));
   const wanted = new Set([...named.map(({ replica }) => replica), ...primaries]);
   const absent = [...wanted].filter((replica) => !there.has(replica));
   return absent.map((replica) => {
-    const which = processOf(replica).worker > 0 ? 'worker' : 'replica';
-    const message = primaries.includes(replica)
-      ? 'the log of its primary process is missing, and there are logs of its workers'
-      : `the whole log of this ${which} is missing`;
-    return { replica, segment: '', line: 0, message };
+    const process = processOf(replica).worker > 0 ? 'worker' : 'replica';
+    const found = primaries.includes(replica)
+      ? finding('primary-missing')
+      : finding('log-missing', { process });
+    return { replica, segment: '', line: 0, ...found };
   });
 }
 
@@ -129,8 +121,7 @@ async function absentLogs(
 class LogCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
-  readonly #alterations: Alteration[] = [];
-  readonly #notes: string[] = [];
+  readonly #findings: PlacedFinding[] = [];
   readonly #heads: readonly ExpectedHead[];
   /** Numbers of the records that the heads name. */
   readonly #named: ReadonlySet<number>;
@@ -164,8 +155,7 @@ class LogCheck {
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
     return {
-      alterations: this.#alterations,
-      notes: this.#notes,
+      findings: this.#findings,
       segments: segments.length,
       records: this.#records,
       seals: this.#seals,
@@ -187,7 +177,7 @@ class LogCheck {
       replica: this.#replica,
       first,
       before: this.#state,
-      onError: ({ line, message }) => this.#alter(name, line, message),
+      onError: (error) => this.#add(error, name, error.line),
       onSeal: ({ last, hmac }) => {
         this.#end = { replica: this.#replica, seq: last, hmac };
         if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
@@ -198,8 +188,7 @@ class LogCheck {
     try {
       torn = await walkFile(walk, join(folder, name), onBytes);
     } catch (error) {
-      const reason = messageOf(error);
-      this.#alter(name, walk.lines + 1, `cannot be read from here on: ${reason}`);
+      this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
     }
     this.#checkEnd(name, walk, torn, newest);
     this.#records += walk.records;
@@ -215,45 +204,45 @@ class LogCheck {
 
   /** The newest segment may end anywhere while the gateway runs, or if it was killed, but not if it stopped. */
   #checkEnd(name: string, walk: ChainWalk, torn: number, newest: boolean): void {
-    const { unsealed, unsealedLine } = walk;
+    const { unsealed: records, unsealedLine } = walk;
     const stopped = walk.seals > 0 ? walk.stopped : this.#stopped;
-    if (unsealed > 0 && stopped) {
-      this.#alter(
-        name,
-        unsealedLine,
-        `and what follows (${unsealed} records) were added after the process stopped`,
-      );
-    } else if (newest && (unsealed > 0 || torn > 0)) {
-      this.#notes.push(
-        `${this.#replica}/${name}: ends with ${unsealed} records under no seal and ${torn} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
-      );
-    } else if (unsealed > 0) {
-      this.#alter(name, unsealedLine, `and what follows (${unsealed} records) have no seal`);
-    }
-    if (!newest && torn > 0) this.#alter(name, walk.lines + 1, 'ends in the middle of a line');
-    if (!newest && walk.seals === 0 && walk.keyKnown) this.#alter(name, 1, 'and what follows have no seal');
+    if (records > 0 && stopped) this.#add(finding('appended-after-stop', { records }), name, unsealedLine);
+    else if (newest && (records > 0 || torn > 0)) {
+      this.#add(finding('end-unsealed', { records, bytes: torn }), name);
+    } else if (records > 0) this.#add(finding('records-unsealed', { records }), name, unsealedLine);
+    if (!newest && torn > 0) this.#add(finding('line-torn', { bytes: torn }), name, walk.lines + 1);
+    if (!newest && walk.seals === 0 && walk.keyKnown) this.#add(finding('segment-unsealed'), name, 1);
   }
 
-  #readAdmin(line: string, segment: string, at: number): void {
-    const retirement = parseRetirement(line);
-    if (retirement !== undefined) this.#readRetirement(retirement, segment, at);
-    this.#readWorkers(line);
-    if (isBegunAnew(line)) {
-      this.#alter(segment, at, 'tells that the log before it was missing when the primary process started');
+  #readAdmin(text: string, name: string, at: number): void {
+    for (const found of this.#toldBy(text)) this.#add(found, name, at);
+    this.#readWorkers(text);
+  }
+
+  /** The findings that an admin record tells. */
+  *#toldBy(text: string): Generator<Finding> {
+    const retirement = parseRetirement(text);
+    if (retirement !== undefined) {
+      const { segment, last, hmac, altered, unchecked, missingFrom, missingTo } = retirement;
+      this.#starts.push({ last, hmac });
+      if (altered !== undefined) yield finding('retired-altered', { segment, altered });
+      if (missingTo !== undefined) {
+        yield finding('retired-missing', { from: missingFrom ?? '?', to: missingTo });
+      }
+      if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
     }
-    const loss = parseLoss(line);
-    if (loss !== undefined) this.#readLoss(loss, segment, at);
-    const aside = parseSetAside(line);
+    if (isBegunAnew(text)) yield finding('log-begun-anew');
+    const loss = parseLoss(text);
+    if (loss !== undefined) {
+      const { last: to, end, hmac } = loss;
+      const from = to > end ? { from: end + 1 } : {};
+      yield finding('records-lost', { ...from, to, ...this.#lossOf({ seq: to, hmac }) });
+    }
+    const aside = parseSetAside(text);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
-    if (aside.afterStop) {
-      const place = `line ${aside.line} of ${aside.segment} and what followed`;
-      this.#alter(
-        segment,
-        at,
-        `tells that ${place} were added after the process stopped; now in ${aside.file}`,
-      );
-    }
+    const { segment, line, file } = aside;
+    if (aside.afterStop) yield finding('recovered-after-stop', { segment, line, file });
   }
 
   /** The end of a worker's chain implies all before it; but the next process continues what it finds. */
@@ -269,48 +258,12 @@ class LogCheck {
     this.#running = new Map();
   }
 
-  #readLoss(loss: Loss, segment: string, at: number): void {
-    const position = formatHead({ replica: this.#replica, seq: loss.last, hmac: loss.hmac });
-    const message = lossMessage(loss);
-    if (this.#isKnownLoss(position))
-      this.#notes.push(`${this.#replica}/${segment}:${at}: ${message}; this loss is known`);
-    else this.#alter(segment, at, `${message} (--known-loss ${position} once the cause is known)`);
-  }
-
-  #readRetirement(retirement: Retirement, segment: string, at: number): void {
-    const { last, hmac, altered, unchecked, missingFrom, missingTo } = retirement;
-    this.#starts.push({ last, hmac });
-    if (altered !== undefined) {
-      this.#alter(
-        segment,
-        at,
-        `tells that ${retirement.segment} was altered before it was retired: ${altered}`,
-      );
-    }
-    if (missingTo !== undefined) {
-      this.#alter(
-        segment,
-        at,
-        `tells that records ${missingFrom ?? '?'} to ${missingTo} had gone without having been retired`,
-      );
-    }
-    if (unchecked !== undefined) {
-      this.#notes.push(
-        `${this.#replica}/${segment}:${at}: ${retirement.segment}, sealed with key ${unchecked}, was retired unchecked`,
-      );
-    }
-  }
-
   /** True if every record before the oldest one was retired, as a seal says. */
   #checkStart(first: Segment | undefined): boolean {
     if (first === undefined || this.#start === undefined) return true;
     const { previous, nextSeq } = this.#start;
     if (this.#starts.some(({ last, hmac }) => last === nextSeq - 1 && hmac === previous)) return true;
-    this.#alter(
-      first.name,
-      1,
-      `is not the first: the segments before it, up to record ${nextSeq - 1}, are missing, and no seal says that they were retired`,
-    );
+    this.#add(finding('segment-missing', { last: nextSeq - 1 }), first.name, 1);
     return false;
   }
 
@@ -318,74 +271,55 @@ class LogCheck {
     for (const head of this.#heads) {
       if (this.#seen.has(`${head.seq}:${head.hmac}`)) continue;
       const retired = head.seq < (this.#start?.nextSeq ?? 1);
-      if (retired && startKnown) {
-        if (head.source !== GIVEN) continue;
-        this.#notes.push(`${this.#replica}: record ${head.seq} of --head was removed for its age`);
-      } else if (head.source === GIVEN) this.#alter('', 0, this.#headMessage(head, retired));
-      else this.#missCovered(head, this.#headMessage(head, retired));
+      if (!retired || !startKnown) this.#add(this.#missedHead(head, retired));
+      else if (head.source === GIVEN) this.#add(finding('head-retired', { seq: head.seq }));
     }
   }
 
-  #missCovered(head: ExpectedHead, message: string): void {
-    const name = formatHead(head);
-    if (head.mayBeAhead && head.seq >= (this.#end?.seq ?? 0)) {
-      this.#notes.push(`${this.#replica}: ends before record ${head.seq}, which ${head.source} names`);
-    } else if (this.#isKnownLoss(name)) {
-      this.#notes.push(`${this.#replica}: ${message}; this loss is known`);
-    } else this.#alter('', 0, `${message} (--known-loss ${name} once the cause is known)`);
-  }
-
-  #isKnownLoss(head: string): boolean {
-    return this.#options.knownLosses?.some((each) => formatHead(each) === head) ?? false;
-  }
-
-  #headMessage({ seq, source }: ExpectedHead, missing: boolean): string {
+  #missedHead(head: ExpectedHead, missing: boolean): Finding {
+    const { seq, source } = head;
     const end = this.#end?.seq ?? 0;
-    if (missing) return `record ${seq} of ${source} is missing, and no seal says that it was retired`;
-    if (seq === end) return `the end is cut off after record ${seq}, or was written anew`;
-    return seq > end
-      ? `the end is cut off: record ${seq} was there, as ${source} says, and the log ends with ${end}`
-      : `record ${seq} is sealed otherwise than ${source} says: the log was written anew`;
+    if (head.mayBeAhead && seq >= end) return finding('head-ahead', { seq, source });
+    const facts = { seq, source, ...(source !== GIVEN && this.#lossOf(head)) };
+    if (missing) return finding('head-missing', facts);
+    if (seq > end) return finding('log-truncated', { ...facts, end });
+    return finding(seq === end ? 'end-altered' : 'log-rewritten', facts);
+  }
+
+  /** The name that a loss has for `--known-loss`, and whether it was given. */
+  #lossOf({ seq, hmac }: Pick<Head, 'seq' | 'hmac'>): { loss: string; known: boolean } {
+    const loss = formatHead({ replica: this.#replica, seq, hmac });
+    return { loss, known: this.#options.knownLosses?.some((each) => formatHead(each) === loss) ?? false };
   }
 
   async #checkFiles(folder: string, segments: readonly Segment[]): Promise<void> {
     const names = await readdir(folder);
     for (const name of names) {
       if (isSetAside(name)) await this.#checkAside(folder, name);
-      else if (isStray(name)) {
-        this.#alter(name, 0, 'is named like a segment, and not as the gateway names one');
-      }
+      else if (isStray(name)) this.#add(finding('file-name-invalid'), name);
     }
     const [oldest] = segments;
     for (const { file, segment, sha256 } of this.#aside.values()) {
       const kept = oldest !== undefined && segment >= oldest.name;
-      if (kept && sha256 !== '' && !names.includes(file)) {
-        this.#alter(file, 0, 'is missing: it was set aside at a start, as a seal says');
-      }
+      if (kept && sha256 !== '' && !names.includes(file)) this.#add(finding('set-aside-missing'), file);
     }
   }
 
   async #checkAside(folder: string, name: string): Promise<void> {
     const aside = this.#aside.get(name);
-    const bytes = aside === undefined ? '' : `${aside.bytes} bytes in ${aside.lines} lines, `;
-    const from = aside === undefined ? '' : ` from line ${aside.line} of ${aside.segment} on`;
-    this.#notes.push(
-      `${this.#replica}/${name}: ${bytes}set aside at a start${from}; it is no part of the log`,
-    );
-    if (aside === undefined || aside.sha256 === '') return;
+    if (aside === undefined) return this.#add(finding('set-aside', {}), name);
+    const { bytes, lines, line, segment } = aside;
+    this.#add(finding('set-aside', { bytes, lines, line, segment }), name);
+    if (aside.sha256 === '') return;
     const same = await digestOf(join(folder, name)).then(
       (digest) => digest === aside.sha256,
       () => false,
     );
-    if (!same) this.#alter(name, 0, 'was changed since it was set aside');
+    if (!same) this.#add(finding('set-aside-altered'), name);
   }
 
-  #alter(segment: string, line: number, message: string): void {
-    this.#alterations.push({ replica: this.#replica, segment, line, message });
+  #add(found: Finding, segment = '', line = 0): void {
+    const { kind, facts, message } = found;
+    this.#findings.push({ replica: this.#replica, segment, line, kind, facts, message });
   }
-}
-
-function lossMessage({ last, end }: Loss): string {
-  const lost = last > end ? `records ${end + 1} to ${last}` : `record ${last}, or some before it,`;
-  return `tells that ${lost} had been lost before the process started: the stream in Redis had them`;
 }

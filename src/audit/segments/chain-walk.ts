@@ -1,4 +1,5 @@
 import { createHash, type Hash, hash } from 'node:crypto';
+import { type Finding, finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import { GENESIS, isAuthentic, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
@@ -10,11 +11,9 @@ import { readBlocks } from './segment-reader.ts';
 const MOST_ERRORS = 20;
 
 /** A place in a segment that cannot be as the gateway wrote it. */
-export interface IntegrityError {
+export interface IntegrityError extends Finding {
   /** In the segment, from 1. */
   readonly line: number;
-  /** Continues a sentence that begins with the line. */
-  readonly message: string;
 }
 
 export interface WalkOptions {
@@ -135,7 +134,7 @@ export class ChainWalk {
         const line = block.toString('latin1', start, end);
         this.#readSeal(line, block.subarray(batchStart, start), this.#offset + end + 1);
         batchStart = end + 1;
-      } else this.#report('is neither a record nor a seal: it was changed or inserted');
+      } else this.#report(finding('line-invalid'));
       start = end + 1;
     }
     if (batchStart < block.length) {
@@ -148,39 +147,35 @@ export class ChainWalk {
   }
 
   #tooLarge(): void {
-    this.#report('and what follows have no seal, and are more than one seal covers', this.#batchLine);
+    this.#report(finding('batch-too-large'), this.#batchLine);
     this.#over = true;
   }
 
-  #report(message: string, line = this.#line): void {
-    const { onError } = this.#options;
+  #report(found: Finding, line = this.#line): void {
     this.#errors += 1;
-    if (this.#errors <= MOST_ERRORS) onError?.({ line, message });
-    else {
-      onError?.({ line, message: 'is wrong, too: what follows was not looked at' });
-      this.#over = true;
-    }
+    this.#over ||= this.#errors > MOST_ERRORS;
+    this.#options.onError?.({ ...(this.#over ? finding('errors-omitted') : found), line });
   }
 
   #readHeader(line: string): void {
     const header = parseHeader(line);
     this.#header = header;
     if (header === undefined) {
-      this.#report('is not the header of a segment: it was changed or removed');
+      this.#report(finding('header-invalid'));
       return;
     }
     const { previous, first, replica, key } = header;
-    if (replica !== this.#options.replica) this.#report(`is the log of another replica (${replica})`);
-    else if (first !== this.#options.first) this.#report(`begins with record ${first}: the file was renamed`);
+    if (replica !== this.#options.replica) this.#report(finding('replica-mismatch', { replica }));
+    else if (first !== this.#options.first) this.#report(finding('segment-renamed', { first }));
     else {
       this.#sealing = this.#options.keys.find(({ id }) => id === key);
-      if (this.#sealing === undefined) this.#report(`is sealed with another key (${key}): give that one`);
+      if (this.#sealing === undefined) this.#report(finding('key-unknown', { key }));
     }
     if (this.#options.before !== undefined && previous !== this.#options.before.previous) {
-      this.#report('does not continue the segment before: something between them is missing or was changed');
+      this.#report(finding('chain-broken'));
     }
     if (this.#options.before !== undefined && first !== this.#options.before.nextSeq) {
-      this.#report(`begins with record ${first} where ${this.#options.before.nextSeq} belongs`);
+      this.#report(finding('segment-out-of-order', { first, expected: this.#options.before.nextSeq }));
     }
     this.#previous = previous;
     this.#nextSeq = first;
@@ -189,7 +184,10 @@ export class ChainWalk {
   #readRecord(block: Buffer, start: number, end: number): void {
     const digitsEnd = seqEnd(block, start);
     const seq = seqOf(block, start, digitsEnd);
-    if (seq !== this.#nextSeq) this.#wrongSeq(seq);
+    if (seq !== this.#nextSeq) {
+      const kind = seq > this.#nextSeq ? 'records-missing' : 'record-misplaced';
+      this.#report(finding(kind, { seq, expected: this.#nextSeq }));
+    }
     this.#nextSeq = seq + 1;
     this.#batchFirst ??= seq;
     this.#batchRecords += 1;
@@ -199,21 +197,12 @@ export class ChainWalk {
     this.#batchAdmin.push({ line: this.#lastRecord, at: this.#line });
   }
 
-  #wrongSeq(seq: number): void {
-    const expected = this.#nextSeq;
-    this.#report(
-      seq > expected
-        ? `has number ${seq} where ${expected} belongs: ${seq - expected} records before it are missing`
-        : `has number ${seq} where ${expected} belongs: it was inserted or moved`,
-    );
-  }
-
   #readSeal(line: string, lines: Buffer, end: number): void {
     const digest = this.#digest(lines);
     const seal = parseSeal(line);
     const batch = this.#takeBatch();
     if (seal === undefined) {
-      this.#report('is a seal that was changed');
+      this.#report(finding('seal-malformed'));
       return;
     }
     this.#sealLineEnd = end;
@@ -249,14 +238,12 @@ export class ChainWalk {
   }
 
   #fits(seal: Seal, digest: string, { from, first }: { from: number; first: number | undefined }): boolean {
-    const to = this.#line - 1;
     if (seal.sha256 !== digest) {
-      const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
-      this.#report(`${lines} changed, inserted, moved or removed: it does not fit its seal`, from);
+      this.#report(finding('batch-altered', { from, to: this.#line - 1 }), from);
       return false;
     }
     if ((first ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
-    this.#report('is a seal of other records than those before it');
+    this.#report(finding('seal-range-invalid'));
     return false;
   }
 
@@ -264,9 +251,7 @@ export class ChainWalk {
     if (this.#sealing === undefined) return false;
     const chain = { replica: this.#options.replica, previous: this.#previous };
     if (isAuthentic(this.#sealing, chain, seal)) return true;
-    this.#report(
-      'is a seal that was changed, or does not continue the one before: lines between are missing',
-    );
+    this.#report(finding('seal-invalid'));
     return false;
   }
 

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
 import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '../../base/error-code.ts';
+import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines } from '../line.ts';
 import { GENESIS, LARGEST_BATCH } from '../seal.ts';
@@ -127,7 +129,7 @@ async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, f
     // A file that is no segment is set aside; one that cannot be read now may be a segment.
     const broken = error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
     if (!broken) throw error;
-    errors.push({ line: walk.lines + 1, message: 'cannot be read from here on' });
+    errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
   }
   return { walk, errors, retired: retired ?? walk.header?.retired };
 }
@@ -140,7 +142,7 @@ async function tailError(
 ): Promise<IntegrityError | undefined> {
   const { bytes = 0, lines = 0 } = walk.sealed ?? {};
   if (compressed || (await lstat(path)).size - bytes <= LARGEST_BATCH) return undefined;
-  return { line: lines + 1, message: 'and what follows have no seal, and are more than one seal covers' };
+  return { ...finding('batch-too-large'), line: lines + 1 };
 }
 
 async function setAsideWhole(path: string, { name }: Segment, lines: number): Promise<SetAside | undefined> {

@@ -3,9 +3,10 @@ import { lstat, open, readdir, rename, rm, unlink, utimes } from 'node:fs/promis
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
-import { errorCode } from '../../base/error-code.ts';
+import { errorCode, messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
+import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
 import { parseRetirement, type RetiredEnd, type Retirement } from './admin-records.ts';
@@ -328,10 +329,11 @@ async function check({ folder, replica, keys }: Archive, { name, first }: Segmen
   const walk = new ChainWalk({ keys: [keys], replica, first, onError, onAdmin });
   try {
     const torn = await walkFile(walk, join(folder, name));
-    if (torn > 0) onError({ line: walk.lines + 1, message: 'ends in the middle of a line' });
+    if (torn > 0) onError({ ...finding('line-torn', { bytes: torn }), line: walk.lines + 1 });
   } catch (error) {
-    onError({ line: walk.lines + 1, message: `cannot be read from here on: ${(error as Error).message}` });
+    onError({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
   }
-  if (walk.unsealed > 0) onError({ line: walk.unsealedLine, message: 'and what follows have no seal' });
+  const records = walk.unsealed;
+  if (records > 0) onError({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
   return { header: walk.header, state: walk.state, errors, retirements };
 }

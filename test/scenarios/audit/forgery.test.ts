@@ -17,6 +17,7 @@ import { promisify } from 'node:util';
 import { zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
+import type { Verified } from '../../../src/audit/reader/verify.ts';
 import { recordLine } from '../../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
 import { headerLine } from '../../../src/audit/segments/segment.ts';
@@ -43,7 +44,13 @@ interface Scene {
   /** The folder of the replica, which the attacker can write to. */
   readonly place: string;
   readonly directory: string;
-  audit(command: string, ...args: string[]): ReturnType<typeof gateway>;
+  /** The exit status of `audit verify`, and its result. */
+  verify(...args: string[]): Promise<Pick<Verified, 'alterations' | 'notes'> & Verdict>;
+}
+
+interface Verdict {
+  readonly status: number;
+  readonly heads: readonly string[];
 }
 
 async function setScene(given?: string): Promise<Scene> {
@@ -62,7 +69,11 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
   return {
     directory,
     place: join(directory, REPLICA),
-    audit: (command, ...args) => gateway(['audit', command, '--config', config, ...args]),
+    async verify(...args) {
+      const command = ['audit', 'verify', '--config', config, '--json', ...args];
+      const { status, stdout } = await gateway(command);
+      return { status, ...JSON.parse(stdout) };
+    },
   };
 }
 
@@ -105,7 +116,7 @@ describe('somebody who can write to the folder and does not have the key', () =>
     const first = await serve();
     expect((await fetch(`${first.origin}${authors}`)).status).toBe(200);
     await first.close();
-    expect(await scene.audit('verify')).toMatchObject({ status: 0 });
+    expect(await scene.verify()).toMatchObject({ status: 0 });
     const before = await linesOf(scene, FIRST);
     const line = before.length + 1;
     await appendFile(
@@ -113,31 +124,30 @@ describe('somebody who can write to the folder and does not have the key', () =>
       forged(before, () => ({ client: 'mallory' })),
     );
 
-    const found = await scene.audit('verify');
-    expect(found.status).toBe(1);
-    expect(found.stdout).toContain(
-      `${REPLICA}/${FIRST}:${line}: and what follows (1 records) were added after the process stopped`,
-    );
+    expect(await scene.verify()).toMatchObject({
+      status: 1,
+      alterations: [
+        { replica: REPLICA, segment: FIRST, line, kind: 'appended-after-stop', facts: { records: 1 } },
+      ],
+    });
     const second = await serve();
     expect(
       second.logged.some(({ msg }) => msg === 'audit log was appended to after its process had stopped'),
     ).toBe(true);
     await second.close();
     expect(JSON.stringify(await recordsIn(scene.directory))).not.toContain('mallory');
-    const after = await scene.audit('verify');
-    expect(after.status).toBe(1);
-    expect(after.stdout).toMatch(
-      new RegExp(
-        `${REPLICA}/${FIRST}:\\d+: tells that line ${line} of ${FIRST} and what followed were added after`,
-      ),
-    );
+    const facts = { segment: FIRST, line, file: expect.any(String) };
+    expect(await scene.verify()).toMatchObject({
+      status: 1,
+      alterations: [{ replica: REPLICA, segment: FIRST, kind: 'recovered-after-stop', facts }],
+    });
   });
 
   test('cannot remove older segments by a record of their retirement without a seal', async () => {
     const scene = await setScene();
     const head = await stopped(scene, 9, 1200);
     const segments = await segmentsOf(scene);
-    const { heads } = JSON.parse((await scene.audit('verify', '--json')).stdout) as { heads: string[] };
+    const { heads } = await scene.verify();
     const newest = segments.at(-1) ?? '';
     const lines = await linesOf(scene, newest);
     const { previous, first } = (
@@ -154,32 +164,38 @@ describe('somebody who can write to the folder and does not have the key', () =>
       })),
     );
     for (const name of segments.slice(0, -1)) await rm(join(scene.place, name));
+    const missing = expect.objectContaining({
+      replica: REPLICA,
+      segment: newest,
+      line: 1,
+      kind: 'segment-missing',
+      facts: { last: first - 1 },
+    });
     for (const args of [
       [],
       ['--head', heads[0] ?? ''],
       ['--head', head],
       ['--head', `${REPLICA}:2:${'x'.repeat(43)}`],
     ]) {
-      const { status, stdout } = await scene.audit('verify', ...args);
+      const { status, alterations } = await scene.verify(...args);
       expect([args, status]).toEqual([args, 1]);
-      expect(stdout).toContain(
-        `${REPLICA}/${newest}:1: is not the first: the segments before it, up to record ${first - 1}, are missing`,
-      );
+      expect(alterations).toContainEqual(missing);
     }
     await started(scene);
-    expect((await scene.audit('verify')).stdout).toContain(`${REPLICA}/${newest}:1: is not the first`);
+    expect((await scene.verify()).alterations).toContainEqual(missing);
   });
 
   test('cannot remove older segments before the gateway retires the next one', async () => {
     const scene = await setScene();
     await stopped(scene, 9, 1200);
-    const [oldest = ''] = await segmentsOf(scene);
+    const [oldest = '', second = ''] = await segmentsOf(scene);
     await rm(join(scene.place, oldest));
     const logged = await started(scene, { segment: { size: 2 ** 28, age: 1e9, keep: 1 } });
     expect(logged).not.toEqual([]);
-    const { status, stdout } = await scene.audit('verify');
+    const { status, alterations } = await scene.verify();
     expect(status).toBe(1);
-    expect(stdout).toMatch(/tells that records 1 to \d+ had gone without having been retired/);
+    const facts = { from: 1, to: Number.parseInt(second, 10) - 1 };
+    expect(alterations).toContainEqual(expect.objectContaining({ kind: 'retired-missing', facts }));
   });
 
   test('cannot hide a changed record by the retirement of its segment', async () => {
@@ -192,9 +208,10 @@ describe('somebody who can write to the folder and does not have the key', () =>
     await writeFile(join(scene.place, plain), text.replace('192.0.2.7', '192.0.2.8'));
     await started(scene, { segment: { ...auditOptions('').segment, keep: 1 } });
     expect(await segmentsOf(scene)).not.toContain(plain);
-    const { status, stdout } = await scene.audit('verify');
+    const { status, alterations } = await scene.verify();
     expect(status).toBe(1);
-    expect(stdout).toContain(`tells that ${plain} was altered before it was retired: line`);
+    const facts = { segment: plain, altered: expect.stringMatching(/^line 3 /) };
+    expect(alterations).toContainEqual(expect.objectContaining({ kind: 'retired-altered', facts }));
   });
 
   test('cannot remove the end of the log, or restore an old copy, if a head was kept', async () => {
@@ -206,9 +223,11 @@ describe('somebody who can write to the folder and does not have the key', () =>
     await rm(scene.place, { recursive: true });
     await cp(copy, scene.place, { recursive: true });
     await stopped(scene, 9);
-    const { status, stdout } = await scene.audit('verify', '--head', head);
-    expect(status).toBe(1);
-    expect(stdout).toMatch(/record \d+ is sealed otherwise than --head says: the log was written anew/);
+    const facts = { seq: Number(head.split(':')[1]), source: '--head' };
+    expect(await scene.verify('--head', head)).toMatchObject({
+      status: 1,
+      alterations: [{ replica: REPLICA, kind: 'log-rewritten', facts }],
+    });
   });
 
   test('cannot add a newer segment with any number', async () => {
@@ -218,11 +237,11 @@ describe('somebody who can write to the folder and does not have the key', () =>
     const header = (lines[0] ?? '').replace('"first":1', '"first":900000000000000');
     const seal = (lines[1] ?? '').replace('[1,0]', '[900000000000000,900000000000009]');
     await writeFile(join(scene.place, '900000000000000.jsonl'), `${header}\n${seal}\n`);
-    expect((await scene.audit('verify')).status).toBe(1);
+    expect((await scene.verify()).status).toBe(1);
     const logged = await started(scene);
     expect(logged.find(({ segment }) => segment === '900000000000000.jsonl')).toMatchObject({ lines: 2 });
     expect((await recordsIn(scene.directory)).at(-1)).toMatchObject({ seq: 6, event: 'stop' });
-    expect(await scene.audit('verify')).toMatchObject({ status: 0 });
+    expect(await scene.verify()).toMatchObject({ status: 0 });
   });
 
   test('cannot fill the memory with a compressed segment', async () => {
@@ -252,17 +271,15 @@ test('sets the batch of a killed process aside, which is no alteration', async (
     join(scene.place, FIRST),
     forged(await linesOf(scene, FIRST), () => ({ requestId: 'torn' })),
   );
-  const running = await scene.audit('verify');
-  expect([running.status, running.stdout]).toEqual([
-    0,
-    expect.stringContaining('ends with 1 records under no seal and 0 bytes of a line'),
-  ]);
+  expect(await scene.verify()).toMatchObject({
+    status: 0,
+    notes: [{ segment: FIRST, kind: 'end-unsealed', facts: { records: 1, bytes: 0 } }],
+  });
   await started(scene);
-  const after = await scene.audit('verify');
-  expect([after.status, after.stdout]).toEqual([
-    0,
-    expect.stringContaining('in 1 lines, set aside at a start from line 5'),
-  ]);
+  expect(await scene.verify()).toMatchObject({
+    status: 0,
+    notes: [{ kind: 'set-aside', facts: { lines: 1, line: 5, segment: FIRST } }],
+  });
 });
 
 describe('the start of a gateway with a segment of 240 MiB', () => {

@@ -2,6 +2,7 @@ import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
+import type { Verified } from '../../../src/audit/reader/verify.ts';
 import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
 import { StreamSink } from '../../../src/audit/stream/stream-sink.ts';
 import { Secret } from '../../../src/base/secret.ts';
@@ -165,21 +166,19 @@ test('reports a log that was begun anew, sends its records, and has it in the lo
   expect(lost).toEqual([
     expect.objectContaining({ seq: expect.any(Number), last: 5, end: 0, hmac: expect.any(String) }),
   ]);
-  const { status, stdout } = await verified(scene);
-  expect(status).toBe(1);
-  expect(stdout).toMatch(
-    /r1\/\S+ tells that records 1 to 5 had been lost before the process started: the stream in Redis had them/,
-  );
-  expect(stdout).not.toContain('the end is cut off');
-
-  const [, loss = ''] = /--known-loss (\S+)/.exec(stdout) ?? [];
-  expect(await verified(scene, '--known-loss', loss)).toEqual({
+  const loss = `${REPLICA}:5:${lost[0]?.['hmac']}`;
+  const found = { replica: REPLICA, kind: 'records-lost', facts: { from: 1, to: 5, loss, known: false } };
+  const unknown = await verified(scene);
+  expect(unknown).toMatchObject({ status: 1, alterations: [found], notes: [] });
+  const known = { ...found, facts: { ...found.facts, known: true } };
+  expect(await verified(scene, '--known-loss', loss)).toMatchObject({
     status: 0,
-    stdout: expect.stringMatching(/records 1 to 5 had been lost .+; this loss is known \(note\)\n.+: ok — /s),
     stderr: '',
+    alterations: [],
+    notes: [known],
   });
   const another = loss.replace(':5:', ':4:');
-  expect(await verified(scene, '--known-loss', another)).toMatchObject({ status: 1, stdout });
+  expect(await verified(scene, '--known-loss', another)).toEqual(unknown);
 });
 
 test('leaves the position in Redis while it cannot record a loss', async () => {
@@ -226,7 +225,7 @@ test('leaves the position in Redis while it cannot record a loss', async () => {
   expect(await scene.stream().position(REPLICA)).toEqual(before);
   expect(await verified(scene)).toMatchObject({
     status: 1,
-    stdout: expect.stringContaining('the end is cut off: record 5 was there'),
+    alterations: [{ replica: REPLICA, kind: 'log-truncated', facts: { seq: 5 } }],
   });
 });
 
@@ -363,9 +362,10 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
     path,
     text.slice(0, text.lastIndexOf(seals.at(-2)?.[0] ?? '') + (seals.at(-2)?.[0].length ?? 0)),
   );
-  const cut = await verified(scene);
-  expect(cut.status).toBe(1);
-  expect(cut.stdout).toContain(`r1: the end is cut off: record ${sent.length} was there`);
+  expect(await verified(scene)).toMatchObject({
+    status: 1,
+    alterations: [{ replica: 'r1', kind: 'log-truncated', facts: { seq: sent.length } }],
+  });
   await scene.redis.kill();
   expect(await verified(scene)).toMatchObject({
     status: 0,
@@ -391,7 +391,7 @@ test('has the logs of all workers of a replica, and finds by the stream that one
   await rm(join(scene.directory, 'log', 'r1@2'), { recursive: true });
   expect(await verified(scene)).toMatchObject({
     status: 1,
-    stdout: expect.stringContaining('r1@2: the whole log of this worker is missing\n'),
+    alterations: [{ replica: 'r1@2', kind: 'log-missing', facts: { process: 'worker' } }],
     stderr: '',
   });
 });
@@ -444,8 +444,17 @@ test('ignores a forged position in Redis, in the gateway and in audit verify', a
   expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
 });
 
-const verified = ({ directory }: StreamScene, ...args: string[]) =>
-  gateway(['audit', 'verify', '--config', join(directory, 'gateway.yaml'), ...args]);
+/** What `audit verify` ends with and finds. */
+async function verified({ directory }: StreamScene, ...args: string[]): Promise<Verdict> {
+  const command = ['audit', 'verify', '--json', '--config', join(directory, 'gateway.yaml'), ...args];
+  const { status, stdout, stderr } = await gateway(command);
+  return { status, stderr, ...JSON.parse(stdout) };
+}
+
+interface Verdict extends Pick<Verified, 'alterations' | 'notes'> {
+  readonly status: number;
+  readonly stderr: string;
+}
 
 /** `read` if the group has read and acknowledged all entries. */
 async function pendingOf(redis: RedisServer): Promise<string> {
