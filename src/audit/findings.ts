@@ -1,5 +1,5 @@
 /**
- * Everything that `audit verify` and a search find in a log: its stable kind, the cause and remedy for
+ * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
  * docs/audit-findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
  * integrity error. Kinds that a record tells have the name of its event.
  */
@@ -223,6 +223,22 @@ const table = {
     cause: 'A search left bytes out at the end of a segment, since no seal covers them.',
     remedy: 'Run `audit verify`. In the newest segment it is a note: the gateway is writing, or was killed.',
     message: ({ bytes }: { bytes: number }) => `${bytes} bytes at its end are under no seal, and left out`,
+  },
+  'segment-gone': {
+    cause: 'The segment that a running gateway writes was removed or renamed, alone or with its folder.',
+    message: () => 'is gone',
+  },
+  'segment-replaced': {
+    cause: 'The segment that a running gateway writes was replaced by another file.',
+    message: () => 'was replaced by another file',
+  },
+  'segment-truncated': {
+    cause: 'The segment that a running gateway writes became shorter.',
+    message: () => 'became shorter than what was written',
+  },
+  'segment-appended': {
+    cause: 'Somebody else appended to the segment that a running gateway writes.',
+    message: () => 'holds more than what was written',
   },
 } as const satisfies Record<string, KindOfFinding>;
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { afterEach, jest } from '@jest/globals';
-import { ChainWriter } from '../../src/audit/journal/chain-writer.ts';
+import { ChainWriter, type WriteError } from '../../src/audit/journal/chain-writer.ts';
 import { Journal, type JournalOptions } from '../../src/audit/journal/journal.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
@@ -24,7 +24,8 @@ export interface JournalScene {
   /** The path of the segment whose first record has the number. */
   segment(first: number): string;
   /** Why nothing could be written, and undefined when it could again, in their order. */
-  readonly states: (string | undefined)[];
+  /** What kept the journal from writing; undefined: it could write again. */
+  readonly states: (WriteError | undefined)[];
   /** Numbers of the last records under the seals so far. */
   readonly seals: number[];
   /** Numbers of those who were told that their records are not written. */
@@ -62,7 +63,7 @@ export function useJournals(): (options?: SceneOptions) => Promise<JournalScene>
 async function openScene(directory: string, { sync = false, ...options }: SceneOptions) {
   const place = join(directory, REPLICA);
   const { chain } = await ChainWriter.open({ folder: place, replica: REPLICA, keys, sync });
-  const states: (string | undefined)[] = [];
+  const states: (WriteError | undefined)[] = [];
   const seals: number[] = [];
   const unrecorded: number[] = [];
   let closed = 0;
@@ -72,7 +73,7 @@ async function openScene(directory: string, { sync = false, ...options }: SceneO
     { nextSeq: 1, deadlineMs: DEADLINE_MS, segment, ...options },
     {
       chain,
-      onState: (reason) => states.push(reason),
+      onState: (error) => states.push(error),
       onSeal: ({ seq }) => seals.push(seq),
       onRecord: () => undefined,
       onUnrecorded: (count) => unrecorded.push(count),

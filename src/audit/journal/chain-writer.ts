@@ -23,6 +23,17 @@ export interface ChainOptions {
   readonly sync: boolean;
 }
 
+/** Why nothing can be written. */
+export interface WriteError {
+  /** The kind of finding about the file, the code of a system error, `disk-timeout` or `batch-failed`. */
+  readonly code: string;
+  readonly reason: string;
+}
+
+export function writeErrorOf(error: Error): WriteError {
+  return { code: errorCode(error), reason: error.message };
+}
+
 /** Writes batches, each with its seal, into segments. Its methods must not be called while a call is under way. */
 export class ChainWriter {
   readonly #options: ChainOptions;
@@ -135,10 +146,10 @@ export class ChainWriter {
   }
 
   /** The change that somebody else made to the file; undefined: none was found. */
-  async integrityError(): Promise<string | undefined> {
+  async integrityError(): Promise<WriteError | undefined> {
     const file = this.#file;
-    const reason = await file?.integrityError();
-    return reason === undefined ? undefined : `${file?.path} ${reason}`;
+    const found = await file?.integrityError();
+    return found && { code: found.kind, reason: `${file?.path} ${found.message}` };
   }
 
   /** Stops writing to the file, which somebody else changed, and leaves it as it is. */

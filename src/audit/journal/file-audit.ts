@@ -22,7 +22,7 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention, type Retired } from '../segments/retention.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { ChainWriter } from './chain-writer.ts';
+import { ChainWriter, type WriteError } from './chain-writer.ts';
 import { Journal } from './journal.ts';
 import { RefusalSample } from './refusal-sample.ts';
 
@@ -88,7 +88,7 @@ class FileAudit implements Audit, LossRecorder {
   #head: Head | undefined;
   #headLogged = 0;
   #loggedHead: Head | undefined;
-  #outage: { readonly reason: string; readonly since: number } | undefined;
+  #outage: { readonly error: WriteError; readonly since: number } | undefined;
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
   readonly enabled = true;
   readonly counts = { records: 0, failures: 0 };
@@ -105,7 +105,7 @@ class FileAudit implements Audit, LossRecorder {
       { nextSeq: recovered.nextSeq, deadlineMs: DEADLINE_MS, segment: options.segment },
       {
         chain,
-        onState: (reason) => this.#onState(reason),
+        onState: (error) => this.#onState(error),
         onSeal: (head) => this.#onSeal(head),
         onRecord: (seq, at, record) => this.recent.add(seq, at, record),
         onUnrecorded: (count) => this.#countUnrecorded(count),
@@ -247,24 +247,24 @@ class FileAudit implements Audit, LossRecorder {
     return this.#pseudonyms === undefined ? address : this.#pseudonyms.of(address);
   }
 
-  #onState(reason: string | undefined): void {
+  #onState(error: WriteError | undefined): void {
     const { log } = this.#deps;
-    if (reason === undefined) {
+    if (error === undefined) {
       if (this.#outage !== undefined) this.#resumed(this.#outage);
       this.#outage = undefined;
       return;
     }
     if (this.#outage === undefined) this.counts.failures += 1;
-    this.#outage ??= { reason, since: performance.now() };
+    this.#outage ??= { error, since: performance.now() };
     const consequence =
       this.#options.onFailure === 'refuse'
         ? 'requests are refused until the audit log can be written'
         : 'requests are served without a record until the audit log can be written';
-    log.error({ reason }, consequence);
+    log.error({ ...error }, consequence);
   }
 
-  #resumed({ reason, since }: { readonly reason: string; readonly since: number }): void {
-    const details = { reason, milliseconds: Math.round(performance.now() - since), ...this.#missing };
+  #resumed({ error, since }: { readonly error: WriteError; readonly since: number }): void {
+    const details = { ...error, milliseconds: Math.round(performance.now() - since), ...this.#missing };
     Object.assign(this.#missing, { refused: 0, unrecorded: 0, lost: 0 });
     this.#deps.log.info(details, 'audit log writable again');
     this.admin('audit-resumed', details);

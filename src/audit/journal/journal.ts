@@ -4,7 +4,7 @@ import type { Waiter } from '../audit.ts';
 import { BatchTimer, tellRecorded } from '../release-queue.ts';
 import type { Head } from '../seal.ts';
 import { type Batch, PendingRecords, tellUnrecorded } from './batch.ts';
-import type { ChainWriter } from './chain-writer.ts';
+import { type ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 
 /** Interval of the checks for deadlines, the state of the file, and records that nobody waits for, in milliseconds. */
 const TICK_MS = 100;
@@ -24,8 +24,8 @@ export interface JournalOptions {
 
 export interface JournalDeps {
   readonly chain: ChainWriter;
-  /** Called with the reason when nothing can be written; with undefined when it can be again. */
-  readonly onState: (reason: string | undefined) => void;
+  /** Called with the error when nothing can be written; with undefined when it can be again. */
+  readonly onState: (error: WriteError | undefined) => void;
   /** Called when a batch is in the file. */
   readonly onSeal: (head: Head) => void;
   /** Called when a record got its text; `at`: Unix milliseconds. */
@@ -58,7 +58,7 @@ export class Journal {
   /** How long the first waiter of the pending records has waited, counted in ticks. */
   #waitedMs = 0;
   #inFlight: InFlight | undefined;
-  #state: string | undefined;
+  #state: WriteError | undefined;
   /** Settles when the segment that is being begun is there, or could not be begun. */
   #opening: Promise<void> | undefined;
   #checking = false;
@@ -81,7 +81,7 @@ export class Journal {
 
   /** Why nothing can be written; undefined: it can. */
   get failing(): string | undefined {
-    return this.#state;
+    return this.#state?.reason;
   }
 
   /** True if the backlog is full: no more records are to be added. */
@@ -145,14 +145,14 @@ export class Journal {
   #write(inFlight: InFlight): void {
     try {
       this.#chain.write(inFlight.batch, (error, head) => {
-        if (head === undefined) this.#fail(error?.message ?? 'the disk refused it');
+        if (head === undefined) this.#fail(writeErrorOf(error ?? new Error('the disk refused it')));
         else this.#written(inFlight, head);
       });
     } catch (error) {
       // Nothing of the batch is in the file: it is written again, to another one.
       reportError(error);
       this.#chain.abandon();
-      this.#fail('a batch could not be made');
+      this.#fail({ code: 'batch-failed', reason: 'a batch could not be made' });
     }
   }
 
@@ -180,7 +180,7 @@ export class Journal {
     if (this.#opening !== undefined) return;
     this.#opening = begin().then(
       () => undefined,
-      (error: Error) => this.#fail(error.message),
+      (error: Error) => this.#fail(writeErrorOf(error)),
     );
     await this.#opening;
     this.#opening = undefined;
@@ -190,14 +190,14 @@ export class Journal {
     else this.#enter(undefined);
   }
 
-  #fail(reason: string): void {
-    this.#enter(reason);
+  #fail(error: WriteError): void {
+    this.#enter(error);
     this.#giveUp();
     this.#settle();
   }
 
-  #enter(state: string | undefined): void {
-    if (state === this.#state) return;
+  #enter(state: WriteError | undefined): void {
+    if (state?.reason === this.#state?.reason) return;
     this.#state = state;
     isolate(() => this.#deps.onState(state));
   }
@@ -224,7 +224,7 @@ export class Journal {
   #tick(): void {
     const { deadlineMs } = this.#options;
     if (this.#waitMs() > deadlineMs && this.#state === undefined)
-      this.#fail(`the disk did not answer within ${deadlineMs} ms`);
+      this.#fail({ code: 'disk-timeout', reason: `the disk did not answer within ${deadlineMs} ms` });
     // A new segment is writable shortly before `#opening` settles; the batch must not be written twice.
     if (this.#opening !== undefined) return;
     if (!this.#chain.writable)
@@ -256,7 +256,7 @@ export class Journal {
   async #check(): Promise<void> {
     if (this.#checking) return;
     this.#checking = true;
-    const integrityError = await this.#chain.integrityError().catch((error: Error) => error.message);
+    const integrityError = await this.#chain.integrityError().catch(writeErrorOf);
     this.#checking = false;
     if (integrityError === undefined || this.#inFlight !== undefined || !this.#chain.writable) return;
     this.#chain.abandon();

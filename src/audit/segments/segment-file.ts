@@ -10,6 +10,7 @@ import { lstat, open, truncate, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 import { errorCode } from '../../base/error-code.ts';
+import { type Finding, finding } from '../findings.ts';
 
 const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 const openFile = promisify(openCallback);
@@ -89,15 +90,15 @@ export class SegmentFile {
    * The way in which the file at the path differs from what was written; undefined: it does not. Meaningless if anything
    * was appended during the call.
    */
-  async integrityError(): Promise<string | undefined> {
+  async integrityError(): Promise<Finding | undefined> {
     const expected = this.#size;
     try {
       const { ino, size } = await lstat(this.path);
-      if (ino !== this.#inode) return 'was replaced by another file';
-      if (size < expected) return 'became shorter than what was written';
-      return size > this.#size && expected === this.#size ? 'holds more than what was written' : undefined;
+      if (ino !== this.#inode) return finding('segment-replaced');
+      if (size < expected) return finding('segment-truncated');
+      return size > this.#size && expected === this.#size ? finding('segment-appended') : undefined;
     } catch (error) {
-      if (errorCode(error) === 'ENOENT' || errorCode(error) === 'ENOTDIR') return 'is gone';
+      if (errorCode(error) === 'ENOENT' || errorCode(error) === 'ENOTDIR') return finding('segment-gone');
       throw error;
     }
   }

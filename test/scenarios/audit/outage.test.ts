@@ -74,17 +74,17 @@ const failing =
     injectFault(pid, `fdatasync:error=${error}`);
 const slow: Fault = ({ pid }) => injectFault(pid, 'fdatasync:delay_enter=4000000');
 
-const faults: [string, string, Fault, RegExp][] = [
-  ['a file that may not grow', 'write', limited, /EFBIG/],
-  ['an I/O error', 'fsync', failing('EIO'), /EIO/],
-  ['no space left', 'fsync', failing('ENOSPC'), /ENOSPC/],
-  ['a file system that became read-only', 'fsync', failing('EROFS'), /EROFS/],
-  ['a disk that does not answer', 'fsync', slow, /did not answer within 1000 ms/],
+const faults: [string, string, Fault, string][] = [
+  ['a file that may not grow', 'write', limited, 'EFBIG'],
+  ['an I/O error', 'fsync', failing('EIO'), 'EIO'],
+  ['no space left', 'fsync', failing('ENOSPC'), 'ENOSPC'],
+  ['a file system that became read-only', 'fsync', failing('EROFS'), 'EROFS'],
+  ['a disk that does not answer', 'fsync', slow, 'disk-timeout'],
 ];
 
 test.each(faults)(
   'refuses requests during %s (durability %s), and resumes by itself',
-  async (_title, durability, begin, reason) => {
+  async (_title, durability, begin, code) => {
     const directory = await folder();
     {
       await using gateway = await serve(directory, { durability });
@@ -108,7 +108,7 @@ test.each(faults)(
     const of = (id: string) => records.filter(({ kind, requestId }) => kind === 'access' && requestId === id);
     expect([of('before').length, of('after').length]).toEqual([1, 1]);
     const resumed = records.filter(({ event }) => event === 'audit-resumed');
-    expect(resumed[0]).toMatchObject({ reason: expect.stringMatching(reason) });
+    expect(resumed[0]).toMatchObject({ code });
     expect(resumed.reduce((sum, { refused }) => sum + Number(refused), 0)).toBeGreaterThan(0);
     const keys = [auditKeys(new Secret(AUDIT_KEY))];
     expect((await verify({ directory, keys, heads: [], onBytes: () => undefined })).alterations).toEqual([]);
@@ -196,19 +196,19 @@ async function resumed(pair: RunningScene): Promise<boolean> {
 }
 
 test.each([
-  ['the directory is removed', (place: string) => rm(place, { recursive: true }), /is gone/],
-  ['the file is removed', (place: string) => rm(join(place, SEGMENT)), /is gone/],
-  ['the file is moved', (place: string) => rename(join(place, SEGMENT), join(place, 'away')), /is gone/],
-  ['the file is truncated', (place: string) => truncate(join(place, SEGMENT), 10), /became shorter/],
-  ['a line is appended', (place: string) => appendFile(join(place, SEGMENT), 'x\n'), /holds more/],
-])('refuses requests until a new segment is begun if %s', async (_title, tamper, reason) => {
+  ['the directory is removed', (place: string) => rm(place, { recursive: true }), 'segment-gone'],
+  ['the file is removed', (place: string) => rm(join(place, SEGMENT)), 'segment-gone'],
+  ['the file is moved', (place: string) => rename(join(place, SEGMENT), join(place, 'away')), 'segment-gone'],
+  ['the file is truncated', (place: string) => truncate(join(place, SEGMENT), 10), 'segment-truncated'],
+  ['a line is appended', (place: string) => appendFile(join(place, SEGMENT), 'x\n'), 'segment-appended'],
+])('refuses requests until a new segment is begun if %s', async (_title, tamper, code) => {
   const directory = await folder();
   const pair = await startScene({ audit: auditOptions(directory) });
   expect((await pair.get(authors)).status).toBe(200);
   await tamper(directory);
   await until(() => resumed(pair));
   expect(pair.gateway.logged.find(({ level }) => level === 'error')).toMatchObject({
-    reason: expect.stringMatching(reason),
+    code,
     msg: 'requests are refused until the audit log can be written',
   });
   expect((await pair.get(authors)).status).toBe(200);
@@ -222,9 +222,7 @@ test.each([
     .sort()
     .at(-1);
   expect(last).not.toBe('000000000001.jsonl');
-  expect((await recordsIn(directory)).find(({ event }) => event === 'audit-resumed')).toMatchObject({
-    reason: expect.stringMatching(reason),
-  });
+  expect((await recordsIn(directory)).find(({ event }) => event === 'audit-resumed')).toMatchObject({ code });
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
   const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
   expect(alterations).not.toEqual([]);
