@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
+import { findingText } from '../audit/findings.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { AuditLine, AuditView } from '../control/view.ts';
 
@@ -38,7 +39,7 @@ export function auditView({ counts, failing, integrityError }: Audit): AuditView
             detail:
               'the newest segment was verified at the start; run digest-gateway audit verify to check the whole log.',
           }
-        : { state: 'altered', detail: `${integrityError}; run digest-gateway audit verify.` },
+        : { state: 'altered', detail: `${findingText(integrityError)}; run digest-gateway audit verify.` },
   };
 }
 

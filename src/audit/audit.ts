@@ -1,5 +1,6 @@
 import type { Log } from '../base/log.ts';
 import type { Secret } from '../base/secret.ts';
+import type { PlacedFinding } from './findings.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
 import { ReleaseQueue } from './release-queue.ts';
 import type { Head } from './seal.ts';
@@ -50,7 +51,7 @@ export interface Audit {
   /** Records since the start; and failures: records not written in time or at all, and outages. */
   readonly counts: { readonly records: number; readonly failures: number };
   /** The integrity error found in the newest segment at the start; undefined: none. */
-  readonly integrityError: string | undefined;
+  readonly integrityError: PlacedFinding | undefined;
   /** The end of the chain; undefined: nothing was sealed since the start. */
   readonly head: Head | undefined;
   /** The last records, for the console. */

@@ -116,7 +116,12 @@ describe('at the start', () => {
       error: 'batch-altered',
       msg: 'the audit log was changed: run audit verify',
     });
-    expect(audit.integrityError).toBe(`${SEGMENT}, line ${error?.['line']}: ${error?.['message']}`);
+    expect(audit.integrityError).toMatchObject({
+      replica: REPLICA,
+      segment: SEGMENT,
+      line: error?.['line'],
+      kind: 'batch-altered',
+    });
     await audit.close();
     const found = {
       event: 'segment-damaged',
@@ -136,7 +141,12 @@ describe('at the start', () => {
     await audit.close();
     const told = logged.filter(({ level }) => Number(level) > 30);
     expect(told).toMatchObject([{ level: 50, segment: SEGMENT, line: lines, afterStop: true }]);
-    expect(audit.integrityError).toBe(`${SEGMENT}, line ${lines}: was written after the process had stopped`);
+    expect(audit.integrityError).toMatchObject({
+      segment: SEGMENT,
+      line: lines,
+      kind: 'appended-after-stop',
+      facts: { records: 1 },
+    });
     expect((await recordsIn(directory)).at(-1)).toMatchObject({ event: 'recovered', segment: SEGMENT });
   });
 

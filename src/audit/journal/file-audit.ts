@@ -8,6 +8,7 @@ import type {
   RecentRecords,
   Waiter,
 } from '../audit.ts';
+import { finding, type PlacedFinding } from '../findings.ts';
 import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
 import {
   type AccessFacts,
@@ -34,8 +35,6 @@ const HEAD_EVERY_MS = 60_000;
 const RECENT_KEPT = 500;
 /** Records after which none is kept until the console reads again: strings that live long cost CPU time. */
 const UNREAD_AT_MOST = 5_000;
-
-const BEGUN_ANEW = 'the audit log of the primary process is missing, and there are logs of its workers';
 
 /**
  * Opens the audit log of this process, and recovers it if the previous process was killed.
@@ -93,7 +92,7 @@ class FileAudit implements Audit, LossRecorder {
   readonly enabled = true;
   readonly counts = { records: 0, failures: 0 };
   readonly recent = new RecordRing();
-  readonly integrityError: string | undefined;
+  readonly integrityError: PlacedFinding | undefined;
 
   constructor(options: AuditOptions, deps: FileAuditDeps) {
     const { chain, recovered, isBegunAnew, folder, keys, log, sink } = deps;
@@ -131,7 +130,7 @@ class FileAudit implements Audit, LossRecorder {
         },
       },
     );
-    this.integrityError = isBegunAnew ? BEGUN_ANEW : integrityErrorOf(recovered);
+    this.integrityError = integrityErrorOf(options.replica, recovered, isBegunAnew);
     this.recoveryRecorded = this.#recordRecovery(recovered);
     sink?.open(this);
     this.#retention.start();
@@ -291,7 +290,8 @@ class FileAudit implements Audit, LossRecorder {
     const written: Promise<boolean>[] = [];
     if (this.#deps.isBegunAnew) {
       written.push(this.adminWritten('log-begun-anew', {}));
-      log.error(`${BEGUN_ANEW}: run audit verify`);
+      const msg = 'the audit log of the primary process is missing, and there are logs of its workers';
+      log.error(`${msg}: run audit verify`);
     }
     if (damaged !== undefined) {
       const { segment, error } = damaged;
@@ -330,11 +330,17 @@ function lenient(waiter: Waiter): Waiter {
   return { recorded: goOn, unrecorded: goOn };
 }
 
-function integrityErrorOf({ damaged, setAside }: Recovered): string | undefined {
-  if (damaged !== undefined)
-    return `${damaged.segment}, line ${damaged.error.line}: ${damaged.error.message}`;
+function integrityErrorOf(
+  replica: string,
+  { damaged, setAside }: Recovered,
+  isBegunAnew: boolean,
+): PlacedFinding | undefined {
+  if (isBegunAnew) return { ...finding('primary-missing'), replica, segment: '', line: 0 };
+  if (damaged !== undefined) return { ...damaged.error, replica, segment: damaged.segment };
   const foreign = setAside.find(({ afterStop }) => afterStop);
-  return foreign && `${foreign.segment}, line ${foreign.line}: was written after the process had stopped`;
+  if (foreign === undefined) return undefined;
+  const { segment, line, lines: records } = foreign;
+  return { ...finding('appended-after-stop', { records }), replica, segment, line };
 }
 
 /** The last records in memory that does not grow, kept as long as they are read now and then. */
