@@ -257,7 +257,7 @@ export class Gateway {
     });
     const { client, trace } = record;
     const writer = new ResponseWriter(exchange, record, responseFilter, this.#plane);
-    const visit = upstream.begin({
+    const active = upstream.begin({
       client,
       method,
       target,
@@ -270,15 +270,15 @@ export class Gateway {
       cancellation,
     });
     try {
-      const response = await upstream.send(visit, credential);
+      const response = await upstream.send(active, credential);
       const fields = writer.fieldsOf(response);
       if (permit !== undefined) fields.push(...permit.fields);
       await record.responded(response.status);
       const passing = writer.passOn(response, fields);
       if (passing !== undefined) await passing;
     } finally {
-      record.outcome = visit.response?.outcome ?? '';
-      upstream.end(visit);
+      record.outcome = active.response?.outcome ?? '';
+      upstream.end(active);
     }
   }
 

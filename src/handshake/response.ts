@@ -106,7 +106,7 @@ export class UpstreamResponse {
     if (pieces.length === 0) return pieces;
     const last = this.#withholdsLast && !this.isWhole ? pieces.pop() : undefined;
     this.#pieces = last === undefined ? [] : [last];
-    this.#buffered = last?.length ?? 0;
+    this.#buffered = 0;
     this.resume();
     return pieces;
   }

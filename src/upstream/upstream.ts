@@ -71,7 +71,7 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
 }
 
 /** A client request here, from `begin` to `end`, and what it takes meanwhile. */
-export interface UpstreamVisit {
+export interface ActiveRequest {
   readonly request: ClientRequest;
   body: ReceivedBody;
   /** Undefined: none has come. */
@@ -214,7 +214,7 @@ export class Upstream {
   }
 
   /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
-  begin(request: ClientRequest): UpstreamVisit {
+  begin(request: ClientRequest): ActiveRequest {
     this.#inFlight += 1;
     return {
       request,
@@ -232,18 +232,18 @@ export class Upstream {
    * @throws GatewayError when there is no response; `upstream-paused`; the reason of the cancellation
    * @throws TypeError when the deployment has no such credential
    */
-  async send(visit: UpstreamVisit, credential: string): Promise<UpstreamResponse> {
-    const { request } = visit;
+  async send(active: ActiveRequest, credential: string): Promise<UpstreamResponse> {
+    const { request } = active;
     const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
     const refusal = this.outcomes?.admit(credential);
     if (request.body !== undefined) this.#check(client);
-    if (!noTotalTimeout) visit.deadline = this.#deadlines.begin(cancellation, request.body !== undefined);
+    if (!noTotalTimeout) active.deadline = this.#deadlines.begin(cancellation, request.body !== undefined);
     if (request.body !== undefined) {
-      visit.body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
-      if (visit.deadline !== undefined) visit.deadline.body = visit.body;
+      active.body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
+      if (active.deadline !== undefined) active.deadline.body = active.body;
     }
-    const { body } = visit;
-    const address = this.#admit(visit);
+    const { body } = active;
+    const address = this.#admit(active);
     const received = {
       client,
       method,
@@ -258,17 +258,17 @@ export class Upstream {
     };
     const call = { request: received, cancellation, budget: new AttemptBudget(this.#retries) };
     const response = await this.#sendOrMove(call, credential, address);
-    visit.response = response;
+    active.response = response;
     this.outcomes?.classify(response, credential);
-    if (response.isWhole) this.end(visit);
+    if (response.isWhole) this.end(active);
     return response;
   }
 
   /** The response has been passed on, or is not needed any more. Can be called again. */
-  end(visit: UpstreamVisit): void {
-    if (visit.ended) return;
-    visit.ended = true;
-    const { request, body, response, deadline, load, spilled } = visit;
+  end(active: ActiveRequest): void {
+    if (active.ended) return;
+    active.ended = true;
+    const { request, body, response, deadline, load, spilled } = active;
     const { leftAt } = request.facts;
     const metrics = this.#deps.metrics.deployment(this.options.deployment);
     response?.abandon();
@@ -296,16 +296,16 @@ export class Upstream {
    * Admits a request whose body is there, or is as far as it can be kept, and returns the address for it.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(visit: UpstreamVisit): UpstreamAddress {
-    const { request, body } = visit;
+  #admit(active: ActiveRequest): UpstreamAddress {
+    const { request, body } = active;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose();
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    visit.load = this.#admission.enter(request.client, address.connections);
+    active.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
-    visit.spilled = spilled;
+    active.spilled = spilled;
     this.#retries.onRequest(this.#deps.clock.now());
     return address;
   }
