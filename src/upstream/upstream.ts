@@ -5,8 +5,8 @@ import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
-import type { ExchangeFacts, InterimReceiver } from '../handshake/exchange.ts';
-import { NO_BODY } from '../handshake/request.ts';
+import type { ExchangeFacts, InterimReceiver, Refusal } from '../handshake/exchange.ts';
+import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
@@ -70,10 +70,14 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
   readonly bodyMemory: BodyMemory;
 }
 
-/** A client request here, from `begin` to `end`, and what it takes meanwhile. */
-export interface ActiveRequest {
-  readonly request: ClientRequest;
+/** A client request from `begin` to `end`, and what it takes of its upstream meanwhile. */
+export interface ActiveRequest extends UpstreamRequest {
+  readonly source: BodySource | undefined;
+  readonly cancellation: Cancellation;
+  readonly facts: ExchangeFacts;
+  /** None until it was received, as far as it can be kept. */
   body: ReceivedBody;
+  refusal: Refusal | undefined;
   /** Undefined: none has come. */
   response: UpstreamResponse | undefined;
   /** Undefined: none. */
@@ -215,10 +219,21 @@ export class Upstream {
 
   /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
   begin(request: ClientRequest): ActiveRequest {
+    const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
     this.#inFlight += 1;
     return {
-      request,
+      client,
+      method,
+      target,
+      headers,
+      source: request.body,
       body: NO_BODY,
+      trace,
+      noTotalTimeout,
+      refusal: undefined,
+      facts,
+      interim,
+      cancellation,
       response: undefined,
       deadline: undefined,
       load: undefined,
@@ -232,43 +247,30 @@ export class Upstream {
    * @throws GatewayError when there is no response; `upstream-paused`; the reason of the cancellation
    * @throws TypeError when the deployment has no such credential
    */
-  async send(active: ActiveRequest, credential: string): Promise<UpstreamResponse> {
-    const { request } = active;
-    const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
-    const refusal = this.outcomes?.admit(credential);
-    if (request.body !== undefined) this.#check(client);
-    if (!noTotalTimeout) active.deadline = this.#deadlines.begin(cancellation, request.body !== undefined);
-    if (request.body !== undefined) {
-      active.body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
-      if (active.deadline !== undefined) active.deadline.body = active.body;
+  async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
+    const { source, cancellation } = request;
+    const hasBody = source !== undefined;
+    request.refusal = this.outcomes?.admit(credential);
+    if (hasBody) this.#check(request.client);
+    if (request.noTotalTimeout !== true) request.deadline = this.#deadlines.begin(cancellation, hasBody);
+    if (hasBody) {
+      request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
+      if (request.deadline !== undefined) request.deadline.body = request.body;
     }
-    const { body } = active;
-    const address = this.#admit(active);
-    const received = {
-      client,
-      method,
-      target,
-      headers,
-      body,
-      trace,
-      noTotalTimeout,
-      refusal,
-      facts,
-      interim,
-    };
-    const call = { request: received, cancellation, budget: new AttemptBudget(this.#retries) };
+    const address = this.#admit(request);
+    const call = { request, cancellation, budget: new AttemptBudget(this.#retries) };
     const response = await this.#sendOrMove(call, credential, address);
-    active.response = response;
+    request.response = response;
     this.outcomes?.classify(response, credential);
-    if (response.isWhole) this.end(active);
+    if (response.isWhole) this.end(request);
     return response;
   }
 
   /** The response has been passed on, or is not needed any more. Can be called again. */
-  end(active: ActiveRequest): void {
-    if (active.ended) return;
-    active.ended = true;
-    const { request, body, response, deadline, load, spilled } = active;
+  end(request: ActiveRequest): void {
+    if (request.ended) return;
+    request.ended = true;
+    const { body, response, deadline, load, spilled } = request;
     const { leftAt } = request.facts;
     const metrics = this.#deps.metrics.deployment(this.options.deployment);
     response?.abandon();
@@ -296,16 +298,16 @@ export class Upstream {
    * Admits a request whose body is there, or is as far as it can be kept, and returns the address for it.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(active: ActiveRequest): UpstreamAddress {
-    const { request, body } = active;
+  #admit(request: ActiveRequest): UpstreamAddress {
+    const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose();
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    active.load = this.#admission.enter(request.client, address.connections);
+    request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
-    active.spilled = spilled;
+    request.spilled = spilled;
     this.#retries.onRequest(this.#deps.clock.now());
     return address;
   }
