@@ -7,7 +7,6 @@ import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import { NO_BODY, type RequestBody } from '../../src/handshake/request.ts';
-import { discardResponse } from '../../src/handshake/response-handler.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
@@ -215,16 +214,12 @@ export class Gateway {
     this.#retries.onRequest(monotonicClock.now());
     const headers = ['x-request', String(id)];
     const request = { method, target, headers, body: bodyOf(body), client, trace: undefined };
-    const handler = {
-      ...discardResponse,
-      head: (status: number) => {
-        record.status = status;
-      },
-    };
     try {
       const budget = new AttemptBudget(this.#retries);
       const { exchange } = transport;
-      await use.selector.send({ request, handler, cancellation, budget, transport, exchange });
+      const response = await use.selector.send({ request, cancellation, budget, transport, exchange });
+      record.status = response.status;
+      await response.skip();
     } finally {
       use.leave();
       clearTimeout(timer);

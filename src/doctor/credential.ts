@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { fieldValues } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { Credential } from '../credentials/credentials.ts';
@@ -8,12 +9,12 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
 import { anotherNonce } from '../handshake/another-nonce.ts';
-import { onProvenHead } from '../handshake/proof.ts';
+import { proveResponse } from '../handshake/proof.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
 import { connectionFinding } from './connection-findings.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
-import type { ObservedConnections, ObservedResponse } from './observed-connections.ts';
+import { challengesOf, type ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
 import { accessFinding, challengeFinding, isUnavailable } from './response-findings.ts';
 
@@ -118,11 +119,11 @@ export class CredentialExamination {
 
   /** True if the credential works, so that it can be used for more requests. */
   #judge(response: ObservedResponse, siteProbe: SiteProbe): boolean {
-    if (response.kind === 'answered' && isUnavailable(response.status)) {
+    if (response.status !== 401 && isUnavailable(response.status)) {
       this.#report(wrong('credential', 'upstream-unavailable', `HTTP ${response.status}`));
       return false;
     }
-    if (response.kind === 'answered' || !offersScheme(response.challenges, 'digest')) {
+    if (response.status !== 401 || !offersScheme(challengesOf(response), 'digest')) {
       this.#report(fine('credential', 'accepted'));
       this.#findings.push(this.#access(response, siteProbe));
       return true;
@@ -149,12 +150,12 @@ export class CredentialExamination {
   ): Promise<void> {
     const left = [...others];
     const { response } = await this.#attempt(nonce, left[0] ?? first);
-    const reusable = response.kind === 'answered';
+    const reusable = response.status !== 401;
     this.#report(nonceFinding(reusable, nextnonce));
     if (reusable) this.#reportNext(left, response);
     if (reusable && left.length > 0 && this.#attempts < MAX_ATTEMPTS) {
       const third = await this.#attempt(nonce, left[0] ?? first);
-      if (third.response.kind === 'answered') this.#reportNext(left, third.response);
+      if (third.response.status !== 401) this.#reportNext(left, third.response);
     }
     const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
     for (const { site = '' } of left) {
@@ -177,10 +178,12 @@ export class CredentialExamination {
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
     const { nc } = attempt;
     let nextnonce = false;
-    const onHead = onProvenHead(nonce, { uri: request.target, nc }, (_status, next) => {
-      nextnonce = next !== undefined;
-    });
-    const response = await connections.send(signed(request, nonce, nc), cancellation, onHead);
+    const sent = { uri: request.target, nc };
+    const response = await connections.send(signed(request, nonce, nc), cancellation, (head) =>
+      proveResponse(head, 'authentication-info', nonce, sent, (next) => {
+        nextnonce = next !== undefined;
+      }),
+    );
     return { response, nextnonce };
   }
 
@@ -190,13 +193,13 @@ export class CredentialExamination {
   }
 
   #choose(response: ObservedResponse): Challenge | undefined {
-    if (response.kind === 'answered') return undefined;
+    if (response.status !== 401) return undefined;
     const { credential } = this.#examined;
-    return chooseFor(credential, parseChallenges(response.challenges), this.#deps.algorithms);
+    return chooseFor(credential, parseChallenges(challengesOf(response)), this.#deps.algorithms);
   }
 
   #nonceFor(challenge: Challenge, response: ObservedResponse): Nonce {
-    const cookies = response.kind === 'challenged' ? cookiePairs(response.setCookies) : [];
+    const cookies = cookiePairs(fieldValues(response.headers, 'set-cookie'));
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),
       obtainedAt: this.#deps.clock.now(),

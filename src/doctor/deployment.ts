@@ -144,9 +144,7 @@ class Examination {
     let noHead = 'HEAD closes the connection';
     try {
       const response = await send(method);
-      if (response.kind === 'challenged' || !METHOD_REFUSED.has(response.status)) {
-        return { response, method, noHead: undefined };
-      }
+      if (!METHOD_REFUSED.has(response.status)) return { response, method, noHead: undefined };
       noHead = `HEAD gets HTTP ${response.status}`;
     } catch (error) {
       if (connectionFinding(error).problem !== 'connection-broken') throw error;

@@ -1,9 +1,9 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import { fieldValue } from '../base/raw-headers.ts';
+import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { ExchangeRequest, ExchangeResult, Message } from '../handshake/exchange.ts';
-import { discardResponse, type ResponseHandler } from '../handshake/response-handler.ts';
+import type { Message } from '../handshake/exchange.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 
@@ -13,7 +13,11 @@ const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
 const CONNECTIONS = 4;
 
 /** The response to a request. */
-export type ObservedResponse = Exclude<ExchangeResult, { readonly kind: 'lost' }>;
+export type ObservedResponse = Pick<UpstreamResponse, 'status' | 'headers'>;
+
+export function challengesOf({ headers }: ObservedResponse): string[] {
+  return fieldValues(headers, 'www-authenticate');
+}
 
 export interface DoctorDeps {
   readonly clock: Clock;
@@ -55,25 +59,24 @@ export class ObservedConnections {
   }
 
   /**
-   * Sends one request and returns its response.
-   * @throws GatewayError if there is no response
+   * Sends one request and returns its response, whose body has been read. `onHead`: called before, with the response.
+   * @throws GatewayError if there is no response, or if it breaks off; any error of `onHead`
    */
   async send(
     message: Message,
     cancellation: Cancellation,
-    onHead: ExchangeRequest['onHead'] = () => undefined,
+    onHead?: (response: UpstreamResponse) => void,
   ): Promise<ObservedResponse> {
-    const handler: ResponseHandler = {
-      ...discardResponse,
-      head: (_status, _reason, headers) => this.#noteDate(fieldValue(headers, 'date')),
-    };
-    const result = await this.#connections.exchange(
-      { ...message, client: '', cancellation, onHead },
-      handler,
-    );
-    if (result.kind === 'lost') throw result.error;
-    if (result.kind === 'challenged') this.#noteDate(result.date);
-    return result;
+    const response = await this.#connections.exchange({ ...message, client: '', cancellation });
+    if (response.kind === 'lost') throw response.error;
+    this.#noteDate(fieldValue(response.headers, 'date'));
+    if (response.status === 401) {
+      await response.discard();
+    } else {
+      onHead?.(response);
+      await response.skip();
+    }
+    return response;
   }
 
   /** Closes every connection at once. */

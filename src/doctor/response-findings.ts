@@ -7,7 +7,7 @@ import {
   parseChallenges,
 } from '../digest/challenge.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import type { ObservedResponse } from './observed-connections.ts';
+import { challengesOf, type ObservedResponse } from './observed-connections.ts';
 
 /** Statuses of a lock-out, throttling or an intermediary, which show nothing about authentication. */
 const UNAVAILABLE = new Set([429, 502, 503, 504]);
@@ -22,8 +22,8 @@ export function isUnavailable(status: number): boolean {
 
 /** Judges the response to a request without authentication. */
 export function challengeFinding(response: ObservedResponse, allowed: readonly AlgorithmName[]): Finding {
-  if (response.kind === 'answered') return unchallenged(response.status);
-  const { challenges: lines } = response;
+  if (response.status !== 401) return unchallenged(response.status);
+  const lines = challengesOf(response);
   const usable = parseChallenges(lines);
   const chosen = chooseChallenge(usable, allowed);
   if (chosen?.realm === '' && lacksRealm(lines)) {
@@ -74,7 +74,7 @@ export function accessFinding(
   ofSite: boolean,
   address: string | undefined,
 ): Finding {
-  const status = response.kind === 'answered' ? response.status : 401;
+  const { status } = response;
   const facts = { status };
   const saw = `HTTP ${status}`;
   if (status === 401 || status === 403) {

@@ -7,6 +7,7 @@ import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Permit } from '../limits/permit.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
@@ -23,8 +24,8 @@ import { sendProblem } from './problem.ts';
 import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
 import type { RequestHead } from './request-head.ts';
 import { logRequest, pathOf, type RequestEnd } from './request-log.ts';
-import { type Arrival, RequestRecord, requestIdOf } from './request-record.ts';
-import { auditUnavailable, type DataPlane, ResponseWriter } from './response-writer.ts';
+import { type Arrival, auditUnavailable, RequestRecord, requestIdOf } from './request-record.ts';
+import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';
 
@@ -141,7 +142,8 @@ export class Gateway {
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
     const trace = this.#tracing?.request(headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
-    const response = new ResponseWriter(exchange, record, this.#plane);
+    let permit: Permit | undefined;
+    let metrics: DeploymentMetrics | undefined;
     let error: GatewayError | undefined;
     try {
       checkAuthority(request);
@@ -158,32 +160,31 @@ export class Gateway {
       if (ambient) checkSite(request, target, socket, this.#options.identification);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
-      response.filter = found.responseFilter;
       exchange.pace = found.pace;
       const fields = fieldsFor(found, request, trace === undefined);
       const hasBody = request.body !== 0;
       const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
       this.#countDropped(fields, grant, found.name, client.id);
       record.granted(grant.site, grant.operation);
-      response.permit = this.#limits.take(client.id, found.name);
-      await this.#forward(found, exchange, grant, response, record);
-      if (!response.isSettled) await response.settled();
+      permit = this.#limits.take(client.id, found.name);
+      metrics = this.#metrics.deployment(found.name);
+      metrics.requestsInFlight.inc();
+      await this.#forward(found, exchange, grant, permit, record);
     } catch (thrown) {
-      response.drop();
       const failure = asGatewayError(thrown);
       // The connection is closed for further requests before the record is written, so that none is read
       // meanwhile.
       endIfLast(exchange, failure, this.#ending, record.client !== '');
-      error = await this.#recordFailure(failure, record, response);
+      error = await this.#recordFailure(failure, record);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
       this.#errors.add(record.deployment, error, requestId);
       this.#refusals.add(record.client, record.deployment, error, requestId);
-      fail(exchange, error, requestId, response.permit);
+      fail(exchange, error, requestId, permit);
     } finally {
       exchange.linger();
       await exchange.left();
-      response.permit?.release();
-      if (response.inFlight) this.#metrics.deployment(record.deployment).requestsInFlight.inc(-1);
+      permit?.release();
+      metrics?.requestsInFlight.inc(-1);
       error ??= this.#unsent(exchange, record);
       const { hasHead, status: sent } = exchange.response;
       // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
@@ -196,7 +197,7 @@ export class Gateway {
         status,
         code: error?.code ?? '',
         durationMs,
-        bytes: response.bytes,
+        bytes: record.bytesOut,
       });
     }
   }
@@ -216,7 +217,7 @@ export class Gateway {
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
     const record = new RequestRecord(this.#audit, this.#clock, arrival);
     const failure = this.#audit.refusing ? auditUnavailable() : refusal;
-    const error = await this.#recordFailure(failure, record, undefined);
+    const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
     this.#metrics.deployment('').operation('').requests('', status, error.code).inc();
     this.#accessLog.add({ ...UNREADABLE, address: arrival.address, status });
@@ -224,32 +225,30 @@ export class Gateway {
   }
 
   /** Waits until the error has its audit record; resolves to the error for the response. */
-  async #recordFailure(
-    error: GatewayError,
-    record: RequestRecord,
-    response: ResponseWriter | undefined,
-  ): Promise<GatewayError> {
+  async #recordFailure(error: GatewayError, record: RequestRecord): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
       this.#audit.missed();
       return error;
     }
+    if (record.isRecorded) return error;
     try {
-      if (record.recorded) await response?.settled();
-      else if (!(await record.failed(error))) throw auditUnavailable();
+      await record.failed(error);
       return error;
     } catch (thrown) {
       return asGatewayError(thrown);
     }
   }
 
+  /** Sends a request to its upstream, records the response, and passes it on. */
   async #forward(
-    { name, upstream }: Deployment,
+    { name, upstream, responseFilter }: Deployment,
     exchange: ClientExchange,
     { target, headers, credential, noTotalTimeout }: Grant,
-    response: ResponseWriter,
+    permit: Permit | undefined,
     record: RequestRecord,
   ): Promise<void> {
-    const { request: received, cancellation } = exchange;
+    const { cancellation } = exchange;
+    const { method } = exchange.request;
     const metrics = this.#metrics.deployment(name);
     const body = exchange.bodySource((count, framing) => {
       record.bytesIn += count;
@@ -257,10 +256,30 @@ export class Gateway {
       metrics.requestBytes.inc(count + framing);
     });
     const { client, trace } = record;
-    response.inFlight = true;
-    metrics.requestsInFlight.inc();
-    const request = { client, method: received.method, target, headers, body, trace, noTotalTimeout };
-    await upstream.send(request, credential, response, cancellation);
+    const writer = new ResponseWriter(exchange, record, responseFilter, this.#plane);
+    const active = upstream.begin({
+      client,
+      method,
+      target,
+      headers,
+      body,
+      trace,
+      noTotalTimeout,
+      facts: record,
+      interim: writer,
+      cancellation,
+    });
+    try {
+      const response = await upstream.send(active, credential);
+      const fields = writer.fieldsOf(response);
+      if (permit !== undefined) fields.push(...permit.fields);
+      await record.responded(response.status);
+      const passing = writer.passOn(response, fields);
+      if (passing !== undefined) await passing;
+    } finally {
+      record.outcome = active.response?.outcome ?? '';
+      upstream.end(active);
+    }
   }
 
   #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
@@ -284,7 +303,7 @@ export class Gateway {
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
-    record.ended(status, code, bytes, durationMs);
+    record.ended(status, code, durationMs);
     if (!this.#options.logRequests && !this.#accessLog.enabled) return;
     const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#log, record, path, end);

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import type { GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
 import { isToken } from '../base/raw-headers.ts';
-import type { CredentialUsed } from '../handshake/response-handler.ts';
+import type { CredentialUsed, ExchangeFacts } from '../handshake/exchange.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 
 /** Longest request id that is taken from a client, in characters. */
@@ -17,7 +17,7 @@ export interface Arrival {
 }
 
 /** Collects the data of one request for metrics, the audit log, the trace and the request log. */
-export class RequestRecord {
+export class RequestRecord implements ExchangeFacts, Waiter {
   readonly #audit: Audit;
   readonly #clock: Clock;
   readonly #arrival: Arrival;
@@ -33,16 +33,22 @@ export class RequestRecord {
   #address: string;
   #site = '';
   #target = '';
-  #attempts = 0;
-  #challenged = false;
-  #firstAttempt = 0;
+  attempts = 0;
+  firstAttemptAt = 0;
+  leftAt: number | undefined;
+  challenged = false;
+  upstreamAddress = '';
+  credential: CredentialUsed | undefined;
   #upstreamStatus = 0;
-  #upstreamAddress = '';
-  #credential: CredentialUsed | undefined;
   #access = 0;
-  #recorded = false;
+  #isRecorded = false;
+  #auditSpan: TracedWork | undefined;
+  #onWritten: (() => void) | undefined;
+  #onUnwritten: ((error: GatewayError) => void) | undefined;
   /** Body bytes received from the client. */
   bytesIn = 0;
+  /** Body bytes passed on to the client. */
+  bytesOut = 0;
 
   constructor(audit: Audit, clock: Clock, arrival: Arrival, trace?: TracedWork) {
     this.#audit = audit;
@@ -72,8 +78,8 @@ export class RequestRecord {
   }
 
   /** True if the response has been passed to the audit log. */
-  get recorded(): boolean {
-    return this.#recorded;
+  get isRecorded(): boolean {
+    return this.#isRecorded;
   }
 
   /** Called when the request target has been parsed. */
@@ -92,34 +98,34 @@ export class RequestRecord {
     this.operation = operation;
   }
 
-  /** `address`: host and port of the upstream. */
-  attempt(credential: CredentialUsed, address: string): void {
-    if (this.#attempts === 0) this.#firstAttempt = this.#clock.now();
-    this.#attempts += 1;
-    this.#upstreamAddress = address;
-    this.#credential = credential;
-  }
-
-  challenged(): void {
-    this.#challenged = true;
-  }
-
-  /** Records the upstream's response, which `waiter` holds back until the record is written. */
-  responded(status: number, waiter: Waiter): void {
+  /**
+   * Records the upstream's response. Resolves when the record is written, so that the response may leave.
+   * @throws GatewayError `audit-unavailable`
+   */
+  responded(status: number): Promise<void> {
     this.#upstreamStatus = status;
-    this.#record(status, '', waiter);
+    return this.#record(status, '');
   }
 
-  /** Records an error response of the gateway. Resolves to false if the record cannot be written. */
-  failed(error: GatewayError): Promise<boolean> {
-    return new Promise((resolve) => {
-      const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
-      this.#record(error.kind.status, error.code, waiter);
-    });
+  /** Does the same for an error response of the gateway. */
+  failed(error: GatewayError): Promise<void> {
+    return this.#record(error.kind.status, error.code);
+  }
+
+  /** For the audit log. */
+  recorded(): void {
+    this.#auditSpan?.end();
+    this.#onWritten?.();
+  }
+
+  /** For the audit log. */
+  unrecorded(): void {
+    this.#auditSpan?.end('audit-unavailable');
+    this.#onUnwritten?.(auditUnavailable());
   }
 
   /** Records the outcome, if the response has a record, and ends the trace. */
-  ended(status: number, code: string, bytesOut: number, durationMs: number): void {
+  ended(status: number, code: string, durationMs: number): void {
     if (this.trace !== undefined) this.#endTrace(this.trace, status, code);
     if (this.#access === 0) return;
     this.#audit.outcome({
@@ -128,7 +134,7 @@ export class RequestRecord {
       status,
       code,
       outcome: this.outcome,
-      bytes: { in: this.bytesIn, out: bytesOut },
+      bytes: { in: this.bytesIn, out: this.bytesOut },
       durationMs,
     });
   }
@@ -145,10 +151,9 @@ export class RequestRecord {
     trace.end(code);
   }
 
-  #record(status: number, code: string, response: Waiter): void {
-    const traced = this.trace !== undefined && this.#audit.enabled;
-    const waiter = traced ? tracedWaiter(response, this.trace.child('audit')) : response;
-    const reached = this.#attempts > 0;
+  #record(status: number, code: string): Promise<void> {
+    if (this.#audit.enabled) this.#auditSpan = this.trace?.child('audit');
+    const reached = this.attempts > 0;
     const facts = {
       requestId: this.#arrival.requestId,
       method: this.#arrival.method,
@@ -164,31 +169,29 @@ export class RequestRecord {
       upstream: reached
         ? {
             status: this.#upstreamStatus,
-            attempts: this.#attempts,
-            challenged: this.#challenged,
-            durationMs: this.#clock.now() - this.#firstAttempt,
-            address: this.#upstreamAddress,
+            attempts: this.attempts,
+            challenged: this.challenged,
+            durationMs: this.#clock.now() - this.firstAttemptAt,
+            address: this.upstreamAddress,
           }
         : undefined,
-      credential: this.#credential,
+      credential: this.credential,
     };
-    this.#recorded = true;
-    this.#access = reached ? this.#audit.access(facts, waiter) : this.#audit.refusal(facts, waiter);
+    this.#isRecorded = true;
+    return new Promise((resolve, reject) => {
+      this.#onWritten = resolve;
+      this.#onUnwritten = reject;
+      this.#access = reached ? this.#audit.access(facts, this) : this.#audit.refusal(facts, this);
+    });
   }
 }
 
-/** Traces the wait for the record as a span. */
-function tracedWaiter(waiter: Waiter, span: TracedWork): Waiter {
-  return {
-    recorded() {
-      span.end();
-      waiter.recorded();
-    },
-    unrecorded() {
-      span.end('audit-unavailable');
-      waiter.unrecorded();
-    },
-  };
+/** The error while the audit log cannot be written. */
+export function auditUnavailable(): GatewayError {
+  return new GatewayError(
+    'audit-unavailable',
+    'The audit log cannot be written, so requests are being refused. Retry later.',
+  );
 }
 
 /** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */

@@ -1,13 +1,11 @@
+import { fieldValues } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { ChallengeReason } from '../metrics/metrics.ts';
 import { anotherNonce } from './another-nonce.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
-import type { DigestClient, ExchangeContext } from './digest-client.ts';
-import { onProvenHead } from './proof.ts';
-import type { UpstreamRequest } from './request.ts';
-import { discardResponse } from './response-handler.ts';
+import type { DigestClient, ExchangeCall } from './digest-client.ts';
 import { signed, unsigned } from './signing.ts';
 
 /** A server can answer so before it looks at the credential. */
@@ -26,8 +24,8 @@ export type ProbeResult =
   | { readonly kind: 'unclear'; readonly isUnprotected: boolean };
 
 export interface ProbeOptions {
-  readonly request: UpstreamRequest;
-  readonly context: ExchangeContext;
+  readonly call: ExchangeCall;
+  readonly freshConnection: boolean;
   /** The nonce to take the place of; undefined: none. */
   readonly replaces: Nonce | undefined;
   readonly reason: ChallengeReason;
@@ -86,41 +84,51 @@ class Probe {
   /** Returns a nonce that the upstream issues now. */
   async ask(): Promise<Nonce | ProbeResult> {
     const client = this.#client;
-    const { request, context, reason } = this.#options;
-    const asked = await client.exchange(unsigned(request), context, () => undefined, discardResponse);
-    if (asked.kind === 'answered') return UNPROTECTED;
-    const challenge = asked.kind === 'challenged' ? client.choose(asked.challenges) : undefined;
-    if (asked.kind !== 'challenged' || challenge === undefined) return UNCLEAR;
+    const { call, freshConnection, reason } = this.#options;
+    const asked = await client.exchange(unsigned(call.request), call, freshConnection);
+    if (asked.kind === 'lost') return UNCLEAR;
+    if (!client.isChallenged(asked)) {
+      await client.skip(asked);
+      return UNPROTECTED;
+    }
+    const challenge = client.choose(asked);
+    if (challenge === undefined) return UNCLEAR;
     client.listener.onAttempt('challenged');
-    client.obtained(reason, request.trace);
-    return client.pool.offer(this.#pending, { challenge, cookies: cookiePairs(asked.setCookies) });
+    client.obtained(reason, call.request.trace);
+    const cookies = cookiePairs(fieldValues(asked.headers, 'set-cookie'));
+    return client.pool.offer(this.#pending, { challenge, cookies });
   }
 
   /** `named-again`: the refusal names this nonce once more. */
   async answer(nonce: Nonce): Promise<ProbeResult | 'named-again'> {
     const { pool, health, listener } = this.#client;
-    const { request, context } = this.#options;
+    const { call, freshConnection } = this.#options;
+    const { request } = call;
     const attempt = pool.begin(nonce);
     if (attempt === undefined) return UNCLEAR;
     const number = health.attempt();
     this.#attempt = number;
     this.#attempts += 1;
-    let accepted = false;
-    const onHead = onProvenHead(nonce, { uri: request.target, nc: attempt.nc }, (status, nextnonce) => {
-      pool.accept(attempt, this.#pending, nextnonce);
-      if (SAYS_NOTHING.has(status) || METHOD_REFUSED.has(status)) return;
-      accepted = true;
-      if (health.accept(number)) listener.onAccepted(status);
-    });
     try {
-      const message = signed(request, nonce, attempt.nc, this.#client.options.field);
-      const result = await this.#client.exchange(message, context, onHead, discardResponse);
-      if (result.kind === 'answered') return accepted ? ACCEPTED : UNCLEAR;
+      const { nc } = attempt;
+      const message = signed(request, nonce, nc, this.#client.options.field);
+      const result = await this.#client.exchange(message, call, freshConnection);
       if (result.kind === 'lost') {
         pool.abandon(attempt);
         return UNCLEAR;
       }
-      const challenge = this.#client.choose(result.challenges);
+      if (!this.#client.isChallenged(result)) {
+        let accepted = false;
+        this.#client.prove(result, nonce, { uri: request.target, nc }, (nextnonce) => {
+          pool.accept(attempt, this.#pending, nextnonce);
+          if (SAYS_NOTHING.has(result.status) || METHOD_REFUSED.has(result.status)) return;
+          accepted = true;
+          if (health.accept(number)) listener.onAccepted(result.status);
+        });
+        await this.#client.skip(result);
+        return accepted ? ACCEPTED : UNCLEAR;
+      }
+      const challenge = this.#client.choose(result);
       const stale = challenge?.stale === true;
       pool.refuse(attempt, stale);
       listener.onAttempt(stale ? 'stale' : 'refused');

@@ -1,6 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError } from '../base/errors.ts';
+import { fieldValues } from '../base/raw-headers.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
@@ -13,9 +14,21 @@ import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { CredentialHealth } from './credential-health.ts';
 import { credentialRefused } from './errors.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Message, Refusal } from './exchange.ts';
-import type { ResponseHandler } from './response-handler.ts';
+import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message, Refusal } from './exchange.ts';
+import { proveResponse, type SentAnswer } from './proof.ts';
+import type { UpstreamRequest } from './request.ts';
+import type { UpstreamResponse } from './response.ts';
 import type { CredentialsField } from './signing.ts';
+
+/** RFC 9110 §11.6, §11.7: what stands in responses, of an upstream and of a proxy. */
+const RESPONSES = {
+  authorization: { challenged: 401, challenges: 'www-authenticate', proof: 'authentication-info' },
+  'proxy-authorization': {
+    challenged: 407,
+    challenges: 'proxy-authenticate',
+    proof: 'proxy-authentication-info',
+  },
+} as const;
 
 /** Receives the events of a Digest client and knows the other versions of its credential. */
 export interface DigestListener {
@@ -82,17 +95,11 @@ export interface DigestClientDeps {
   readonly clock: Clock;
 }
 
-/** Where and how a message goes out. */
-export interface ExchangeContext {
-  readonly exchange: Exchange;
-  /** Id of the client; empty: the gateway itself. */
-  readonly client: string;
+/** A request, and how its messages go out. */
+export interface ExchangeCall {
+  readonly request: UpstreamRequest;
   readonly cancellation: Cancellation;
-  readonly freshConnection: boolean;
-  readonly noTotalTimeout?: ExchangeRequest['noTotalTimeout'];
-  readonly refusal?: ExchangeRequest['refusal'];
-  readonly departure?: ExchangeRequest['departure'];
-  readonly trace: TracedWork | undefined;
+  readonly exchange: Exchange;
 }
 
 /** Authenticates requests with one version of a credential, over whatever exchange they bring. */
@@ -122,9 +129,33 @@ export class DigestClient {
     return this.state.flights;
   }
 
-  /** Returns the challenge to answer among these WWW-Authenticate field lines; undefined: none may be answered. */
-  choose(lines: readonly string[]): Challenge | undefined {
-    const { credential, algorithms, requireQop = false } = this.options;
+  /** True if the upstream asks for authentication, or refuses it. */
+  isChallenged({ status }: UpstreamResponse): boolean {
+    return status === RESPONSES[this.options.field].challenged;
+  }
+
+  /**
+   * Checks the proof in the response to an attempt: `proveResponse`.
+   * @throws GatewayError `upstream-proof-invalid`, which counts as a failed attempt
+   */
+  prove(
+    response: UpstreamResponse,
+    nonce: Nonce,
+    sent: SentAnswer,
+    accept: (nextnonce: string | undefined) => void,
+  ): void {
+    try {
+      proveResponse(response, RESPONSES[this.options.field].proof, nonce, sent, accept);
+    } catch (error) {
+      this.listener.onAttempt('error');
+      throw error;
+    }
+  }
+
+  /** Returns the challenge to answer in a response; undefined: none may be answered. */
+  choose({ headers }: UpstreamResponse): Challenge | undefined {
+    const { credential, algorithms, requireQop = false, field } = this.options;
+    const lines = fieldValues(headers, RESPONSES[field].challenges);
     const challenges = parseChallenges(lines).filter(({ qop }) => !requireQop || qop.length > 0);
     return chooseFor(credential, challenges, algorithms);
   }
@@ -145,26 +176,37 @@ export class DigestClient {
     trace?.event('challenge', { 'digest_gateway.reason': reason });
   }
 
+  /** Reads a response that no client gets to its end, and counts the attempt. @throws GatewayError if it breaks off */
+  async skip(response: UpstreamResponse): Promise<void> {
+    try {
+      await response.skip();
+    } finally {
+      this.listener.onAttempt(response.isWhole ? 'ok' : 'error');
+    }
+  }
+
   /**
-   * Sends one message, counts its result and traces it.
+   * Sends one message and traces it. It counts an attempt without a response; others are counted by who reads the
+   * response. A challenge is returned when its body was read, or its connection closed.
    * @throws GatewayError as `Exchange` does
    */
   async exchange(
     message: Message,
-    context: ExchangeContext,
-    onHead: ExchangeRequest['onHead'],
-    handler: ResponseHandler,
-  ): Promise<ExchangeResult> {
+    call: ExchangeCall,
+    freshConnection: boolean,
+    refusal = call.request.refusal,
+  ): Promise<UpstreamResponse | Lost> {
     const { method, target, body } = message;
-    const { client, cancellation, freshConnection, noTotalTimeout, refusal, departure, exchange } = context;
-    const span = this.#spanOf(message, context);
+    const { request, cancellation, exchange } = call;
+    const { client, noTotalTimeout, facts, interim, trace } = request;
+    const span = trace && this.#spanOf(message, trace);
     const headers =
       span !== undefined && this.options.tracing.forwardTrace
         ? [...message.headers, ...span.headers()]
         : message.headers;
-    handler.attempt(this.options.credential, this.options.address);
+    if (facts !== undefined) this.#noteAttempt(facts);
     try {
-      const request = {
+      const sent: ExchangeRequest = {
         client,
         method,
         target,
@@ -174,13 +216,24 @@ export class DigestClient {
         freshConnection,
         noTotalTimeout,
         refusal,
-        departure,
-        onHead,
+        facts,
+        interim,
       };
-      const result = await exchange(request, handler);
-      if (result.kind === 'challenged') handler.challenged();
-      else this.listener.onAttempt(result.kind === 'lost' ? 'error' : 'ok');
-      if (span !== undefined) endSpan(span, result);
+      const result = await exchange(sent);
+      if (result.kind === 'lost') {
+        this.listener.onAttempt('error');
+        span?.end(result.error.code);
+        return result;
+      }
+      if (this.isChallenged(result)) {
+        if (facts !== undefined) facts.challenged = true;
+        if (!result.isWhole) {
+          await result.discard();
+          if (cancellation.reason !== undefined) throw cancellation.reason;
+        }
+      }
+      span?.describe({ 'http.response.status_code': result.status });
+      span?.end();
       return result;
     } catch (error) {
       this.listener.onAttempt('error');
@@ -189,20 +242,18 @@ export class DigestClient {
     }
   }
 
-  #spanOf({ method, headers }: Message, { trace }: ExchangeContext): TracedWork | undefined {
-    return trace?.call('exchange', {
+  #noteAttempt(facts: ExchangeFacts): void {
+    if (facts.attempts === 0) facts.firstAttemptAt = this.clock.now();
+    facts.attempts += 1;
+    facts.credential = this.options.credential;
+    facts.upstreamAddress = this.options.address;
+  }
+
+  #spanOf({ method, headers }: Message, trace: TracedWork): TracedWork {
+    return trace.call('exchange', {
       'http.request.method': method,
       'digest_gateway.deployment': this.options.tracing.deployment,
       'digest_gateway.authenticated': headers.includes(this.options.field),
     });
   }
-}
-
-function endSpan(span: TracedWork, result: ExchangeResult): void {
-  if (result.kind === 'lost') {
-    span.end(result.error.code);
-    return;
-  }
-  span.describe({ 'http.response.status_code': result.kind === 'answered' ? result.status : 401 });
-  span.end();
 }

@@ -1,7 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
-import type { ResponseHandler } from './response-handler.ts';
+import type { UpstreamResponse } from './response.ts';
 
 /** One request as it goes over the wire. */
 export interface Message {
@@ -15,51 +15,54 @@ export interface Message {
 /** Returns the error that refuses a request now; undefined: it may go out. */
 export type Refusal = () => GatewayError | undefined;
 
-/** When a client request first left for the upstream, in milliseconds; undefined: it has not. */
-export interface Departure {
-  leftAt: number | undefined;
+/** A credential by name, and which of those that it had. */
+export interface CredentialUsed {
+  readonly name: string;
+  readonly version: string;
 }
 
-export interface ExchangeRequest extends Message {
+/** What the exchanges of one client request show, for its record and the metrics. */
+export interface ExchangeFacts {
+  /** Exchanges so far. */
+  attempts: number;
+  /** When the first one began, in milliseconds. */
+  firstAttemptAt: number;
+  /** When the request first left for the upstream, in milliseconds; undefined: it has not. */
+  leftAt: number | undefined;
+  /** True if the upstream asked for authentication. */
+  challenged: boolean;
+  /** Of the last exchange; undefined: there was none. */
+  credential: CredentialUsed | undefined;
+  /** Host and port of the last exchange. */
+  upstreamAddress: string;
+}
+
+/** Receives the interim responses (1xx) to a request, of which there may be several, before its response. */
+export interface InterimReceiver {
+  information(status: number, headers: RawHeaders): void;
+}
+
+/** The settings of a request that are the same for each of its exchanges. */
+export interface ExchangeOptions {
   /** Id of the client that it is for; empty: the gateway itself, for a probe or a renewal. */
   readonly client: string;
-  readonly cancellation: Cancellation;
-  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
-  readonly freshConnection?: boolean;
   /** True: it may take any time, as a stream does, which says nothing about other requests. */
   readonly noTotalTimeout?: boolean | undefined;
   /** Asked when the request leaves the queue for a connection; left out: it goes out. */
   readonly refusal?: Refusal | undefined;
   /** Of the client request that it is for; left out: there is none. */
-  readonly departure?: Departure | undefined;
-  /**
-   * Sees the status and the Authentication-Info of a response that is no 401, before the response handler does.
-   * @throws GatewayError when the response must not go further
-   */
-  readonly onHead: (status: number, authenticationInfo: readonly string[]) => BodyProof | undefined;
+  readonly facts?: ExchangeFacts | undefined;
+  /** Left out: interim responses are dropped. */
+  readonly interim?: InterimReceiver | undefined;
 }
 
-/** Checks a response's body while it passes. */
-export interface BodyProof {
-  update(chunk: Buffer): void;
-  /** @throws GatewayError when the body is not the one that the upstream vouched for */
-  finish(): void;
+export interface ExchangeRequest extends Message, ExchangeOptions {
+  readonly cancellation: Cancellation;
+  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
+  readonly freshConnection?: boolean;
 }
 
-export type ExchangeResult =
-  /** The response handler got the whole response. */
-  | { readonly kind: 'answered'; readonly status: number }
-  /** A 401. Its body was read, or the connection closed. The response handler got nothing. */
-  | {
-      readonly kind: 'challenged';
-      readonly challenges: readonly string[];
-      readonly setCookies: readonly string[];
-      /** The Date field; undefined: it is missing. */
-      readonly date: string | undefined;
-    }
-  | Lost;
-
-/** There was no connection, or it broke before the first byte of a response. The response handler got nothing. */
+/** There was no connection, or it broke before the first byte of a response. */
 export interface Lost {
   readonly kind: 'lost';
   readonly error: GatewayError;
@@ -72,7 +75,8 @@ export interface Lost {
 }
 
 /**
- * Sends one request and hands its response on: over the connections of an upstream, or as a CONNECT to a proxy.
- * @throws GatewayError when there is no response, or when it broke off; the reason of the cancellation
+ * Sends one request and returns its response at the head: over the connections of an upstream, or as a CONNECT to a
+ * proxy.
+ * @throws GatewayError when there is no response; the reason of the cancellation
  */
-export type Exchange = (request: ExchangeRequest, handler: ResponseHandler) => Promise<ExchangeResult>;
+export type Exchange = (request: ExchangeRequest) => Promise<UpstreamResponse | Lost>;

@@ -1,26 +1,19 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { Departure, Refusal } from './exchange.ts';
+import type { ExchangeOptions } from './exchange.ts';
 
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
 export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
 
 /** A request that is to be authenticated, its body received as far as it can be kept. */
-export interface UpstreamRequest {
+export interface UpstreamRequest extends ExchangeOptions {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
   readonly headers: RawHeaders;
   readonly body: RequestBody;
-  /** Id of the client; empty: the gateway itself. */
-  readonly client: string;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
-  /** True: it may take any time, as a stream does. */
-  readonly noTotalTimeout?: boolean;
-  /** Asked before each exchange; left out: they go out. */
-  readonly refusal?: Refusal | undefined;
-  readonly departure?: Departure | undefined;
 }
 
 /** A request body: none; kept in memory, so that it can be sent again after a 401; or streamed, once only. */

@@ -1,5 +1,5 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import { asGatewayError } from '../base/errors.ts';
+import { fieldValues } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
@@ -8,21 +8,15 @@ import type { ChallengeReason } from '../metrics/metrics.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import { type Attempt, CredentialCheck, FRESH_MS } from './credential-check.ts';
 import { SAYS_NOTHING } from './credential-health.ts';
-import type { DigestClient, ExchangeContext } from './digest-client.ts';
+import type { DigestClient, ExchangeCall } from './digest-client.ts';
 import { alwaysStale, cannotRepeat, noDigest, refusedAgain, targetRefused } from './errors.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Lost, Message, Refusal } from './exchange.ts';
-import { onProvenHead } from './proof.ts';
-import type { UpstreamRequest } from './request.ts';
-import { attemptsOnly, type ResponseHandler } from './response-handler.ts';
+import type { Lost, Message, Refusal } from './exchange.ts';
+import { UpstreamResponse } from './response.ts';
 import { challengeRequest, signed, unsigned } from './signing.ts';
 
 /** One request, the same for every version of a credential that it tries. */
-export interface Call {
-  readonly request: UpstreamRequest;
-  readonly handler: ResponseHandler;
-  readonly cancellation: Cancellation;
+export interface Call extends ExchangeCall {
   readonly budget: AttemptBudget;
-  readonly exchange: Exchange;
 }
 
 /** How a request uses one version of a credential. */
@@ -34,9 +28,7 @@ export interface Turn {
 }
 
 /** `refused`: the version is, so the request goes on with another one. */
-export type Outcome = 'answered' | 'refused';
-
-type Challenged = Extract<ExchangeResult, { kind: 'challenged' }>;
+export type Outcome = UpstreamResponse | 'refused';
 
 /** A 401 to an authenticated attempt. */
 interface Refused {
@@ -52,22 +44,18 @@ interface Refused {
 }
 
 /** The next step of a request: an attempt with this nonce, or without one to be asked for it; or the end. */
-type Step = { readonly nonce: Nonce | undefined } | { readonly outcome: Outcome };
+type Step = Nonce | 'ask' | Outcome;
 /** A step that is known at once costs no turn of the microtask queue. */
 type Next = Step | Promise<Step>;
 
-const ANSWERED: Step = { outcome: 'answered' };
-const REFUSED: Step = { outcome: 'refused' };
 const NONE: readonly string[] = [];
-/** Sends the request without authentication, to be asked for it. */
-const ASK: Step = { nonce: undefined };
 
 /**
  * Sends a request with a known nonce, or without one to be asked for it, then answers the challenge, in as many
  * exchanges as the authentication takes (RFC 7616 §3.3 to §3.6).
- * @throws GatewayError when no response reached the handler, or when it broke off: `upstream-no-digest` for a 401
- *   without a usable challenge, `upstream-protocol` when every nonce is stale or the body cannot be sent again,
- *   `upstream-proof-invalid`, and what the exchange throws
+ * @throws GatewayError when there is no response: `upstream-no-digest` for a 401 without a usable challenge,
+ *   `upstream-protocol` when every nonce is stale or the body cannot be sent again, `upstream-proof-invalid`, and what
+ *   the exchange throws
  */
 export async function sendAuthenticated(client: DigestClient, call: Call, turn: Turn): Promise<Outcome> {
   const handshake = new Handshake(client, call, turn);
@@ -76,8 +64,8 @@ export async function sendAuthenticated(client: DigestClient, call: Call, turn: 
     let next = handshake.begin();
     for (;;) {
       const step = next instanceof Promise ? await next : next;
-      if ('outcome' in step) return step.outcome;
-      next = step.nonce === undefined ? handshake.ask() : handshake.attempt(step.nonce);
+      if (step === 'refused' || step instanceof UpstreamResponse) return step;
+      next = step === 'ask' ? handshake.ask() : handshake.attempt(step);
     }
   } finally {
     client.state.clientRequests -= 1;
@@ -116,40 +104,49 @@ class Handshake {
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
     const { pool, health, listener } = this.#client;
-    if (this.#turn.ownNonce || this.#call.budget.answered > 0) return ASK;
-    if (this.#askWith.length > 0) {
-      const healthy = health.accepted ? pool.healthy : undefined;
-      return healthy === undefined ? ASK : { nonce: healthy };
-    }
+    if (this.#turn.ownNonce || this.#call.budget.answered > 0) return 'ask';
+    if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
     const nonce = health.accepted || !listener.hasAlternatives ? pool.reserve() : undefined;
-    return nonce !== undefined || this.#pending !== undefined ? { nonce } : this.#enter();
+    return nonce ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
   async #enter(): Promise<Step> {
     const { request, cancellation } = this.#call;
     const entry = await this.#client.enter(cancellation, request.trace);
-    if (entry instanceof Nonce) return { nonce: entry };
+    if (entry instanceof Nonce) return entry;
     this.#pending = entry;
-    return ASK;
+    return 'ask';
   }
 
   /** Sends the request without authentication, and at first without a body that is not kept. */
   async ask(): Promise<Step> {
-    const { budget, request, handler } = this.#call;
-    if (this.#client.health.refused) return REFUSED;
+    const { budget, request } = this.#call;
+    if (this.#client.health.refused) return 'refused';
     budget.asked += 1;
     const [method] = this.#askWith;
-    const result =
-      method === undefined
-        ? await this.#exchange(unsigned(request), () => this.#onUnprotected(), handler)
-        : await this.#exchange(challengeRequest(request, method), () => undefined, attemptsOnly(handler));
-    if (result.kind === 'challenged') return this.#answer(this.#challengeIn(result), result, undefined);
+    const result = await (method === undefined
+      ? this.#exchange(unsigned(request))
+      : this.#askWithoutBody(method));
     // Some servers close the connection at a HEAD.
+    if (result.kind === 'lost') {
+      this.#askWith = this.#askWith.slice(1);
+      return this.#afterLoss(result, 'ask', method);
+    }
+    if (this.#client.isChallenged(result)) return this.#answer(this.#challengeIn(result), result, undefined);
     this.#askWith = this.#askWith.slice(1);
-    if (result.kind === 'lost') return this.#afterLoss(result, ASK, method);
-    if (method === undefined) return ANSWERED;
-    return this.#askWith.length > 0 ? ASK : { nonce: this.#client.pool.reserve() };
+    if (method === undefined) {
+      if (this.#pending !== undefined) this.#client.pool.unchallenged(this.#pending);
+      return result;
+    }
+    await this.#client.skip(result);
+    return this.#askWith.length > 0 ? 'ask' : (this.#client.pool.reserve() ?? 'ask');
+  }
+
+  #askWithoutBody(method: string): Promise<UpstreamResponse | Lost> {
+    const { request, budget } = this.#call;
+    const call = { ...this.#call, request: { ...request, interim: undefined } };
+    return this.#client.exchange(challengeRequest(request, method), call, budget.needsFreshConnection);
   }
 
   /** Sends the request with this nonce, unless the credential is refused or the nonce is no longer good. */
@@ -166,7 +163,7 @@ class Handshake {
   #use(nonce: Nonce): Next {
     const begun = this.#client.pool.begin(nonce);
     // The nonce was refused meanwhile, or belongs to another process now.
-    if (begun === undefined) return this.#isOwn(nonce) ? ASK : this.begin();
+    if (begun === undefined) return this.#isOwn(nonce) ? 'ask' : this.begin();
     const number = this.#client.health.attempt();
     return this.#send({ nonce: begun, number, own: this.#isOwn(nonce) });
   }
@@ -176,41 +173,46 @@ class Handshake {
     const { clock, listener } = this.#client;
     const since = clock.now();
     const entry = await this.#check.begin();
-    if (entry === 'refused') return REFUSED;
+    if (entry === 'refused') return 'refused';
     // A nonce of another process, which only expired, would cost the attempt that another version may need.
-    if (this.#check.leads && !this.#isOwn(nonce) && listener.hasAlternatives) return ASK;
+    if (this.#check.leads && !this.#isOwn(nonce) && listener.hasAlternatives) return 'ask';
     if (entry === 'at-once') return this.#use(nonce);
     if (!this.#isOwn(nonce)) return this.begin();
     // An upstream that keeps state by opaque refuses a right answer when others were there first.
     const isGood = nonce.challenge.opaque === undefined && clock.now() - since < FRESH_MS;
-    return isGood || !this.#call.budget.mayAsk ? this.#use(nonce) : ASK;
+    return isGood || !this.#call.budget.mayAsk ? this.#use(nonce) : 'ask';
   }
 
   async #send(attempt: Attempt): Promise<Step> {
-    const { request, handler, budget } = this.#call;
+    const { request, budget } = this.#call;
     const { nonce, nc } = attempt.nonce;
-    const onHead = onProvenHead(nonce, { uri: request.target, nc }, (status, nextnonce) =>
-      this.#onAccepted(attempt, status, nextnonce),
-    );
     const message = signed(request, nonce, nc, this.#client.options.field);
-    let result: ExchangeResult;
+    let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(message, onHead, handler, this.#attemptRefusal);
+      result = await this.#exchange(message, this.#attemptRefusal);
+      if (result.kind === 'response' && !this.#client.isChallenged(result)) {
+        const { status } = result;
+        this.#client.prove(result, nonce, { uri: request.target, nc }, (nextnonce) =>
+          this.#onAccepted(attempt, status, nextnonce),
+        );
+        budget.answered += 1;
+        return result;
+      }
     } catch (error) {
       // It waited for a connection while others found that the credential is refused, so nothing of it left.
       if (asGatewayError(error).code !== 'upstream-credential-refused') throw error;
       budget.bodySent = false;
       this.#client.pool.abandon(attempt.nonce);
-      return REFUSED;
+      return 'refused';
     } finally {
       attempt.nonce.end();
     }
     if (result.kind === 'lost') {
       this.#client.pool.abandon(attempt.nonce);
-      return this.#afterLoss(result, attempt.own ? ASK : undefined);
+      return this.#afterLoss(result, attempt.own ? 'ask' : undefined);
     }
     budget.answered += 1;
-    return result.kind === 'challenged' ? this.#judge(attempt, result) : ANSWERED;
+    return this.#judge(attempt, result);
   }
 
   /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
@@ -221,41 +223,17 @@ class Handshake {
     return ofRequest === undefined ? ofCredential : () => ofRequest() ?? ofCredential();
   }
 
-  #exchange(
-    message: Message,
-    onHead: ExchangeRequest['onHead'],
-    handler: ResponseHandler,
-    refusal = this.#call.request.refusal,
-  ): Promise<ExchangeResult> {
-    const { budget, cancellation, exchange, request } = this.#call;
-    const { client, noTotalTimeout, departure, trace } = request;
-    const freshConnection = budget.needsFreshConnection;
-    const context: ExchangeContext = {
-      exchange,
-      client,
-      cancellation,
-      freshConnection,
-      noTotalTimeout,
-      refusal,
-      departure,
-      trace,
-    };
-    if (request.body.kind === 'streamed' && message.body !== null) {
-      return this.#stream(message, context, onHead, handler);
-    }
-    return this.#client.exchange(message, context, onHead, handler);
+  #exchange(message: Message, refusal = this.#call.request.refusal): Promise<UpstreamResponse | Lost> {
+    const { budget, request } = this.#call;
+    if (request.body.kind === 'streamed' && message.body !== null) return this.#stream(message, refusal);
+    return this.#client.exchange(message, this.#call, budget.needsFreshConnection, refusal);
   }
 
   /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
-  async #stream(
-    message: Message,
-    context: ExchangeContext,
-    onHead: ExchangeRequest['onHead'],
-    handler: ResponseHandler,
-  ): Promise<ExchangeResult> {
+  async #stream(message: Message, refusal: Refusal | undefined): Promise<UpstreamResponse | Lost> {
     const { budget } = this.#call;
     budget.bodySent = true;
-    const result = await this.#client.exchange(message, context, onHead, handler);
+    const result = await this.#client.exchange(message, this.#call, budget.needsFreshConnection, refusal);
     if (result.kind === 'lost') budget.bodySent = result.sent;
     return result;
   }
@@ -267,10 +245,6 @@ class Handshake {
   #afterLoss(lost: Lost, next: Step | undefined, method = this.#call.request.method): Next {
     if (!this.#call.budget.takeRepeat({ method }, lost)) throw lost.error;
     return next ?? this.begin();
-  }
-
-  #onUnprotected(): undefined {
-    if (this.#pending !== undefined) this.#client.pool.unchallenged(this.#pending);
   }
 
   #onAccepted(attempt: Attempt, status: number, nextnonce: string | undefined): void {
@@ -287,30 +261,30 @@ class Handshake {
   }
 
   /** Decides what follows a 401 to an authenticated attempt. */
-  async #judge(attempt: Attempt, result: Challenged): Promise<Step> {
+  async #judge(attempt: Attempt, result: UpstreamResponse): Promise<Step> {
     const { clock, listener } = this.#client;
     const { budget } = this.#call;
     const came = clock.now();
     const refusal = this.#classify(attempt, result);
     const { challenge, isStale, isNamedAgain, isEvidence, isLast } = refusal;
-    if (!isStale && !(await this.#check.survives(attempt, isEvidence, isLast))) return REFUSED;
-    if (isLast && listener.isReplaced) return REFUSED;
+    if (!isStale && !(await this.#check.survives(attempt, isEvidence, isLast))) return 'refused';
+    if (isLast && listener.isReplaced) return 'refused';
     if (challenge === undefined) throw noDigest();
     if (budget.bodySent) this.#leave(challenge, result);
     this.#extend(refusal);
     const known = isStale ? undefined : this.#verifiedNonce(attempt, came);
-    if (known !== undefined) return { nonce: known };
+    if (known !== undefined) return known;
     this.#countChallenge();
     // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
     const isFresh = this.#check.leads || clock.now() - attempt.nonce.sentAt < FRESH_MS;
-    return isStale || (isFresh && !isNamedAgain) ? this.#answer(challenge, result, attempt) : ASK;
+    return isStale || (isFresh && !isNamedAgain) ? this.#answer(challenge, result, attempt) : 'ask';
   }
 
-  #classify(attempt: Attempt, result: Challenged): Refused {
+  #classify(attempt: Attempt, result: UpstreamResponse): Refused {
     const { pool, listener } = this.#client;
     const { budget } = this.#call;
     const { own, nonce } = attempt;
-    const challenge = this.#client.choose(result.challenges);
+    const challenge = this.#client.choose(result);
     // RFC 7616 §3.3: stale says that the digest was right.
     const isStale = challenge?.stale === true;
     pool.refuse(nonce, isStale, challenge);
@@ -354,9 +328,9 @@ class Handshake {
     return this.#verified;
   }
 
-  #challengeIn(result: Challenged): Challenge {
+  #challengeIn(result: UpstreamResponse): Challenge {
     this.#client.listener.onAttempt('challenged');
-    const challenge = this.#client.choose(result.challenges);
+    const challenge = this.#client.choose(result);
     if (challenge === undefined) throw noDigest();
     this.#countChallenge();
     if (!this.#call.budget.bodySent) return challenge;
@@ -365,20 +339,21 @@ class Handshake {
   }
 
   /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */
-  #leave(challenge: Challenge, { setCookies }: Challenged): void {
+  #leave(challenge: Challenge, { headers }: UpstreamResponse): void {
     const { pool } = this.#client;
     this.#pending ??= pool.open();
-    pool.offer(this.#pending, { challenge, cookies: cookiePairs(setCookies) });
+    pool.offer(this.#pending, { challenge, cookies: cookiePairs(fieldValues(headers, 'set-cookie')) });
     pool.acceptUntried(this.#pending);
   }
 
   /** Answers a challenge; or asks for another one, where other requests use the server's state of this one. */
-  #answer(challenge: Challenge, result: Challenged, attempt: Attempt | undefined): Step {
+  #answer(challenge: Challenge, result: UpstreamResponse, attempt: Attempt | undefined): Step {
     const { pool } = this.#client;
     this.#pending ??= pool.open();
     const refused = attempt?.nonce;
-    if (refused?.nonce.sharesStateWith(challenge) && pool.isContested(refused)) return ASK;
-    return { nonce: pool.offer(this.#pending, { challenge, cookies: cookiePairs(result.setCookies) }) };
+    if (refused?.nonce.sharesStateWith(challenge) && pool.isContested(refused)) return 'ask';
+    const cookies = cookiePairs(fieldValues(result.headers, 'set-cookie'));
+    return pool.offer(this.#pending, { challenge, cookies });
   }
 
   #countChallenge(): void {

@@ -1,9 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult } from '../handshake/exchange.ts';
+import type { Exchange, ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
-import type { ResponseHandler } from '../handshake/response-handler.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { closeSocket } from './close-socket.ts';
 import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';
@@ -117,10 +117,10 @@ export class Connections {
    * Sends a request over one of the connections. One connection carries one request at a time: if an upstream refuses
    * or resets, only one client is hit. Rejects with `overloaded` if none is free within `timeouts.response`.
    */
-  readonly exchange: Exchange = (request, handler) => this.#send(request, handler, this.#observer);
+  readonly exchange: Exchange = (request) => this.#send(request, this.#observer);
 
   /** Does the same for a health check, of whose result the observer is not told. */
-  readonly check: Exchange = (request, handler) => this.#send(request, handler, NO_OBSERVER);
+  readonly check: Exchange = (request) => this.#send(request, NO_OBSERVER);
 
   /**
    * Makes a connection, with its checks, and closes it. It does not count as one of the connections.
@@ -134,18 +134,14 @@ export class Connections {
     }
   }
 
-  #send(
-    request: ExchangeRequest,
-    handler: ResponseHandler,
-    observer: ExchangeObserver,
-  ): Promise<ExchangeResult> {
+  #send(request: ExchangeRequest, observer: ExchangeObserver): Promise<UpstreamResponse | Lost> {
     return new Promise((resolve, reject) => {
       const { reason } = request.cancellation;
       if (reason !== undefined || this.#isClosed) {
         reject(reason ?? closed());
         return;
       }
-      const exchange = new UpstreamExchange(request, handler, this.#waiting, observer, resolve, reject);
+      const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
       if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
       this.#schedule();
     });
@@ -252,12 +248,12 @@ export class Connections {
       return true;
     }
     if (this.#available <= 0) return false;
-    const { departure } = next.request;
+    const { facts } = next.request;
     const idle = this.#takeIdle(next.request, now);
     this.#waiting.takeThis(next);
     this.#waiting.hold(next.client, 1);
     this.#observeWait(next, now);
-    if (departure !== undefined) departure.leftAt ??= now;
+    if (facts !== undefined) facts.leftAt ??= now;
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
     connection.client = next.client;

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import { NoncePool } from '../challenges/pool.ts';
 import { SharedChallenges } from '../challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
@@ -14,7 +14,7 @@ import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
 import type { Exchange } from '../handshake/exchange.ts';
 import { NO_BODY } from '../handshake/request.ts';
-import { discardResponse } from '../handshake/response-handler.ts';
+import { UpstreamResponse } from '../handshake/response.ts';
 import { sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import {
   noCredential,
@@ -58,8 +58,7 @@ export interface ProxyAccount {
 /** Response of a proxy to a CONNECT. */
 export interface ProxyReply {
   readonly status: number;
-  readonly authenticate: readonly string[];
-  readonly authenticationInfo: readonly string[];
+  readonly headers: RawHeaders;
   /** Nothing of the tunnel has been read. */
   readonly socket: Socket;
 }
@@ -107,39 +106,35 @@ export class ProxyAuthentication implements DigestListener {
   }
 
   async #openWithDigest(connect: Connect, credential: Credential, client: DigestClient): Promise<Socket> {
-    let tunnel: Socket | undefined;
-    let lines: readonly string[] = [];
-    const exchange: Exchange = async ({ headers, onHead }) => {
-      const reply = await connect(headers);
-      const { status, authenticate, authenticationInfo, socket } = reply;
-      lines = authenticate;
-      if (status === 407) {
-        socket.destroy();
-        return { kind: 'challenged', challenges: authenticate, setCookies: [], date: undefined };
-      }
-      tunnel = tunnelOf(reply, () => onHead(status, isTunnel(status) ? authenticationInfo : [])?.finish());
-      return { kind: 'answered', status };
+    let last: ProxyReply | undefined;
+    const exchange: Exchange = async ({ headers }) => {
+      last?.socket.destroy();
+      last = await connect(headers);
+      const { status } = last;
+      // The proof of a response that makes no tunnel is not looked at.
+      const fields = isTunnel(status) || status === 407 ? last.headers : [];
+      return new UpstreamResponse(status, '', fields, true, undefined);
     };
     const target = this.#account.authority;
     const call = {
       request: { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined },
-      handler: discardResponse,
       cancellation: new Cancellation(),
       budget: new AttemptBudget(),
       exchange,
     };
     try {
-      await sendAuthenticated(client, call, TURN);
+      const response = await sendAuthenticated(client, call, TURN);
+      if (response === 'refused' || last === undefined) throw proxyRefusesCredential();
+      return tunnelOf(last);
     } catch (error) {
-      tunnel?.destroy();
+      last?.socket.destroy();
       if (!isCode(error, 'upstream-no-digest')) throw asProxyError(error);
+      const lines = fieldValues(last?.headers ?? [], 'proxy-authenticate');
       if (offersScheme(lines, 'digest')) throw weakProxyChallenge();
       if (!offersScheme(lines, 'basic')) throw unusableProxyChallenge();
       if (!('password' in credential)) throw passwordNeeded();
       return this.#openWithBasic(connect, credential);
     }
-    if (tunnel === undefined) throw proxyRefusesCredential();
-    return tunnel;
   }
 
   async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
@@ -220,16 +215,11 @@ async function openUnauthenticated(connect: Connect, whenAsked: () => GatewayErr
   throw whenAsked();
 }
 
-/** Returns the socket of the tunnel that the proxy made; throws if it made none, or if `check` throws. */
-function tunnelOf({ status, socket }: ProxyReply, check?: () => void): Socket {
-  try {
-    check?.();
-    if (!isTunnel(status)) throw proxyRefuses(status);
-    return socket;
-  } catch (error) {
-    socket.destroy();
-    throw error;
-  }
+/** Returns the socket of the tunnel that the proxy made; throws if it made none. */
+function tunnelOf({ status, socket }: ProxyReply): Socket {
+  if (isTunnel(status)) return socket;
+  socket.destroy();
+  throw proxyRefuses(status);
 }
 
 /** RFC 9110 §9.3.6: any 2xx response to CONNECT makes a tunnel. */

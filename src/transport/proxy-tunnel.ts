@@ -91,15 +91,10 @@ export class ProxyTunnel {
         reject(proxyError(error));
       };
       request.on('error', fail);
-      request.once('connect', ({ statusCode = 0, headersDistinct }, socket: Socket, early: Buffer) => {
+      request.once('connect', ({ statusCode = 0, rawHeaders }, socket: Socket, early: Buffer) => {
         clearTimeout(timer);
         if (early.length > 0) socket.unshift(early);
-        resolve({
-          status: statusCode,
-          authenticate: headersDistinct['proxy-authenticate'] ?? [],
-          authenticationInfo: headersDistinct['proxy-authentication-info'] ?? [],
-          socket,
-        });
+        resolve({ status: statusCode, headers: rawHeaders, socket });
       });
       request.end();
     });

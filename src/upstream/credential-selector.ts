@@ -5,14 +5,14 @@ import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { cannotRepeat, credentialRefused, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
 import { NextTrial } from './next-trial.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
-import { FAILURE, TrialResponse } from './trial-response.ts';
-import { AFTER_TRIAL, IN_USE, TRIAL } from './turns.ts';
+import { AFTER_TRIAL, FAILURE, IN_USE, TRIAL } from './turns.ts';
 import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
@@ -114,9 +114,9 @@ export class CredentialSelector implements VersionOwner {
   /**
    * Sends a client's request with the version in use; or first with a candidate, of which the client notices
    * nothing.
-   * @throws GatewayError when no response reached the handler, or when it broke off
+   * @throws GatewayError when there is no response
    */
-  send(call: ClientCall): Promise<void> {
+  send(call: ClientCall): Promise<UpstreamResponse> {
     if (this.#options.refusedTargets.bars(call.request)) return Promise.reject(targetRefused());
     const candidate = this.#rotation.hasCandidates ? this.#dueCandidate(call) : undefined;
     return candidate === undefined ? this.#sendUsable(call, IN_USE) : this.#tryOut(candidate, call);
@@ -248,16 +248,16 @@ export class CredentialSelector implements VersionOwner {
     return undefined;
   }
 
-  async #sendUsable(call: ClientCall, turn: Turn): Promise<void> {
+  async #sendUsable(call: ClientCall, turn: Turn): Promise<UpstreamResponse> {
     for (;;) {
       const version = this.current.health.refused ? await this.#standIn(call) : this.current;
-      const outcome = await version.send(call, turn).catch((error) => {
+      const response = await version.send(call, turn).catch((error) => {
         this.#options.refusedTargets.note(call.request, error);
         throw error;
       });
-      if (outcome === 'answered') {
+      if (response !== 'refused') {
         this.#options.refusedTargets.accepted(call.request);
-        return;
+        return response;
       }
       await this.#probeUntried(call);
       // The attempts that are added go out with another version, which the upstream has accepted.
@@ -338,28 +338,31 @@ export class CredentialSelector implements VersionOwner {
     return undefined;
   }
 
-  async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<void> {
-    const { clock } = this.#options;
-    const { request, handler, cancellation, budget } = call;
+  /** A failure is kept from the client if the request can be sent again, since the version in use may do better. */
+  async #tryOut(candidate: CredentialVersion, call: ClientCall): Promise<UpstreamResponse> {
+    const { request, cancellation, budget } = call;
     const isIdempotent = IDEMPOTENT.has(request.method);
     this.#nextTrial = Number.POSITIVE_INFINITY;
-    const tried = new TrialResponse(handler, isIdempotent);
+    let hasFailed = false;
     try {
-      await candidate.send({ ...call, handler: tried }, TRIAL);
+      const response = await candidate.send(call, TRIAL);
+      if (response !== 'refused') {
+        if (!isIdempotent || response.status < FAILURE) return response;
+        hasFailed = true;
+        await candidate.discard(response);
+      }
       // The trial is for the gateway's own sake, so it costs the client no attempt.
       budget.oweAttempt();
     } catch (error) {
-      if (tried.passed || cancellation.reason !== undefined || !isIdempotent) throw error;
+      if (cancellation.reason !== undefined || !isIdempotent) throw error;
       // The upstream may have seen the attempt, so only one is left.
       budget.answered = Math.max(budget.answered, TRIAL.attempts);
     } finally {
-      this.#nextTrial = clock.now() + TRIAL_INTERVAL_MS;
+      this.#nextTrial = this.#options.clock.now() + TRIAL_INTERVAL_MS;
     }
-    if (tried.passed) return;
-    const response = new TrialResponse(handler, false);
-    await this.#sendUsable({ ...call, handler: response }, AFTER_TRIAL);
-    const worse = tried.status !== undefined && (response.status ?? FAILURE) < FAILURE;
-    if (worse && !this.isInUse(candidate)) this.#reject(candidate);
+    const response = await this.#sendUsable(call, AFTER_TRIAL);
+    if (hasFailed && response.status < FAILURE && !this.isInUse(candidate)) this.#reject(candidate);
+    return response;
   }
 
   #promote(version: CredentialVersion): void {

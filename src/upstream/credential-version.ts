@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
-
 import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NonceCounters } from '../challenges/nonce-factory.ts';
@@ -18,14 +17,10 @@ import {
   probeCredential,
   UNCLEAR,
 } from '../handshake/credential-probe.ts';
-import {
-  DigestClient,
-  type DigestListener,
-  DigestState,
-  type ExchangeContext,
-} from '../handshake/digest-client.ts';
+import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
 import type { Exchange } from '../handshake/exchange.ts';
 import { NO_BODY } from '../handshake/request.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import { type Call, type Outcome, sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import type { AttemptResult, ChallengeReason, Metrics } from '../metrics/metrics.ts';
 import type { Tracing } from '../tracing/tracing.ts';
@@ -211,6 +206,12 @@ export class CredentialVersion implements DigestListener {
     return sendAuthenticated(attachment.client, call, turn);
   }
 
+  /** Discards a response that no client gets, and counts the attempt. */
+  async discard(response: UpstreamResponse): Promise<void> {
+    await response.discard();
+    this.onAttempt(response.isWhole ? 'ok' : 'error');
+  }
+
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
   async restore(former?: CredentialVersion): Promise<void> {
     const learned = former === undefined ? undefined : former.#latest?.client.pool;
@@ -340,7 +341,7 @@ export class CredentialVersion implements DigestListener {
 
   async #probe(
     target: string,
-    options: Omit<ProbeOptions, 'request' | 'context'>,
+    options: Omit<ProbeOptions, 'call' | 'freshConnection'>,
     freshConnection: boolean,
     otherMethod?: string,
   ): Promise<ProbeResult> {
@@ -358,9 +359,8 @@ export class CredentialVersion implements DigestListener {
     const limit = 2 * timeouts.response;
     const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
     try {
-      const { exchange } = transport;
-      const context: ExchangeContext = { exchange, client: '', cancellation, freshConnection, trace };
-      return await probeCredential(client, { ...options, request, context });
+      const call = { request, cancellation, exchange: transport.exchange };
+      return await probeCredential(client, { ...options, call, freshConnection });
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.

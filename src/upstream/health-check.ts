@@ -2,9 +2,10 @@ import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
+import { fieldValues } from '../base/raw-headers.ts';
 import { reportError } from '../base/report-error.ts';
 import { parseChallenges } from '../digest/challenge.ts';
-import { discardResponse } from '../handshake/response-handler.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Connections } from '../transport/connections.ts';
 import type { AddressHealth, Evidence } from './address-health.ts';
 
@@ -114,33 +115,23 @@ export class HealthCheck {
       await this.#connections.connect();
       return undefined;
     }
-    const response = await this.#request(path);
-    if (response.challenges !== undefined) {
-      const isDigest = parseChallenges(response.challenges).length > 0;
+    const { status, headers } = await this.#request(path);
+    if (status === 401) {
+      const isDigest = parseChallenges(fieldValues(headers, 'www-authenticate')).length > 0;
       return isDigest ? undefined : `The upstream answers 401 without a Digest challenge (health.path).`;
     }
-    return response.status < 400 ? undefined : `The upstream answers ${response.status} (health.path).`;
+    return status < 400 ? undefined : `The upstream answers ${status} (health.path).`;
   }
 
   /** Sends a GET without authentication, and reads no body but that of a 401. */
-  async #request(target: string): Promise<{ status: number; challenges?: readonly string[] }> {
+  async #request(target: string): Promise<UpstreamResponse> {
     const cancellation = new Cancellation();
     this.#cancellation.onCancel((reason) => cancellation.cancel(reason));
-    let status = 0;
-    const handler = {
-      ...discardResponse,
-      head: (received: number) => {
-        status = received;
-        cancellation.cancel(ENDED);
-      },
-    };
     const message = { method: 'GET', target, headers: [], body: null };
-    const request = { ...message, client: '', cancellation, onHead: () => undefined };
-    const result = await this.#connections.check(request, handler).catch((error) => {
-      if (status === 0) throw error;
-      expectGatewayError(error);
-    });
-    if (result?.kind === 'lost') throw result.error;
-    return result?.kind === 'challenged' ? { status: 401, challenges: result.challenges } : { status };
+    const response = await this.#connections.check({ ...message, client: '', cancellation });
+    if (response.kind === 'lost') throw response.error;
+    if (response.status === 401) await response.discard();
+    else response.abandon();
+    return response;
   }
 }

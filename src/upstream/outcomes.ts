@@ -1,8 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
-import type { GatewayError } from '../base/errors.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
-import type { CredentialUsed, ResponseHandler } from '../handshake/response-handler.ts';
+import type { Refusal } from '../handshake/exchange.ts';
+import type { BodyCheck, UpstreamResponse } from '../handshake/response.ts';
 import { BodyStart } from './body-start.ts';
 import { type Pause, type PauseNews, Pauses } from './pauses.ts';
 import { retryAfterMs } from './retry-after.ts';
@@ -86,109 +85,62 @@ export class Outcomes {
   }
 
   /**
-   * Returns a handler that finds the outcome of a response while it passes on to `handler`, for a request that may be
-   * sent with this credential.
+   * Admits a request that is to be sent with this credential; returns its refusal by a pause that begins while it waits.
    * @throws GatewayError `upstream-paused`
    */
-  admit(handler: ResponseHandler, credential: string): ClassifiedResponse {
-    const refusal = this.#pauses.refusalOf(credential);
-    if (refusal !== undefined) throw refusal;
-    return new ClassifiedResponse(handler, credential, this.#rules, this.#pauses);
-  }
-}
-
-/** A response whose outcome is looked for. */
-interface Look {
-  /** Those for its status, of which the first has a text. */
-  readonly rules: readonly Rule[];
-  readonly first: Buffer;
-  readonly headers: RawHeaders;
-  readonly start: BodyStart;
-}
-
-/** Passes a response on at once, and tells its outcome when it is known. */
-export class ClassifiedResponse implements ResponseHandler {
-  readonly #handler: ResponseHandler;
-  readonly #credential: string;
-  readonly #rules: ReadonlyMap<number, readonly Rule[]>;
-  readonly #pauses: Pauses;
-  /** A pause that began while the request waited refuses it. */
-  readonly refusal = (): GatewayError | undefined => this.#pauses.refusalOf(this.#credential);
-  /** Undefined: no outcome lists the status, or the outcome is settled. */
-  #look: Look | undefined;
-
-  constructor(
-    handler: ResponseHandler,
-    credential: string,
-    rules: ReadonlyMap<number, readonly Rule[]>,
-    pauses: Pauses,
-  ) {
-    this.#handler = handler;
-    this.#credential = credential;
-    this.#rules = rules;
-    this.#pauses = pauses;
+  admit(credential: string): Refusal {
+    const refusal = (): ReturnType<Refusal> => this.#pauses.refusalOf(credential);
+    const error = refusal();
+    if (error !== undefined) throw error;
+    return refusal;
   }
 
-  attempt(credential: CredentialUsed, address: string): void {
-    this.#handler.attempt(credential, address);
-  }
-
-  challenged(): void {
-    this.#handler.challenged();
-  }
-
-  information(status: number, headers: RawHeaders): void {
-    this.#handler.information(status, headers);
-  }
-
-  head(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
-    this.#handler.head(status, reason, headers, isHttp11);
-    const rules = this.#rules.get(status);
+  /** Finds the outcome of a response, now or while its body comes. */
+  classify(response: UpstreamResponse, credential: string): void {
+    const rules = this.#rules.get(response.status);
     const first = rules?.[0];
     if (rules === undefined || first === undefined) return;
-    if (first.text === undefined) this.#match(first, headers);
-    else this.#look = { rules, first: first.text, headers, start: new BodyStart(headers) };
+    const settle = ({ options: { name, pause, scope } }: Rule): void => {
+      response.outcome = name;
+      if (pause === undefined) return;
+      const ms = retryAfterMs(response.headers, Date.now()) ?? pause;
+      this.#pauses.begin({ credential: scope === 'credential' ? credential : undefined, outcome: name }, ms);
+    };
+    if (first.text === undefined) settle(first);
+    else response.inspect(new PendingMatch(rules, first.text, new BodyStart(response.headers), settle));
+  }
+}
+
+/** Looks for the outcome of a response in the start of its body. */
+class PendingMatch implements BodyCheck {
+  readonly #rules: readonly Rule[];
+  readonly #first: Buffer;
+  /** Undefined: the outcome is settled. */
+  #start: BodyStart | undefined;
+  readonly #onMatch: (rule: Rule) => void;
+
+  /** `rules`: those for the status, of which the first has the text `first`. */
+  constructor(rules: readonly Rule[], first: Buffer, start: BodyStart, onMatch: (rule: Rule) => void) {
+    this.#rules = rules;
+    this.#first = first;
+    this.#start = start;
+    this.#onMatch = onMatch;
   }
 
-  data(chunk: Buffer): boolean {
-    const more = this.#handler.data(chunk);
-    if (this.#look !== undefined) this.#lookAt(this.#look, chunk);
-    return more;
-  }
-
-  onDrain(resume: () => void): void {
-    this.#handler.onDrain(resume);
-  }
-
-  outcome(name: string): void {
-    this.#handler.outcome(name);
-  }
-
-  end(trailers: RawHeaders): void {
-    if (this.#look !== undefined) this.#settle(this.#look);
-    this.#handler.end(trailers);
-  }
-
-  #lookAt(look: Look, chunk: Buffer): void {
-    look.start.add(chunk);
+  update(piece: Buffer): void {
+    const start = this.#start;
+    if (start === undefined) return;
+    start.add(piece);
     // The first outcome in the list wins: the others have to wait until its text cannot come any more.
-    if (look.start.complete || look.start.hasReached(look.first)) this.#settle(look);
+    if (start.complete || start.hasReached(this.#first)) this.finish();
   }
 
   /** No more of the body can change the outcome. */
-  #settle({ rules, headers, start }: Look): void {
-    this.#look = undefined;
-    const body = start.decoded();
-    const found = rules.find(({ text }) => text === undefined || body.includes(text));
-    if (found !== undefined) this.#match(found, headers);
-  }
-
-  #match({ options: { name, pause, scope } }: Rule, headers: RawHeaders): void {
-    if (pause !== undefined) {
-      const credential = scope === 'credential' ? this.#credential : undefined;
-      const ms = retryAfterMs(headers, Date.now()) ?? pause;
-      this.#pauses.begin({ credential, outcome: name }, ms);
-    }
-    this.#handler.outcome(name);
+  finish(): void {
+    const body = this.#start?.decoded();
+    this.#start = undefined;
+    if (body === undefined) return;
+    const found = this.#rules.find(({ text }) => text === undefined || body.includes(text));
+    if (found !== undefined) this.#onMatch(found);
   }
 }

@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Call } from '../handshake/send-authenticated.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
@@ -181,10 +182,10 @@ export class UpstreamAddress implements ExchangeObserver {
 
   /**
    * Sends a client request, authenticated with the credential of this name.
-   * @throws GatewayError `upstream-circuit-open`; when no response reached the handler, or when it broke off
+   * @throws GatewayError `upstream-circuit-open`; when there is no response
    * @throws TypeError when the deployment has no such credential
    */
-  async send(call: AddressCall, credential: string): Promise<void> {
+  async send(call: AddressCall, credential: string): Promise<UpstreamResponse> {
     const use = this.#selectors.get(credential);
     if (use === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${credential}`);
@@ -195,8 +196,8 @@ export class UpstreamAddress implements ExchangeObserver {
     try {
       const transport = this.#transport;
       const { exchange } = transport;
-      const { request, handler, cancellation, budget } = call;
-      await use.selector.send({ request, handler, cancellation, budget, transport, exchange });
+      const { request, cancellation, budget } = call;
+      return await use.selector.send({ request, cancellation, budget, transport, exchange });
     } finally {
       use.leave();
       if (trial > 0) this.circuit.endTrial(trial);

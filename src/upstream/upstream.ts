@@ -5,9 +5,9 @@ import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
-import type { Departure } from '../handshake/exchange.ts';
-import { NO_BODY } from '../handshake/request.ts';
-import type { ResponseHandler } from '../handshake/response-handler.ts';
+import type { ExchangeFacts, InterimReceiver, Refusal } from '../handshake/exchange.ts';
+import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
@@ -21,7 +21,7 @@ import {
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { Admission, type ClientLoad } from './admission.ts';
 import type { VersionTest } from './credential-selector.ts';
-import { Deadlines } from './deadlines.ts';
+import { type Deadline, Deadlines } from './deadlines.ts';
 import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
 import { RetryBudget, type RetryOptions } from './retry-budget.ts';
@@ -59,6 +59,9 @@ export interface ClientRequest {
   readonly trace: TracedWork | undefined;
   /** True: the request may take longer than the total timeout. */
   readonly noTotalTimeout: boolean;
+  readonly facts: ExchangeFacts;
+  readonly interim: InterimReceiver;
+  readonly cancellation: Cancellation;
 }
 
 export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps {
@@ -67,12 +70,23 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
   readonly bodyMemory: BodyMemory;
 }
 
-/** A request that holds its place here. */
-interface Admitted extends Departure {
-  readonly address: UpstreamAddress;
-  readonly load: ClientLoad;
+/** A client request from `begin` to `end`, and what it takes of its upstream meanwhile. */
+export interface ActiveRequest extends UpstreamRequest {
+  readonly source: BodySource | undefined;
+  readonly cancellation: Cancellation;
+  readonly facts: ExchangeFacts;
+  /** None until it was received, as far as it can be kept. */
+  body: ReceivedBody;
+  refusal: Refusal | undefined;
+  /** Undefined: none has come. */
+  response: UpstreamResponse | undefined;
+  /** Undefined: none. */
+  deadline: Deadline | undefined;
+  /** Undefined: it has not been admitted. */
+  load: ClientLoad | undefined;
   /** True if its body is streamed because there was no memory to keep it. */
-  readonly spilled: boolean;
+  spilled: boolean;
+  ended: boolean;
 }
 
 /** One deployment's upstream, at one address or several. */
@@ -203,46 +217,71 @@ export class Upstream {
     for (const address of this.addresses) address.keepOnly(names);
   }
 
+  /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
+  begin(request: ClientRequest): ActiveRequest {
+    const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
+    this.#inFlight += 1;
+    return {
+      client,
+      method,
+      target,
+      headers,
+      source: request.body,
+      body: NO_BODY,
+      trace,
+      noTotalTimeout,
+      refusal: undefined,
+      facts,
+      interim,
+      cancellation,
+      response: undefined,
+      deadline: undefined,
+      load: undefined,
+      spilled: false,
+      ended: false,
+    };
+  }
+
   /**
-   * Sends a client request, authenticated with the credential of this name, and hands its response to the handler.
-   * @throws GatewayError when no response reached the handler, or when it broke off; `upstream-paused`; the reason of
-   * the cancellation
+   * Sends a client request, authenticated with the credential of this name, and returns its response at the head.
+   * @throws GatewayError when there is no response; `upstream-paused`; the reason of the cancellation
    * @throws TypeError when the deployment has no such credential
    */
-  async send(
-    request: ClientRequest,
-    credential: string,
-    handler: ResponseHandler,
-    cancellation: Cancellation,
-  ): Promise<void> {
-    const classified = this.outcomes?.admit(handler, credential);
-    if (request.body !== undefined) this.#check(request.client);
-    const deadline = request.noTotalTimeout
-      ? undefined
-      : this.#deadlines.begin(cancellation, request.body !== undefined);
-    let body: ReceivedBody = NO_BODY;
-    let admitted: Admitted | undefined;
-    this.#inFlight += 1;
-    try {
-      if (request.body !== undefined) {
-        body = await receiveBody(request.body, this.options.body, this.#deps.bodyMemory, cancellation);
-        if (deadline !== undefined) deadline.body = body;
-      }
-      const { client, method, target, headers, trace, noTotalTimeout } = request;
-      const refusal = classified?.refusal;
-      admitted = this.#admit(client, body);
-      const departure = admitted;
-      const received = { client, method, target, headers, body, trace, noTotalTimeout, refusal, departure };
-      const budget = new AttemptBudget(this.#retries);
-      const call = { request: received, handler: classified ?? handler, cancellation, budget };
-      await this.#sendOrMove(call, credential, admitted.address);
-    } finally {
-      if (admitted !== undefined) this.#leave(admitted);
-      if (deadline !== undefined) this.#deadlines.end(deadline);
-      if (body.kind !== 'none') body.memory?.release();
-      this.#inFlight -= 1;
-      if (this.#inFlight === 0) this.#onIdle?.();
+  async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
+    const { source, cancellation } = request;
+    const hasBody = source !== undefined;
+    request.refusal = this.outcomes?.admit(credential);
+    if (hasBody) this.#check(request.client);
+    if (request.noTotalTimeout !== true) request.deadline = this.#deadlines.begin(cancellation, hasBody);
+    if (hasBody) {
+      request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
+      if (request.deadline !== undefined) request.deadline.body = request.body;
     }
+    const address = this.#admit(request);
+    const call = { request, cancellation, budget: new AttemptBudget(this.#retries) };
+    const response = await this.#sendOrMove(call, credential, address);
+    request.response = response;
+    this.outcomes?.classify(response, credential);
+    if (response.isWhole) this.end(request);
+    return response;
+  }
+
+  /** The response has been passed on, or is not needed any more. Can be called again. */
+  end(request: ActiveRequest): void {
+    if (request.ended) return;
+    request.ended = true;
+    const { body, response, deadline, load, spilled } = request;
+    const { leftAt } = request.facts;
+    const metrics = this.#deps.metrics.deployment(this.options.deployment);
+    response?.abandon();
+    if (response !== undefined) metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+    if (load !== undefined) this.#admission.leave(load);
+    if (spilled) this.#spilled -= 1;
+    if (leftAt !== undefined) metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
+    if (deadline !== undefined) this.#deadlines.end(deadline);
+    if (body.kind !== 'none') body.memory?.release();
+    this.#inFlight -= 1;
+    if (this.#inFlight === 0) this.#onIdle?.();
   }
 
   /**
@@ -256,31 +295,25 @@ export class Upstream {
   }
 
   /**
-   * Admits a request whose body is there, or is as far as it can be kept, until `#leave` gets what this returns.
+   * Admits a request whose body is there, or is as far as it can be kept, and returns the address for it.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(client: string, body: ReceivedBody): Admitted {
+  #admit(request: ActiveRequest): UpstreamAddress {
+    const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose();
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    const load = this.#admission.enter(client, address.connections);
+    request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
+    request.spilled = spilled;
     this.#retries.onRequest(this.#deps.clock.now());
-    return { address, load, spilled, leftAt: undefined };
-  }
-
-  #leave({ load, spilled, leftAt }: Admitted): void {
-    this.#admission.leave(load);
-    if (spilled) this.#spilled -= 1;
-    if (leftAt === undefined) return;
-    const seconds = (this.#deps.clock.now() - leftAt) / 1000;
-    this.#deps.metrics.deployment(this.options.deployment).upstreamDuration.observe(seconds);
+    return address;
   }
 
   /** Sends a request to this address; if it gets no response there, once to another one. */
-  #sendOrMove(call: AddressCall, credential: string, address: UpstreamAddress): Promise<void> {
+  #sendOrMove(call: AddressCall, credential: string, address: UpstreamAddress): Promise<UpstreamResponse> {
     const sent = address.send(call, credential);
     if (this.addresses.length === 1) return sent;
     return sent.catch((error) => {

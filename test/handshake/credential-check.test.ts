@@ -269,10 +269,10 @@ describe('a nonce that a request obtained for itself before it waited', () => {
     const waiting = scene.send({ target: '/b' }, { turn: OWN, budget });
     await turn();
     scene.clock.at += ms;
-    scene.replies.push((request, handler) => {
+    scene.replies.push((request) => {
       const isAnswer = request.headers.includes('authorization');
       if (!isAnswer) scene.replies.push(answered());
-      return (isAnswer ? answered() : challenge('n3'))(request, handler);
+      return (isAnswer ? answered() : challenge('n3'))(request);
     });
     first.release();
     expect(await Promise.all([testing, waiting])).toEqual(['answered', 'answered']);

@@ -11,11 +11,11 @@ import { answered, challenge, HandshakeScene, lost, stale, unauthorized } from '
 
 function probe(scene: HandshakeScene, change: Partial<ProbeOptions> = {}): Promise<ProbeResult> {
   return probeCredential(scene.client, {
-    request: { method: 'HEAD', target: '/p', headers: [], body: NO_BODY, client: '', trace: undefined },
-    context: {
-      ...{ exchange: scene.exchange, client: '', freshConnection: false, trace: undefined },
-      cancellation: new Cancellation(),
+    call: {
+      request: { method: 'HEAD', target: '/p', headers: [], body: NO_BODY, client: '', trace: undefined },
+      ...{ exchange: scene.exchange, cancellation: new Cancellation() },
     },
+    freshConnection: false,
     replaces: undefined,
     reason: 'ahead',
     triesEachNonce: true,

@@ -2,10 +2,10 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { propagation, ROOT_CONTEXT, SpanKind } from '@opentelemetry/api';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { attemptsOnly, discardResponse } from '../../src/handshake/response-handler.ts';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { TracedWork } from '../../src/tracing/tracing.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
-import { answered, challenge, HandshakeScene, held, lost } from './scene.ts';
+import { answered, challenge, HandshakeScene, held, lost, ScriptedSource } from './scene.ts';
 
 afterEach(() => propagation.disable());
 
@@ -85,9 +85,12 @@ test('an exchange that fails counts as an error', async () => {
 
 test('the algorithms of the deployment decide which challenge is answered', () => {
   const { client } = new HandshakeScene({ options: { algorithms: ['MD5'] } });
-  const lines = ['SHA-256', 'MD5'].map((name) => `Digest realm="r", nonce="${name}", algorithm=${name}`);
-  expect(client.choose(lines)?.nonce).toBe('MD5');
-  expect(client.choose(lines.slice(0, 1))).toBeUndefined();
+  const chosenOf = (...names: string[]): string | undefined => {
+    const lines = names.map((name) => `Digest realm="r", nonce="${name}", algorithm=${name}`);
+    const headers = lines.flatMap((line) => ['WWW-Authenticate', line]);
+    return client.choose(new UpstreamResponse(401, '', headers, true, undefined))?.nonce;
+  };
+  expect([chosenOf('SHA-256', 'MD5'), chosenOf('SHA-256')]).toEqual(['MD5', undefined]);
 });
 
 test('a credential that was refused keeps further attempts from the upstream', () => {
@@ -97,14 +100,34 @@ test('a credential that was refused keeps further attempts from the upstream', (
   expect(client.refusal()?.code).toBe('upstream-credential-refused');
 });
 
-test('of a response that is discarded, attempts and challenges alone are told', () => {
+test('a challenge is returned once its body was read', async () => {
   const scene = new HandshakeScene();
-  const handler = attemptsOnly(scene.handler);
-  handler.attempt({ name: 'main', version: '7' }, 'upstream:80');
-  handler.challenged();
-  handler.information(103, []);
-  handler.head(200, 'OK', [], true);
-  handler.end([]);
-  expect(scene.response).toEqual(['attempt main 7 upstream:80', 'challenged']);
-  expect([handler.data(Buffer.from('x')), discardResponse.data(Buffer.from('x'))]).toEqual([true, true]);
+  const came = Promise.withResolvers<UpstreamResponse>();
+  scene.replies.push(() => {
+    const headers = ['WWW-Authenticate', 'Digest realm="r", nonce="n1", qop="auth"'];
+    const unread = new UpstreamResponse(401, '', headers, true, new ScriptedSource());
+    came.resolve(unread);
+    return unread;
+  }, answered());
+  const outcome = scene.send();
+  const unread = await came.promise;
+  await new Promise(setImmediate);
+  expect(scene.sent).toEqual(['GET /x']);
+  unread.push(Buffer.from('no access'));
+  unread.end([]);
+  expect([await outcome, scene.sent]).toEqual(['answered', ['GET /x', 'GET /x n1:1']]);
+});
+
+test('a request that is cancelled while the body of a challenge is read ends with that', async () => {
+  const scene = new HandshakeScene();
+  const cancellation = new Cancellation();
+  const gone = new GatewayError('client-closed', 'gone');
+  scene.replies.push(() => {
+    const unread = new UpstreamResponse(401, '', [], true, new ScriptedSource());
+    cancellation.onCancel((reason) => unread.fail(reason));
+    setImmediate(() => cancellation.cancel(gone));
+    return unread;
+  });
+  expect(await scene.send({}, { cancellation })).toBe('client-closed');
+  expect([scene.facts.challenged, scene.events]).toEqual([true, ['attempt error']]);
 });

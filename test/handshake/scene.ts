@@ -13,9 +13,9 @@ import {
   type DigestListener,
   DigestState,
 } from '../../src/handshake/digest-client.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult, Lost } from '../../src/handshake/exchange.ts';
+import type { Exchange, ExchangeFacts, ExchangeRequest, Lost } from '../../src/handshake/exchange.ts';
 import { NO_BODY, type UpstreamRequest } from '../../src/handshake/request.ts';
-import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
+import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { type Call, sendAuthenticated, type Turn } from '../../src/handshake/send-authenticated.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
@@ -27,11 +27,10 @@ export const credential = {
   changedAt: undefined,
 };
 
+type Result = UpstreamResponse | Lost;
+
 /** The upstream's part in one request. */
-export type Reply = (
-  request: ExchangeRequest,
-  handler: ResponseHandler,
-) => ExchangeResult | Promise<ExchangeResult>;
+export type Reply = (request: ExchangeRequest) => Result | Promise<Result>;
 
 /** A 401 with a challenge. */
 export function challenge(
@@ -40,7 +39,8 @@ export function challenge(
   setCookies: readonly string[] = [],
 ): Reply {
   const text = `Digest realm="r", nonce="${nonce}"${parameters && `, ${parameters}`}`;
-  return () => ({ kind: 'challenged', challenges: [text], setCookies, date: undefined });
+  const cookies = setCookies.flatMap((cookie) => ['Set-Cookie', cookie]);
+  return () => response(401, ['WWW-Authenticate', text, ...cookies]);
 }
 
 export const stale = (nonce: string): Reply => challenge(nonce, 'qop="auth", stale=true');
@@ -48,19 +48,40 @@ export const stale = (nonce: string): Reply => challenge(nonce, 'qop="auth", sta
 /** A 401 with these WWW-Authenticate lines. */
 export const unauthorized =
   (...challenges: string[]): Reply =>
-  () => ({ kind: 'challenged', challenges, setCookies: [], date: undefined });
+  () =>
+    response(
+      401,
+      challenges.flatMap((line) => ['WWW-Authenticate', line]),
+    );
 
 /** Any other response; `info`: its Authentication-Info. */
 export function answered(status = 200, info?: string, body = 'body'): Reply {
-  return ({ onHead }, handler) => {
-    const proof = onHead(status, info === undefined ? [] : [info]);
-    handler.head(status, 'Reason', [], true);
-    proof?.update(Buffer.from(body));
-    handler.data(Buffer.from(body));
-    proof?.finish();
-    handler.end([]);
-    return { kind: 'answered', status };
-  };
+  return () => response(status, info === undefined ? [] : ['Authentication-Info', info], body);
+}
+
+/** A response that is whole. */
+function response(status: number, headers: readonly string[], body = ''): UpstreamResponse {
+  const made = new UpstreamResponse(status, 'Reason', headers, true, new ScriptedSource());
+  if (body !== '') made.push(Buffer.from(body));
+  made.end([]);
+  return made;
+}
+
+/** Notes what a response wants of the exchange that it comes from. */
+export class ScriptedSource implements ResponseSource {
+  readonly calls: string[] = [];
+
+  pause(): void {
+    this.calls.push('pause');
+  }
+
+  resume(): void {
+    this.calls.push('resume');
+  }
+
+  abandon(): void {
+    this.calls.push('abandon');
+  }
 }
 
 /** The connection broke after the request was sent, unless `change` says otherwise. */
@@ -109,8 +130,16 @@ export class HandshakeScene {
   readonly requests: ExchangeRequest[] = [];
   /** Calls of the client to its listener. */
   readonly events: string[] = [];
-  /** Calls of the response handler of a client request. */
-  readonly response: string[] = [];
+  /** The responses that client requests got. */
+  readonly responses: UpstreamResponse[] = [];
+  readonly facts: ExchangeFacts = {
+    attempts: 0,
+    firstAttemptAt: 0,
+    leftAt: undefined,
+    challenged: false,
+    credential: undefined,
+    upstreamAddress: '',
+  };
   /** The last error that a client request ended with. */
   error: GatewayError | undefined;
   hasAlternatives = false;
@@ -149,33 +178,43 @@ export class HandshakeScene {
     );
   }
 
-  readonly exchange: Exchange = async (request, handler) => {
+  readonly exchange: Exchange = async (request) => {
     const refused = request.refusal?.();
     if (refused !== undefined) throw refused;
     this.requests.push(request);
     this.sent.push(lineOf(request));
     const reply = this.replies.shift();
     if (reply === undefined) throw new Error(`no reply to ${this.sent.at(-1)}`);
-    return reply(request, handler);
+    return reply(request);
   };
 
-  /** Sends a client request; resolves to its outcome, or to the code of its error. */
+  /** Sends a client request; resolves to `answered`, `refused`, or the code of its error. */
   async send(
     change: Partial<UpstreamRequest> = {},
     { turn = FIRST, ...call }: Partial<Call> & { readonly turn?: Turn } = {},
   ): Promise<string> {
-    const { exchange } = this;
-    const request = { method: 'GET', target: '/x', headers: [], body: NO_BODY, client: 'c', ...change };
+    const { exchange, facts } = this;
+    const request = {
+      method: 'GET',
+      target: '/x',
+      headers: [],
+      body: NO_BODY,
+      client: 'c',
+      facts,
+      ...change,
+    };
     const given = {
       request: { trace: undefined, ...request },
-      handler: this.handler,
       cancellation: new Cancellation(),
       budget: new AttemptBudget(),
       exchange,
       ...call,
     };
     try {
-      return await sendAuthenticated(this.client, given, turn);
+      const outcome = await sendAuthenticated(this.client, given, turn);
+      if (outcome === 'refused') return outcome;
+      this.responses.push(outcome);
+      return 'answered';
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       this.error = error;
@@ -188,33 +227,22 @@ export class HandshakeScene {
     this.replies.push(challenge(nonce, parameters), answered());
     const outcome = await this.send();
     if (outcome !== 'answered') throw new Error(outcome);
-    for (const list of [this.sent, this.requests, this.events, this.response]) list.length = 0;
+    for (const list of [this.sent, this.requests, this.events, this.responses]) list.length = 0;
+    Object.assign(this.facts, { attempts: 0, challenged: false, credential: undefined, upstreamAddress: '' });
   }
-
-  readonly handler: ResponseHandler = {
-    ...discardResponse,
-    attempt: ({ name, version }, address) => this.response.push(`attempt ${name} ${version} ${address}`),
-    challenged: () => this.response.push('challenged'),
-    head: (status) => this.response.push(`head ${status}`),
-    end: () => this.response.push('end'),
-  };
 
   /** Asks the upstream with a request of the gateway's own, as the owner of the credential does. */
   async #confirm(target: string): Promise<void> {
     const { client } = this;
     const flight = client.flights.lead();
     const request = { method: 'HEAD', target, headers: [], body: NO_BODY, client: '', trace: undefined };
-    const { exchange } = this;
-    const context = {
-      exchange,
-      client: '',
-      cancellation: new Cancellation(),
-      freshConnection: false,
-      trace: undefined,
-    };
-    const options = { request, context, replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
+    const call = { request, cancellation: new Cancellation(), exchange: this.exchange };
+    const options = { call, freshConnection: false, replaces: undefined } as const;
     try {
-      const result = await probeCredential(client, options);
+      const result = await probeCredential(client, {
+        ...options,
+        ...{ reason: 'stale', triesEachNonce: true },
+      });
       if (result.kind === 'refused') client.health.refuse(result.attempt);
       if (result.kind === 'unclear') client.health.reset();
     } catch {

@@ -3,6 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { RequestBody } from '../../src/handshake/request.ts';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
 import {
   answered,
   challenge,
@@ -11,6 +12,7 @@ import {
   HandshakeScene,
   held,
   lost,
+  ScriptedSource,
   stale,
   unauthorized,
 } from './scene.ts';
@@ -33,12 +35,13 @@ describe('without a nonce', () => {
     expect(scene.sent).toEqual(['GET /x', 'GET /x n1:1']);
     expect(scene.events).toEqual([
       ...['attempt challenged', 'challenge cold'],
-      ...['accepted 200', 'success /x', 'attempt ok'],
+      ...['accepted 200', 'success /x'],
     ]);
-    expect(scene.response).toEqual([
-      ...['attempt main 7 upstream:80', 'challenged'],
-      ...['attempt main 7 upstream:80', 'head 200', 'end'],
-    ]);
+    expect(scene.facts).toMatchObject({
+      ...{ attempts: 2, challenged: true, firstAttemptAt: scene.clock.at, upstreamAddress: 'upstream:80' },
+      credential: { name: 'main', version: '7' },
+    });
+    expect(scene.responses.map(({ status, isWhole }) => [status, isWhole])).toEqual([[200, true]]);
     expect([scene.client.state.clientRequests, scene.client.flights.busy]).toEqual([0, false]);
   });
 
@@ -48,14 +51,14 @@ describe('without a nonce', () => {
     scene.replies.push(answered());
     await scene.send({ target: '/y' });
     expect(scene.sent).toEqual(['GET /y n1:2']);
-    expect(scene.events).toEqual(['accepted 200', 'success /y', 'attempt ok']);
+    expect(scene.events).toEqual(['accepted 200', 'success /y']);
   });
 
   test('an upstream that asks for nothing is answered without authentication', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(answered());
     expect(await scene.send()).toBe('answered');
-    expect([scene.sent, scene.events]).toEqual([['GET /x'], ['attempt ok']]);
+    expect([scene.sent, scene.events]).toEqual([['GET /x'], []]);
   });
 
   test('requests wait for the challenge of the first, and use its nonce', async () => {
@@ -70,18 +73,14 @@ describe('without a nonce', () => {
     expect(scene.sent).toEqual(['GET /a', 'GET /a n1:1', 'GET /b n1:2']);
   });
 
-  test('requests that wait go on when the upstream asks for nothing', async () => {
+  test('requests that wait go on when the upstream asks for nothing, at the head of its response', async () => {
     const scene = new HandshakeScene();
-    const end = Promise.withResolvers<void>();
-    scene.replies.push(async (request, handler) => {
-      request.onHead(200, []);
-      await end.promise;
-      return answered()({ ...request, onHead: () => undefined }, handler);
-    }, answered());
-    const first = scene.send({ target: '/a' });
-    expect(await scene.send({ target: '/b' })).toBe('answered');
-    end.resolve();
-    expect([await first, scene.sent]).toEqual(['answered', ['GET /a', 'GET /b']]);
+    const streaming = new UpstreamResponse(200, '', [], true, new ScriptedSource());
+    scene.replies.push(() => streaming, answered());
+    const outcomes = [scene.send({ target: '/a' }), scene.send({ target: '/b' })];
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+    expect([scene.responses[0] === streaming, streaming.isWhole]).toEqual([true, false]);
+    expect(scene.sent).toEqual(['GET /a', 'GET /b']);
   });
 
   test('the first who waits obtains a challenge when that of another failed', async () => {
@@ -441,14 +440,14 @@ describe('a response', () => {
     scene.replies.push(challenge('n1'), answered(status));
     expect(await scene.send()).toBe('answered');
     expect(scene.client.health.accepted).toBe(false);
-    expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt ok']);
+    expect(scene.events).toEqual(['attempt challenged', 'challenge cold']);
   });
 
   test('with a wrong proof is withheld', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), answered(200, 'rspauth="00"'));
     expect(await scene.send()).toBe('upstream-proof-invalid');
-    expect(scene.response).not.toContain('head 200');
+    expect(scene.responses).toEqual([]);
     expect(scene.events).toEqual(['attempt challenged', 'challenge cold', 'attempt error']);
   });
 
@@ -582,7 +581,7 @@ describe('a body that is not kept', () => {
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x']);
     expect(scene.requests.map(({ body }) => body === null)).toEqual([true, true, false]);
-    expect(scene.response).toEqual([...Array(3).fill('attempt main 7 upstream:80'), ...['head 200', 'end']]);
+    expect([scene.facts.attempts, scene.facts.challenged, scene.responses.length]).toEqual([3, false, 1]);
   });
 
   test.each([

@@ -1,10 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, test } from '@jest/globals';
+import { beforeEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
+import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { UpstreamConnection } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
-import { useExchanges } from './exchanges.ts';
+import { type ReadBody, useExchanges } from './exchanges.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const scene = useExchanges();
@@ -399,66 +400,132 @@ test.each([
   expect(heads).toEqual([undefined]);
 });
 
-describe('a handler', () => {
-  test.each([['head'], ['data']] as const)(
-    'that throws in %s ends its exchange, and no other',
-    async (part) => {
-      const { send, upstream } = await scene(always(OK));
-      const fail = (): never => {
-        // Not to be taken for an error of the connection.
-        throw Object.assign(new Error('defect'), { code: 'ECONNRESET' });
-      };
-      expect((await send({}, { [part]: fail })).kind).toBe('internal-error');
-      expect((await send()).kind).toBe('answered');
-      expect(upstream.count).toBe(2);
-    },
-  );
-
-  test('that is slow holds the upstream back, and the idle timeout does not count', async () => {
-    const SIZE = 32 * 1024 * 1024;
-    let written = false;
-    const { send } = await scene(
-      async (connection) => {
-        if ((await connection.request()) === undefined) return;
-        await connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${SIZE}\r\n\r\n${'a'.repeat(SIZE)}`);
-        written = true;
-      },
-      { timeouts: { idle: 100 } },
-    );
-    const begun = Promise.withResolvers<void>();
-    let resume = (): void => {};
-    let received = 0;
-    let isSlow = true;
-    const outcome = send(
-      {},
-      {
-        onDrain: (callback) => {
-          resume = callback;
-        },
-        data: (chunk) => {
-          received += chunk.length;
-          begun.resolve();
-          return !isSlow;
-        },
-      },
-    );
+describe('a reader of a response', () => {
+  const NEVER_WHOLE = 'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n';
+  let begun = Promise.withResolvers<void>();
+  beforeEach(() => {
+    begun = Promise.withResolvers();
+  });
+  /** Answers the first request in part, and later ones whole. */
+  const firstInPart = async (connection: UpstreamConnection): Promise<void> => {
+    if (connection.number > 1) return always(OK)(connection);
+    await connection.request();
+    await connection.write(`${NEVER_WHOLE}s`);
     await begun.promise;
-    await delay(500);
-    expect([received < 1024 * 1024, written]).toEqual([true, false]);
-    isSlow = false;
-    resume();
-    const { kind, body } = await outcome;
+    await connection.write('ome');
+    await connection.closed();
+  };
+
+  test('that abandons it ends its exchange, and no other', async () => {
+    const { send, upstream } = await scene(firstInPart);
+    const outcome = await send({}, async (response) => {
+      begun.resolve();
+      response.abandon();
+      expect([response.isWhole, response.error?.code]).toEqual([false, 'upstream-protocol']);
+      await response.more();
+    });
+    expect(outcome.kind).toBe('upstream-protocol');
+    expect(await send()).toMatchObject({ kind: 'answered', body: 'ok' });
+    expect(upstream.count).toBe(2);
+  });
+
+  test.each([
+    ['at once', 1],
+    ['when more comes', 0],
+  ])('with a check of the body that throws %s, ends its exchange, and no other', async (_when, before) => {
+    let calls = before;
+    const { send, upstream } = await scene(firstInPart);
+    const update = (): void => {
+      if (calls++ === 0) return;
+      // Not to be taken for an error of the connection.
+      throw Object.assign(new Error('defect'), { code: 'ECONNRESET' });
+    };
+    const outcome = await send({}, async (response) => {
+      if (!response.hasPieces) await response.more();
+      response.inspect({ update, finish: () => {} });
+      begun.resolve();
+      await response.more();
+    });
+    expect(outcome.kind).toBe('internal-error');
+    expect(await send()).toMatchObject({ kind: 'answered', body: 'ok' });
+    expect(upstream.count).toBe(2);
+  });
+
+  /** Resolves when the upstream has written this many bytes of a body. */
+  function writing(size: number) {
+    const state = { isWritten: false };
+    const script = async (connection: UpstreamConnection): Promise<void> => {
+      if ((await connection.request()) === undefined) return;
+      await connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${size}\r\n\r\n${'a'.repeat(size)}`);
+      state.isWritten = true;
+    };
+    return { state, script };
+  }
+
+  test.each([
+    ['has not begun to read', false],
+    ['holds it back', true],
+  ])('that %s holds the upstream back, and the idle timeout does not count', async (_how, pauses) => {
+    const SIZE = 32 * 1024 * 1024;
+    const { state, script } = writing(SIZE);
+    const { send } = await scene(script, { timeouts: { idle: 100 } });
+    const { kind, body } = await send({}, async (response, onPiece) => {
+      if (pauses) {
+        await response.more();
+        response.take().forEach(onPiece);
+        response.pause();
+      }
+      await delay(500);
+      expect(state.isWritten).toBe(false);
+      response.resume();
+      for (;;) {
+        const { isWhole } = response;
+        response.take().forEach(onPiece);
+        if (isWhole) return;
+        await response.more();
+      }
+    });
     expect([kind, body.length]).toEqual(['answered', SIZE]);
   });
 
-  test('may resume when its exchange is over', async () => {
-    const resumes: (() => void)[] = [];
-    const { send } = await scene(always(OK));
-    const reactions = { onDrain: (resume: () => void) => void resumes.push(resume), data: () => false };
+  test('may resume it when its exchange is over', async () => {
+    const responses: UpstreamResponse[] = [];
+    const { send, upstream } = await scene(always(OK));
     for (let count = 0; count < 3; count += 1) {
-      expect((await send({}, reactions)).kind).toBe('answered');
-      for (const resume of resumes) resume();
+      const outcome = await send({}, async (response) => {
+        responses.push(response);
+        await response.skip();
+      });
+      expect(outcome.kind).toBe('answered');
+      for (const each of responses) {
+        each.pause();
+        each.resume();
+        each.abandon();
+      }
     }
+    expect(upstream.count).toBe(1);
+  });
+});
+
+describe('a response that is discarded', () => {
+  const head = (length: number): string => `HTTP/1.1 200 OK\r\nContent-Length: ${length}\r\n\r\n`;
+  const discard: ReadBody = (response) => response.discard();
+
+  test.each([
+    ['leaves its connection to others if it ends soon', head(60_000), 60_000, 1],
+    ['is not read beyond 64 KiB', head(1_000_000), 70_000, 2],
+    ['is not waited for beyond a second', head(5), 1, 2],
+  ])('%s', async (_how, first, size, expected) => {
+    const { send, upstream } = await scene(async (connection) => {
+      if (connection.number === 1) {
+        await connection.request();
+        await connection.write(`${first}${'a'.repeat(size)}`);
+      }
+      await always(OK)(connection);
+    });
+    expect((await send({}, discard)).kind).toBe('answered');
+    expect(await send()).toMatchObject({ kind: 'answered', body: 'ok' });
+    expect(upstream.count).toBe(expected);
   });
 });
 

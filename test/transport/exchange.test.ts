@@ -227,15 +227,12 @@ describe.each([
       connection.reset();
     };
     const { send } = await scene(script, { tls });
-    const outcome = await send(
-      {},
-      {
-        data: () => {
-          read.resolve();
-          return true;
-        },
-      },
-    );
+    const outcome = await send({}, async (response, onPiece) => {
+      if (!response.hasPieces) await response.more();
+      response.take().forEach(onPiece);
+      read.resolve();
+      await response.more();
+    });
     expect(outcome).toMatchObject({ kind: 'upstream-unreachable', body: 'some of it' });
   });
 

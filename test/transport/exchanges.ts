@@ -2,8 +2,9 @@ import type { SecureVersion } from 'node:tls';
 import { beforeAll } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
+import { asGatewayError } from '../../src/base/errors.ts';
 import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
-import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
+import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
 import { useClosing } from '../support/closing.ts';
@@ -23,17 +24,13 @@ export interface Outcome {
   readonly trailers: readonly string[];
 }
 
-/** Called by a test's handler when a part of a response comes; false or a throw as in `ResponseHandler`. */
-export interface Reactions {
-  readonly head?: () => void;
-  readonly data?: (chunk: Buffer) => boolean;
-  readonly onDrain?: ResponseHandler['onDrain'];
-}
+/** Reads the body of a response to its end; of a piece that came, `onPiece` is told. */
+export type ReadBody = (response: UpstreamResponse, onPiece: (piece: Buffer) => void) => Promise<void>;
 
 export interface ExchangeScene {
   readonly upstream: ScriptedConnections;
   readonly connections: Connections;
-  send(change?: Partial<ExchangeRequest>, reactions?: Reactions): Promise<Outcome>;
+  send(change?: Partial<ExchangeRequest>, read?: ReadBody): Promise<Outcome>;
 }
 
 export interface ExchangeSceneOptions {
@@ -101,14 +98,24 @@ async function originThrough(origin: string, through: (port: number) => Promise<
   return `${protocol}//${hostname}:${await through(Number(port))}`;
 }
 
+async function readAll(response: UpstreamResponse, onPiece: (piece: Buffer) => void): Promise<void> {
+  for (;;) {
+    const { isWhole } = response;
+    response.take().forEach(onPiece);
+    if (isWhole) return;
+    await response.more();
+  }
+}
+
 async function send(
   connections: Connections,
   change: Partial<ExchangeRequest> = {},
-  { head, data, onDrain = () => {} }: Reactions = {},
+  read: ReadBody = readAll,
 ): Promise<Outcome> {
   const responses: string[] = [];
   let trailers: readonly string[] = [];
   let body = '';
+  let kind = 'answered';
   const request: ExchangeRequest = {
     client: '',
     method: 'GET',
@@ -116,30 +123,25 @@ async function send(
     headers: [],
     body: null,
     cancellation: new Cancellation(),
-    onHead: () => undefined,
+    interim: { information: (status) => void responses.push(`${status}`) },
     ...change,
   };
-  const handler: ResponseHandler = {
-    ...discardResponse,
-    information: (status) => void responses.push(`${status}`),
-    head: (status, reason) => {
-      responses.push(`${status} ${reason}`);
-      head?.();
-    },
-    data: (chunk) => {
-      body += chunk.toString('latin1');
-      return data?.(chunk) !== false;
-    },
-    onDrain,
-    end: (found) => {
-      trailers = found;
-    },
-  };
-  const result = await connections
-    .exchange(request, handler)
-    .catch((error): { kind: 'failed'; code: string } => ({ kind: 'failed', code: error.code }));
-  let kind: string = result.kind;
-  if (result.kind === 'failed') kind = result.code;
-  if (result.kind === 'lost') kind = `lost: ${result.error.code}`;
+  try {
+    const response = await connections.exchange(request);
+    if (response.kind === 'lost') {
+      kind = `lost: ${response.error.code}`;
+    } else if (response.status === 401) {
+      kind = 'challenged';
+      await response.discard();
+    } else {
+      responses.push(`${response.status} ${response.reason}`);
+      await read(response, (piece) => {
+        body += piece.toString('latin1');
+      });
+      trailers = response.trailers;
+    }
+  } catch (error) {
+    kind = asGatewayError(error).code;
+  }
   return { kind, responses, body, trailers };
 }

@@ -6,7 +6,6 @@ import { connect, type DetailedPeerCertificate } from 'node:tls';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
-import { discardResponse } from '../../src/handshake/response-handler.ts';
 import { Connections } from '../../src/transport/connections.ts';
 import { pinOf } from '../../src/transport/pins.ts';
 import type { TlsSeen } from '../../src/transport/upstream-tls.ts';
@@ -94,10 +93,11 @@ async function ask(
   for (let index = 0; index < times; index += 1) {
     const request = {
       ...{ client: '', method: 'GET', target: '/', headers: [], body: null },
-      ...{ cancellation: new Cancellation(), onHead: () => undefined },
+      cancellation: new Cancellation(),
     };
-    const result = await connections.exchange(request, discardResponse);
-    outcomes.push(result.kind === 'answered' ? result.status : result.kind === 'lost' && result.error.code);
+    const result = await connections.exchange(request);
+    if (result.kind === 'response') await result.skip();
+    outcomes.push(result.kind === 'response' ? result.status : result.error.code);
   }
   await connections.close();
   return { outcomes, seen: connections.tlsSeen };

@@ -327,7 +327,8 @@ async function answerTo(account: Pick<ProxyAccount, 'credential'>, ...challenges
   const connect: Connect = async (headers) => {
     sent = headers;
     const status = headers.length === 0 ? 407 : 200;
-    return { status, authenticate: challenges, authenticationInfo: [], socket: new Socket() };
+    const fields = challenges.flatMap((line) => ['Proxy-Authenticate', line]);
+    return { status, headers: fields, socket: new Socket() };
   };
   (await authentication.open(connect)).destroy();
   return fieldValue(sent, 'proxy-authorization');

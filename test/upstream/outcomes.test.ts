@@ -1,10 +1,12 @@
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, test } from '@jest/globals';
-import { discardResponse, type ResponseHandler } from '../../src/handshake/response-handler.ts';
+import { GatewayError } from '../../src/base/errors.ts';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { type OutcomeOptions, Outcomes } from '../../src/upstream/outcomes.ts';
 
 const ORIGIN = { deployment: 'd', origins: ['https://a.example'] };
 const DEPS = { clock: { now: () => 0 }, onPause: () => {} };
+const SOURCE = { pause() {}, resume() {}, abandon() {} };
 /** How far a body is looked at. */
 const LOOKED_AT = 16 * 1024;
 
@@ -14,46 +16,40 @@ function outcomesOf(outcomes: readonly OutcomeOptions[]): Outcomes {
   return found;
 }
 
-/** Records what a handler is told, in order: `head`, each chunk, `outcome NAME` and `end`. */
-function recording(): { events: string[]; handler: ResponseHandler } {
-  const events: string[] = [];
-  const handler: ResponseHandler = {
-    ...discardResponse,
-    head: () => void events.push('head'),
-    data: (chunk) => {
-      events.push(chunk.toString('latin1'));
-      return true;
-    },
-    outcome: (name) => void events.push(`outcome ${name}`),
-    end: () => void events.push('end'),
-  };
-  return { events, handler };
-}
-
 interface Response {
   readonly status?: number;
   readonly headers?: readonly string[];
   readonly chunks?: readonly (string | Buffer)[];
 }
 
-/** The calls that the handler gets for a response. */
-function eventsOf(
+/** What the outcome of a response is after its head, each chunk, and its end. */
+function outcomesAlong(
   outcomes: readonly OutcomeOptions[],
   { status = 500, headers = [], chunks = [] }: Response,
 ): string[] {
-  const { events, handler } = recording();
-  const admitted = outcomesOf(outcomes).admit(handler, 'c');
-  admitted.head(status, '', headers, true);
-  for (const chunk of chunks) admitted.data(Buffer.from(chunk));
-  admitted.end([]);
-  return events;
+  const response = new UpstreamResponse(status, '', headers, true, SOURCE);
+  outcomesOf(outcomes).classify(response, 'c');
+  const along = [response.outcome];
+  for (const chunk of chunks) {
+    response.push(Buffer.from(chunk));
+    along.push(response.outcome);
+  }
+  response.end([]);
+  return [...along, response.outcome];
 }
 
-/** The outcome of a response; undefined: none. */
+/** The outcome of a response, however much of it had come before; undefined: none. */
 function outcomeOf(outcomes: readonly OutcomeOptions[], response: Response): string | undefined {
-  const told = eventsOf(outcomes, response).filter((event) => event.startsWith('outcome '));
-  expect(told.length).toBeLessThanOrEqual(1);
-  return told[0]?.slice('outcome '.length);
+  const along = outcomesAlong(outcomes, response);
+  // It is settled once.
+  expect(new Set(along.filter((name) => name !== '')).size).toBeLessThanOrEqual(1);
+  const { status = 500, headers = [], chunks = [] } = response;
+  const whole = new UpstreamResponse(status, '', headers, true, SOURCE);
+  for (const chunk of chunks) whole.push(Buffer.from(chunk));
+  whole.end([]);
+  outcomesOf(outcomes).classify(whole, 'c');
+  expect(whole.outcome).toBe(along.at(-1));
+  return along.at(-1) || undefined;
 }
 
 const WORD: OutcomeOptions = { name: 'word', status: [500], bodyContains: 'needle' };
@@ -179,28 +175,32 @@ describe('the outcome of a response', () => {
 });
 
 describe('a response', () => {
-  test('is passed on before it is looked at, and its outcome is told as soon as it is known', () => {
+  test('has its outcome as soon as it is known', () => {
     const outcomes = [WORD, ANY];
     const zstd = ['content-encoding', 'zstd'];
-    const told = (response: Response): string => eventsOf(outcomes, response).join();
-    expect(told({ chunks: ['xneedl', 'e', 'more'] })).toBe('head,xneedl,e,outcome word,more,end');
-    expect(told({ chunks: ['a', 'b'] })).toBe('head,a,b,outcome any,end');
-    expect(told({ headers: zstd, chunks: ['a', 'b'] })).toBe('head,a,outcome any,b,end');
-    expect(told({ status: 503, chunks: ['a'] })).toBe('head,outcome any,a,end');
+    expect(outcomesAlong(outcomes, { chunks: ['xneedl', 'e', 'more'] })).toEqual([
+      ...['', '', 'word', 'word', 'word'],
+    ]);
+    expect(outcomesAlong(outcomes, { chunks: ['a', 'b'] })).toEqual(['', '', '', 'any']);
+    expect(outcomesAlong(outcomes, { headers: zstd, chunks: ['a', 'b'] })).toEqual(['', 'any', 'any', 'any']);
+    expect(outcomesAlong(outcomes, { status: 503, chunks: ['a'] })).toEqual(['any', 'any', 'any']);
+  });
+
+  test('can be read while its outcome is looked for', () => {
+    const response = new UpstreamResponse(500, '', [], true, SOURCE);
+    outcomesOf([WORD]).classify(response, 'c');
+    response.push(Buffer.from('need'));
+    expect(response.take().join()).toBe('need');
+    response.push(Buffer.from('le'));
+    expect([response.take().join(), response.outcome]).toEqual(['le', 'word']);
   });
 
   test('that breaks off has no outcome that its body would have had to decide', () => {
-    const { events, handler } = recording();
-    const admitted = outcomesOf([WORD, ANY]).admit(handler, 'c');
-    admitted.head(500, '', [], true);
-    admitted.data(Buffer.from('need'));
-    expect(events).toEqual(['head', 'need']);
-  });
-
-  test('holds the upstream back as its handler says', () => {
-    const admitted = outcomesOf([WORD]).admit({ ...discardResponse, data: () => false }, 'c');
-    admitted.head(500, '', [], true);
-    expect(admitted.data(Buffer.from('x'))).toBe(false);
+    const response = new UpstreamResponse(500, '', [], true, SOURCE);
+    outcomesOf([WORD, ANY]).classify(response, 'c');
+    response.push(Buffer.from('need'));
+    response.fail(new GatewayError('upstream-unreachable', 'broken'));
+    expect(response.outcome).toBe('');
   });
 });
 

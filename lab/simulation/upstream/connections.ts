@@ -1,10 +1,10 @@
 import { GatewayError } from '../../../src/base/errors.ts';
-import type { Exchange, ExchangeRequest, ExchangeResult } from '../../../src/handshake/exchange.ts';
-import type { ResponseHandler } from '../../../src/handshake/response-handler.ts';
+import type { Exchange, ExchangeRequest, Lost } from '../../../src/handshake/exchange.ts';
+import { type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
 import { isConnectionLost, upstreamError } from '../../../src/transport/network-error.ts';
 import { hostOf, type Network } from '../network.ts';
 import type { Planned, SimulatedProcess } from '../world.ts';
-import { type UpstreamReply, valuesOf } from './server.ts';
+import type { UpstreamReply } from './server.ts';
 import type { UpstreamService } from './service.ts';
 
 const CONNECT_TIMEOUT_MS = 2_000;
@@ -43,19 +43,19 @@ export class UpstreamConnections {
     this.responseTimeout = responseTimeout;
   }
 
-  readonly exchange: Exchange = (request, handler) =>
-    new Promise((resolve, reject) => new SimulatedExchange(this, request, handler, resolve, reject).begin());
+  readonly exchange: Exchange = (request) =>
+    new Promise((resolve, reject) => new SimulatedExchange(this, request, resolve, reject).begin());
 }
 
 /** One request and its response. */
-class SimulatedExchange {
+class SimulatedExchange implements ResponseSource {
   readonly #connections: UpstreamConnections;
   readonly #request: ExchangeRequest;
-  readonly #handler: ResponseHandler;
-  readonly #resolve: (result: ExchangeResult) => void;
+  readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
   #reused = false;
   #progress: 'unsent' | 'sent' | 'responding' = 'unsent';
+  #response: UpstreamResponse | undefined;
   #timer: Planned | undefined;
   #over = false;
   #forget: (() => void) | undefined;
@@ -63,13 +63,11 @@ class SimulatedExchange {
   constructor(
     connections: UpstreamConnections,
     request: ExchangeRequest,
-    handler: ResponseHandler,
-    resolve: (result: ExchangeResult) => void,
+    resolve: (result: UpstreamResponse | Lost) => void,
     reject: (error: GatewayError) => void,
   ) {
     this.#connections = connections;
     this.#request = request;
-    this.#handler = handler;
     this.#resolve = resolve;
     this.#reject = reject;
   }
@@ -133,28 +131,33 @@ class SimulatedExchange {
     const { status, headers } = reply;
     this.#progress = 'responding';
     this.#cancelTimer();
+    const response = new UpstreamResponse(status, '', [...headers], true, this);
+    this.#response = response;
+    this.#resolve(response);
     if (status === 401) {
-      this.#end(reply, {
-        kind: 'challenged',
-        challenges: valuesOf(headers, 'www-authenticate'),
-        setCookies: valuesOf(headers, 'set-cookie'),
-        date: undefined,
-      });
-      return;
-    }
-    try {
-      this.#request.onHead(status, valuesOf(headers, 'authentication-info'));
-      this.#handler.head(status, '', [...headers], true);
-    } catch (error) {
-      this.#fail(upstreamError(error), reply);
+      this.#whole(reply, response);
       return;
     }
     this.#connections.process.deliver(BODY_MS, 'end of response', () => {
       if (this.#over) return;
-      this.#handler.data(BODY);
-      this.#handler.end([]);
-      this.#end(reply, { kind: 'answered', status });
+      response.push(BODY);
+      this.#whole(reply, response);
     });
+  }
+
+  #whole(reply: UpstreamReply, response: UpstreamResponse): void {
+    this.#close(reply);
+    this.#connections.idle += 1;
+    response.end([]);
+  }
+
+  /** The body is one small piece. */
+  pause(): void {}
+
+  resume(): void {}
+
+  abandon(): void {
+    this.#close(undefined);
   }
 
   #timedOut(): void {
@@ -180,23 +183,20 @@ class SimulatedExchange {
     }
     const sent = this.#progress === 'sent';
     this.#connections.idle = 0;
-    this.#end(undefined, {
+    const lost = {
       kind: 'lost',
       error,
       broke: isConnectionLost(thrown),
       sent,
       reused: this.#reused,
-    });
+    } as const;
+    if (this.#close(undefined)) this.#resolve(lost);
   }
 
-  #end(reply: UpstreamReply | undefined, result: ExchangeResult): void {
-    if (!this.#close(reply)) return;
-    if (result.kind !== 'lost') this.#connections.idle += 1;
-    this.#resolve(result);
-  }
-
-  #fail(error: GatewayError, reply?: UpstreamReply): void {
-    if (this.#close(reply)) this.#reject(error);
+  #fail(error: GatewayError): void {
+    if (!this.#close(undefined)) return;
+    if (this.#response === undefined) this.#reject(error);
+    else this.#response.fail(error);
   }
 
   /** False: it is over already. */
