@@ -111,10 +111,15 @@ export class CredentialExamination {
   ): Promise<Nonce | undefined> {
     const challenge = this.#choose(response);
     if (challenge?.stale === true) return this.#nonceFor(challenge, response);
-    if (challenge?.nonce !== refused.challenge.nonce) return undefined;
-    const asked = await anotherNonce(refused, () => this.#ask(siteProbe));
-    const isAnother = asked instanceof Nonce && asked.challenge.nonce !== refused.challenge.nonce;
-    return isAnother ? asked : undefined;
+    if (challenge === undefined) return undefined;
+    if (challenge.nonce === refused.challenge.nonce) {
+      const asked = await anotherNonce(refused, () => this.#ask(siteProbe));
+      return asked instanceof Nonce && asked.challenge.nonce !== challenge.nonce ? asked : undefined;
+    }
+    // If the server issues the nonce of its refusal once more, it gives one to all who ask within a second, and the
+    // second of the refused one, which another client may have used, has just ended.
+    const asked = await this.#ask(siteProbe);
+    return asked instanceof Nonce && asked.challenge.nonce === challenge.nonce ? asked : undefined;
   }
 
   /** True if the credential works, so that it can be used for more requests. */

@@ -47,8 +47,8 @@ export class Authentication {
   readonly #nonces: Nonces;
   readonly #lockouts: Lockouts;
   readonly #now: () => number;
-  /** The nonce that all get who ask in this interval. */
-  #shared: { readonly interval: number; readonly nonce: string } | undefined;
+  /** The nonce that all get who ask until then. */
+  #shared: { readonly until: number; readonly nonce: string } | undefined;
 
   constructor(now: () => number) {
     this.#nonces = new Nonces(now);
@@ -66,8 +66,10 @@ export class Authentication {
     const { nonceLifetimeMs, sharedNonceMs } = behaviour;
     const issue = (): string => this.#nonces.issue(nonceLifetimeMs, bindingOf(behaviour, address));
     if (sharedNonceMs === null) return issue();
-    const interval = Math.floor(this.#now() / sharedNonceMs);
-    if (this.#shared?.interval !== interval) this.#shared = { interval, nonce: issue() };
+    const now = this.#now();
+    if (this.#shared === undefined || now >= this.#shared.until) {
+      this.#shared = { until: now + sharedNonceMs, nonce: issue() };
+    }
     return this.#shared.nonce;
   }
 

@@ -90,7 +90,7 @@ const behaviour = z.strictObject({
   /** A target that contains this text is refused as by a server that reads the uri of the answer differently. */
   refusedTargets: z.string().min(1).nullable().default(null),
   nonceLifetimeMs: milliseconds.default(300_000),
-  /** All who ask within the same interval get the same nonce. */
+  /** All who ask within this time of the first get the same nonce. */
   sharedNonceMs: milliseconds.nullable().default(null),
   oneTimeNonces: z.boolean().default(false),
   /** Number of accepted uses after which a nonce counts as expired. */

@@ -449,6 +449,24 @@ describe('a server that gives one nonce to all who ask within a second', () => {
     expect(answered).toEqual(['first', 'second', 'second']);
   });
 
+  test('refuses a nonce of the second that has just ended: the one that it issues now is answered', async () => {
+    const answered: (string | undefined)[] = [];
+    let current = 'first';
+    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
+      if (authorization !== undefined) {
+        answered.push(nonce);
+        current = 'second';
+      }
+      if (nonce === 'second') response.writeHead(200).end();
+      else response.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="${current}"` }).end();
+    });
+    const report = await examined({ origin: upstream.origin, settings: CLEAR });
+    await upstream.close();
+    expect(verdicts(report).slice(4)).toEqual(['credential d ok', 'access d ok', 'nonce d ok']);
+    expect(answered).toEqual(['first', 'second', 'second']);
+  });
+
   test('accepts the credential of two doctors that run at once', async () => {
     const simulator = await startSubmissions(SHARED);
     const reports = await Promise.all([1, 2].map(() => examined(simulated(simulator))));
