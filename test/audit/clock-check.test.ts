@@ -6,6 +6,7 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { ClockCheck } from '../../src/audit/segments/clock-check.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
 const HOUR_MS = 3_600_000;
@@ -30,24 +31,7 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-/** Sets the wall clock alone. */
-function setClock(days: number): void {
-  jest.useFakeTimers({
-    now: BEGIN + days * DAY_MS,
-    doNotFake: [
-      'hrtime',
-      'nextTick',
-      'performance',
-      'queueMicrotask',
-      'setImmediate',
-      'clearImmediate',
-      'setInterval',
-      'clearInterval',
-      'setTimeout',
-      'clearTimeout',
-    ],
-  });
-}
+const setClock = (days: number): void => setWallClock(BEGIN + days * DAY_MS);
 
 /** A process that writes so many records, each in a segment; resolves to why it removed none, and what it logged as an error. */
 async function run(records: number): Promise<{ held: string | undefined; errors: unknown[] }> {

@@ -172,27 +172,22 @@ async function cutTail(path: string, from: number, walk: ChainWalk): Promise<Set
 }
 
 async function copyFrom(path: string, from: number, to: string) {
-  const source = await openRegular(path);
-  const target = await open(to, 'wx', 0o600);
+  await using source = await openRegular(path);
+  await using target = await open(to, 'wx', 0o600);
   const digest = createHash('sha256');
   const chunk = Buffer.allocUnsafeSlow(COPY_BYTES);
   let bytes = 0;
   let lines = 0;
-  try {
-    for (;;) {
-      const { bytesRead } = await source.read(chunk, 0, COPY_BYTES, from + bytes);
-      if (bytesRead === 0) break;
-      const piece = chunk.subarray(0, bytesRead);
-      lines += countLines(piece);
-      digest.update(piece);
-      await target.writeFile(piece);
-      bytes += bytesRead;
-    }
-    await target.sync();
-  } finally {
-    await source.close();
-    await target.close();
+  for (;;) {
+    const { bytesRead } = await source.read(chunk, 0, COPY_BYTES, from + bytes);
+    if (bytesRead === 0) break;
+    const piece = chunk.subarray(0, bytesRead);
+    lines += countLines(piece);
+    digest.update(piece);
+    await target.writeFile(piece);
+    bytes += bytesRead;
   }
+  await target.sync();
   return { bytes, lines, sha256: digest.digest('base64url') };
 }
 

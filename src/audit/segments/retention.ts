@@ -204,7 +204,7 @@ async function compress(folder: string, name: string): Promise<void> {
   const plain = join(folder, name);
   const final = join(folder, compressedName(name));
   const temporary = `${final}${TEMPORARY}`;
-  const source = await openRegular(plain);
+  await using source = await openRegular(plain);
   const { atime, mtime } = await source.stat();
   await rm(temporary, { force: true });
   const handle = await open(temporary, 'wx', 0o600);

@@ -7,6 +7,7 @@ import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway as runProgram } from '../../support/program.ts';
 import { startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
+import { setWallClock } from '../../support/wall-clock.ts';
 
 const folder = useFolders();
 const closing = useClosing();
@@ -17,7 +18,7 @@ afterEach(() => {
 
 /** Writes a log of some segments, whose clock is 400 days behind this one. */
 async function writeOldLog(directory: string): Promise<void> {
-  jest.useFakeTimers({ now: Date.now() - 400 * DAY_MS, advanceTimers: true });
+  setWallClock(Date.now() - 400 * DAY_MS);
   const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: 30 * DAY_MS } });
   for (let index = 0; index < 5; index += 1) await recordAccess(audit);
   await audit.close();
