@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -59,6 +60,18 @@ test('judges a short line by itself, not by the line behind it', async () => {
   expect(await found()).toContainEqual(
     expect.objectContaining({ segment: name, line: 3, kind: 'line-invalid' }),
   );
+});
+
+test('reads a log again if a segment is removed while it is read, as at its end of life', async () => {
+  const [first = '', second = ''] = await names();
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const onBytes = (): void => {
+    for (const name of [first, second]) rmSync(join(directory, REPLICA, name), { force: true });
+  };
+  const { alterations } = await verify({ directory, keys, heads: [], onBytes });
+  // What is left is judged, not what was there when the reading began.
+  expect(alterations).toEqual(await found());
+  expect(alterations.map(({ kind }) => kind)).toEqual(['segment-missing']);
 });
 
 test('compresses closed segments without changing their content', async () => {

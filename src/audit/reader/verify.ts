@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../../base/error-code.ts';
+import { errorCode, messageOf } from '../../base/error-code.ts';
 import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isSelected, processOf } from '../replica-name.ts';
@@ -18,6 +18,9 @@ import {
 import { type ChainState, ChainWalk, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
+
+/** How often the log of one process is read while segments of it are removed. */
+const MOST_READ = 10;
 
 export interface Verified {
   /** The integrity errors. */
@@ -77,7 +80,7 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
   const parts: Part[] = [];
   // The log of a primary comes before those of its workers.
   for (const folder of folders) {
-    const part = await new LogCheck(options, folder, heads).run();
+    const part = await checkLog(options, folder, heads);
     heads.push(...part.covered);
     parts.push(part);
   }
@@ -117,7 +120,20 @@ async function absentLogs(
   });
 }
 
-/** Checks the log of one process. */
+/** Checks the log of one process, again if a running gateway removed a segment for its age after the folder was read. */
+async function checkLog(
+  options: VerifyOptions,
+  replica: string,
+  heads: readonly ExpectedHead[],
+): Promise<Part> {
+  for (let left = MOST_READ; ; left -= 1) {
+    const check = new LogCheck(options, replica, heads);
+    const part = await check.run();
+    if (!check.hasLostSegment || left <= 1) return part;
+  }
+}
+
+/** Checks the log of one process once. */
 class LogCheck {
   readonly #options: VerifyOptions;
   readonly #replica: string;
@@ -133,6 +149,8 @@ class LogCheck {
   /** The newest head of each worker that runs, and the last one of each that has ended. */
   #running = new Map<string, Head>();
   readonly #ended: Head[] = [];
+  /** True if a segment was gone when it was to be read. */
+  hasLostSegment = false;
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
@@ -188,6 +206,7 @@ class LogCheck {
     try {
       torn = await walkFile(walk, join(folder, name), onBytes);
     } catch (error) {
+      this.hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
     }
     this.#checkEnd(name, walk, torn, newest);
