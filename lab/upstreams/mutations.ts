@@ -33,9 +33,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'refusal-passed-on',
     breaks: 'a 401 of the upstream does not reach a client',
-    file: 'src/transport/exchange.ts',
-    find: '    if (status === 401) {',
-    replace: "    if (status === 401 && !this.request.headers.includes('authorization')) {",
+    file: 'src/handshake/digest-client.ts',
+    find: '    return status === RESPONSES[this.options.field].challenged;',
+    replace: '    return status === 407;',
   },
   {
     name: 'challenge-leaks',
