@@ -160,14 +160,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'unclear-probe-refuses',
     breaks: 'a probe without a verdict leaves a credential unknown',
     file: 'src/upstream/credential-selector.ts',
-    find: `    if (first.kind === 'unclear') {
-      version.health.reset();
-      return;
-    }`,
-    replace: `    if (first.kind === 'unclear') {
-      version.refuse(version.health.lastAttempt);
-      return;
-    }`,
+    find: "    if (first.kind === 'unclear') return version.health.reset();",
+    replace: "    if (first.kind === 'unclear') return version.refuse(version.health.lastAttempt);",
     first: 1_001,
   },
   {

@@ -18,7 +18,6 @@ const BOUND_AFTER = 3;
 const EARLY = 0.5;
 /** … in milliseconds, while no life is known. */
 const SHORT_LIFE_MS = 60_000;
-
 /** For how long an accepted attempt says what a HEAD ahead of a body would say, in milliseconds. */
 const HEALTHY_MS = 1_000;
 

@@ -14,7 +14,7 @@ const ELSEWHERE_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 
-/** What the parts of a pool need, but for what they need of each other. */
+/** The options of all parts of a pool. Those by which the parts know each other are the pool's own. */
 export type PoolOptions = NonceFactoryOptions &
   AdoptionGuardOptions &
   Omit<LearningOptions, 'onAdopted'> &

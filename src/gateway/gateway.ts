@@ -23,8 +23,15 @@ import type { Pace } from './pace.ts';
 import { sendProblem } from './problem.ts';
 import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
 import type { RequestHead } from './request-head.ts';
-import { logRequest, pathOf, type RequestEnd } from './request-log.ts';
-import { type Arrival, auditUnavailable, RequestRecord, requestIdOf } from './request-record.ts';
+import {
+  type Arrival,
+  auditUnavailable,
+  logRequest,
+  pathOf,
+  type RequestEnd,
+  RequestRecord,
+  requestIdOf,
+} from './request-record.ts';
 import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
 import { parseTarget } from './target.ts';

@@ -2,12 +2,15 @@ import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
 import { isToken } from '../base/raw-headers.ts';
 import type { CredentialUsed, ExchangeFacts } from '../handshake/exchange.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 
 /** Longest request id that is taken from a client, in characters. */
 const LONGEST_ID = 128;
+/** Longest path in a log, in characters. */
+const LONGEST_PATH = 1024;
 
 /** The data of a request that is known before it is parsed. */
 export interface Arrival {
@@ -198,4 +201,32 @@ export function auditUnavailable(): GatewayError {
 export function requestIdOf(sent: string | undefined): string {
   const isUsable = sent !== undefined && sent.length <= LONGEST_ID && isToken(sent);
   return isUsable ? sent : randomUUID();
+}
+
+/** The outcome of a request. */
+export interface RequestEnd {
+  /** The status that the client received. */
+  readonly status: number;
+  /** Code of the gateway's error; empty if the upstream responded. */
+  readonly code: string;
+  readonly durationMs: number;
+  /** Bytes of the response body. */
+  readonly bytes: number;
+}
+
+/** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
+export function logRequest(log: Log, record: RequestRecord, path: string, end: RequestEnd): void {
+  const { requestId, client, address, deployment, operation, method, outcome } = record;
+  const durationMs = Math.round(end.durationMs * 1000) / 1000;
+  const found = outcome !== '' && { outcome };
+  log.info(
+    { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
+    'request',
+  );
+}
+
+/** Removes scheme, authority and query: an authority can hold a password. */
+export function pathOf(target: string): string {
+  const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?([^?]*)/i.exec(target) ?? [];
+  return path.slice(0, LONGEST_PATH);
 }

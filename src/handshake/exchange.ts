@@ -21,7 +21,7 @@ export interface CredentialUsed {
   readonly version: string;
 }
 
-/** What the exchanges of one client request show, for its record and the metrics. */
+/** Facts of all exchanges of one client request, for its record and the metrics. */
 export interface ExchangeFacts {
   /** Exchanges so far. */
   attempts: number;

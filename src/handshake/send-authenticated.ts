@@ -27,6 +27,12 @@ export interface Turn {
   readonly attempts: number;
 }
 
+export const IN_USE: Turn = { ownNonce: false, attempts: 2 };
+/** The version in use, for a request whose trial of a candidate failed and which has one attempt left. */
+export const AFTER_TRIAL: Turn = { ...IN_USE, ownNonce: true };
+/** A candidate: the other attempt is for the version in use. */
+export const TRIAL: Turn = { ...AFTER_TRIAL, attempts: 1 };
+
 /** `refused`: the version is, so the request goes on with another one. */
 export type Outcome = UpstreamResponse | 'refused';
 

@@ -6,17 +6,18 @@ import type { ProbeResult } from '../handshake/credential-probe.ts';
 import { cannotRepeat, credentialRefused, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { Turn } from '../handshake/send-authenticated.ts';
+import { AFTER_TRIAL, IN_USE, TRIAL, type Turn } from '../handshake/send-authenticated.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { ClientCall, CredentialVersion, Transport } from './credential-version.ts';
 import { NextTrial } from './next-trial.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Rotation, type RotationNews, type RotationState } from './rotation.ts';
-import { AFTER_TRIAL, FAILURE, IN_USE, TRIAL } from './turns.ts';
 import type { VersionOwner } from './version-owner.ts';
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds. */
 const TRIAL_INTERVAL_MS = 1_000;
+/** The response to a candidate is a failure from this status on. */
+const FAILURE = 400;
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -200,14 +201,8 @@ export class CredentialSelector implements VersionOwner {
       refused === undefined
         ? await this.#probe(version, target)
         : { kind: 'refused', attempt: refused, attempts: 1 };
-    if (first.kind === 'accepted') {
-      version.dropIdle();
-      return;
-    }
-    if (first.kind === 'unclear') {
-      version.health.reset();
-      return;
-    }
+    if (first.kind === 'accepted') return version.dropIdle();
+    if (first.kind === 'unclear') return version.health.reset();
     const others = version === this.current ? this.#rotation.others : [];
     const successor = await this.#firstAccepted(others, target);
     if (successor === undefined && (await this.#isInDoubt(version, target, refused !== undefined))) return;

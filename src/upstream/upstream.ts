@@ -8,6 +8,7 @@ import { outOfBodyMemory } from '../handshake/errors.ts';
 import type { ExchangeFacts, InterimReceiver, Refusal } from '../handshake/exchange.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
@@ -98,6 +99,7 @@ export class Upstream {
   readonly outcomes: Outcomes | undefined;
   readonly #deadlines: Deadlines;
   readonly #admission: Admission;
+  readonly #metrics: DeploymentMetrics;
   readonly #retries: RetryBudget;
   #inFlight = 0;
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
@@ -117,7 +119,8 @@ export class Upstream {
     this.outcomes = Outcomes.of(options, deps, before?.outcomes);
     this.#deadlines = new Deadlines(totalTimeout, deps.clock);
     this.#admission = new Admission(options.timeouts.response);
-    const { retries, queueWait } = deps.metrics.deployment(options.deployment);
+    this.#metrics = deps.metrics.deployment(options.deployment);
+    const { retries, queueWait } = this.#metrics;
     this.#retries = new RetryBudget(retry, deps.clock, retries);
     const addressDeps = { ...deps, queueWait };
     this.addresses = origins.map((origin) => new UpstreamAddress({ ...options, origin }, addressDeps, sets));
@@ -272,12 +275,12 @@ export class Upstream {
     request.ended = true;
     const { body, response, deadline, load, spilled } = request;
     const { leftAt } = request.facts;
-    const metrics = this.#deps.metrics.deployment(this.options.deployment);
     response?.abandon();
-    if (response !== undefined) metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+    if (response !== undefined) this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
     if (load !== undefined) this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
-    if (leftAt !== undefined) metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
+    if (leftAt !== undefined)
+      this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
     if (deadline !== undefined) this.#deadlines.end(deadline);
     if (body.kind !== 'none') body.memory?.release();
     this.#inFlight -= 1;

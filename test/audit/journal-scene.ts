@@ -24,7 +24,6 @@ export interface JournalScene {
   /** The path of the segment whose first record has the number. */
   segment(first: number): string;
   /** Why nothing could be written, and undefined when it could again, in their order. */
-  /** What kept the journal from writing; undefined: it could write again. */
   readonly states: (WriteError | undefined)[];
   /** Numbers of the last records under the seals so far. */
   readonly seals: number[];

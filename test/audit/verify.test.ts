@@ -69,7 +69,7 @@ test('reads a log again if a segment is removed while it is read, as at its end 
     for (const name of [first, second]) rmSync(join(directory, REPLICA, name), { force: true });
   };
   const { alterations } = await verify({ directory, keys, heads: [], onBytes });
-  // What is left is judged, not what was there when the reading began.
+  // The log is judged as it is now, not as it was when the reading began.
   expect(alterations).toEqual(await found());
   expect(alterations.map(({ kind }) => kind)).toEqual(['segment-missing']);
 });

@@ -92,7 +92,7 @@ describe('at its bounds', () => {
     expect(lifetime.ms).toBeUndefined();
     lifetime.refused(1_000);
     expect(lifetime.ms).toBe(1_000);
-    // What was accepted before counts no more.
+    // Earlier acceptances count no more.
     lifetime.adopt(2_000);
     expect(lifetime.ms).toBe(2_000);
   });

@@ -432,32 +432,20 @@ describe('a server that does not support HEAD', () => {
 describe('a server that gives one nonce to all who ask within a second', () => {
   const SHARED = { qop: 'auth', nc: 'rising', sharedNonceMs: 1_000, staleFlag: 'never' } as const;
 
-  test('refuses the nonce that another client used: the next nonce is answered', async () => {
+  test.each<[string, (asked: number, answered: number) => boolean]>([
+    ['the nonce that another client used: the next nonce is answered', (asked) => asked < 5],
+    [
+      'a nonce of the second that has just ended: the one of now is answered',
+      (_, answered) => answered === 0,
+    ],
+  ])('refuses %s', async (_what, isFirst) => {
     const answered: (string | undefined)[] = [];
     let asked = 0;
     const upstream = await startUpstream(({ headers: { authorization } }, response) => {
+      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
       if (authorization === undefined) asked += 1;
-      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
-      if (authorization !== undefined) answered.push(nonce);
-      const current = asked < 5 ? 'first' : 'second';
-      if (nonce === 'second') response.writeHead(200).end();
-      else response.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="${current}"` }).end();
-    });
-    const report = await examined({ origin: upstream.origin, settings: CLEAR });
-    await upstream.close();
-    expect(verdicts(report).slice(4)).toEqual(['credential d ok', 'access d ok', 'nonce d ok']);
-    expect(answered).toEqual(['first', 'second', 'second']);
-  });
-
-  test('refuses a nonce of the second that has just ended: the one that it issues now is answered', async () => {
-    const answered: (string | undefined)[] = [];
-    let current = 'first';
-    const upstream = await startUpstream(({ headers: { authorization } }, response) => {
-      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
-      if (authorization !== undefined) {
-        answered.push(nonce);
-        current = 'second';
-      }
+      else answered.push(nonce);
+      const current = isFirst(asked, answered.length) ? 'first' : 'second';
       if (nonce === 'second') response.writeHead(200).end();
       else response.writeHead(401, { 'www-authenticate': `Digest realm="r", nonce="${current}"` }).end();
     });

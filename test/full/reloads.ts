@@ -143,7 +143,7 @@ export const MONITORED = [
 export interface LongestTurn {
   readonly cpuMs: number;
   readonly wallMs: number;
-  /** What all threads of the gateway used of the processor since the report before. */
+  /** Processor time of all threads of the gateway since the report before. */
   readonly ofProcessMs: number;
 }
 

@@ -22,7 +22,7 @@ interface Response {
   readonly chunks?: readonly (string | Buffer)[];
 }
 
-/** What the outcome of a response is after its head, each chunk, and its end. */
+/** Returns the outcome of a response after its head, after each chunk, and at its end. */
 function outcomesAlong(
   outcomes: readonly OutcomeOptions[],
   { status = 500, headers = [], chunks = [] }: Response,

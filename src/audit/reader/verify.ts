@@ -37,9 +37,11 @@ export interface Verified {
   readonly heads: readonly Head[];
 }
 
-/** What was found in the log of one process. */
+/** The result for the log of one process. */
 interface Part extends Omit<Verified, 'replicas' | 'workers' | 'alterations' | 'notes'> {
   readonly findings: readonly PlacedFinding[];
+  /** True if a segment was gone when it was to be read. */
+  readonly hasLostSegment: boolean;
   /** The ends of the logs of workers that it has under its own seals. */
   readonly covered: readonly ExpectedHead[];
 }
@@ -127,9 +129,8 @@ async function checkLog(
   heads: readonly ExpectedHead[],
 ): Promise<Part> {
   for (let left = MOST_READ; ; left -= 1) {
-    const check = new LogCheck(options, replica, heads);
-    const part = await check.run();
-    if (!check.hasLostSegment || left <= 1) return part;
+    const part = await new LogCheck(options, replica, heads).run();
+    if (!part.hasLostSegment || left <= 1) return part;
   }
 }
 
@@ -149,8 +150,7 @@ class LogCheck {
   /** The newest head of each worker that runs, and the last one of each that has ended. */
   #running = new Map<string, Head>();
   readonly #ended: Head[] = [];
-  /** True if a segment was gone when it was to be read. */
-  hasLostSegment = false;
+  #hasLostSegment = false;
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
@@ -174,6 +174,7 @@ class LogCheck {
     await this.#checkFiles(folder, segments);
     return {
       findings: this.#findings,
+      hasLostSegment: this.#hasLostSegment,
       segments: segments.length,
       records: this.#records,
       seals: this.#seals,
@@ -206,7 +207,7 @@ class LogCheck {
     try {
       torn = await walkFile(walk, join(folder, name), onBytes);
     } catch (error) {
-      this.hasLostSegment ||= errorCode(error) === 'ENOENT';
+      this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
     }
     this.#checkEnd(name, walk, torn, newest);

@@ -29,7 +29,7 @@ export type NoncePolicy = (typeof NONCE_POLICIES)[number];
 
 export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
 
-/** What was learned is forgotten at this age, in milliseconds: upstreams change. */
+/** Lessons of this age are forgotten, in milliseconds, since upstreams change. */
 export const LEARNED_MS = 60 * 60_000;
 
 /** Learned facts about the nonces of an upstream; they hold for its realm and algorithm only. */

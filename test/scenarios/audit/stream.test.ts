@@ -444,7 +444,7 @@ test('ignores a forged position in Redis, in the gateway and in audit verify', a
   expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
 });
 
-/** What `audit verify` ends with and finds. */
+/** Resolves to the exit status and the findings of `audit verify`. */
 async function verified({ directory }: StreamScene, ...args: string[]): Promise<Verdict> {
   const command = ['audit', 'verify', '--json', '--config', join(directory, 'gateway.yaml'), ...args];
   const { status, stdout, stderr } = await gateway(command);
