@@ -14,15 +14,20 @@ import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
-import { checkHost, checkSite } from './browsers.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
-import { type ClientRefusal, ClientRefusals, type CountedRefusal } from './client-refusals.ts';
-import { ErrorLog, type RecentError } from './error-log.ts';
+import { sendProblem } from './client-response.ts';
+import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import type { Pace } from './pace.ts';
-import { sendProblem } from './problem.ts';
-import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
-import type { RequestHead } from './request-head.ts';
+import {
+  checkAuthority,
+  checkConnect,
+  checkHost,
+  checkMethod,
+  checkSite,
+  checkUpgrade,
+} from './request-checks.ts';
+import type { RequestHead } from './request-reader.ts';
 import {
   type Arrival,
   auditUnavailable,
@@ -76,9 +81,9 @@ export class Gateway {
   readonly #metrics: Metrics;
   readonly #limits: Limits;
   readonly #tracing: Tracing | undefined;
-  readonly #accessLog: AccessLog;
-  readonly #errors: ErrorLog;
-  readonly #refusals = new ClientRefusals();
+  readonly accessLog: AccessLog;
+  readonly errors: ErrorLog;
+  readonly refusals = new ClientRefusals();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #ending = false;
@@ -93,41 +98,16 @@ export class Gateway {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#tracing = tracing;
-    this.#accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
-    this.#accessLog.configure(options.accessLog);
-    this.#errors = new ErrorLog(log, clock);
+    this.accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
+    this.accessLog.configure(options.accessLog);
+    this.errors = new ErrorLog(log, clock);
     this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
   }
 
   /** Replaces the options for later requests. */
   configure(options: GatewayOptions): void {
     this.#options = options;
-    this.#accessLog.configure(options.accessLog);
-  }
-
-  /** Opens the file of the access log by its name again, after a rotation. */
-  reopenAccessLog(): void {
-    this.#accessLog.reopen();
-  }
-
-  /** Writes the last lines of the access log, for two seconds at most. */
-  close(): Promise<void> {
-    return this.#accessLog.close();
-  }
-
-  /** Recent errors, the newest first. */
-  get recentErrors(): readonly RecentError[] {
-    return this.#errors.recent;
-  }
-
-  /** Refusals of a client since the start, the latest first. */
-  refusalsOf(client: string): ClientRefusal[] {
-    return this.#refusals.of(client);
-  }
-
-  /** All refusals since the start, for the process that goes on when this one ends. */
-  get countedRefusals(): CountedRefusal[] {
-    return this.#refusals.all;
+    this.accessLog.configure(options.accessLog);
   }
 
   /** Makes every later response the last one of its connection. */
@@ -157,13 +137,14 @@ export class Gateway {
       this.#admit();
       checkConnect(request);
       const target = parseTarget(request.target, fieldValue(headers, 'host'));
-      record.targeted(target.path);
+      record.target = target.path;
       checkMethod(request);
       checkUpgrade(request);
       checkHost(this.#options.hosts, target);
       const identified = this.#options.identification.identify(socket, headers);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
-      record.identified(client.id, address);
+      record.client = client.id;
+      record.address = address;
       if (ambient) checkSite(request, target, socket, this.#options.identification);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
@@ -172,7 +153,8 @@ export class Gateway {
       const hasBody = request.body !== 0;
       const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
       this.#countDropped(fields, grant, found.name, client.id);
-      record.granted(grant.site, grant.operation);
+      record.site = grant.site;
+      record.operation = grant.operation;
       permit = this.#limits.take(client.id, found.name);
       metrics = this.#metrics.deployment(found.name);
       metrics.requestsInFlight.inc();
@@ -184,8 +166,8 @@ export class Gateway {
       endIfLast(exchange, failure, this.#ending, record.client !== '');
       error = await this.#recordFailure(failure, record);
       if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
-      this.#errors.add(record.deployment, error, requestId);
-      this.#refusals.add(record.client, record.deployment, error, requestId);
+      this.errors.add(record.deployment, error, requestId);
+      this.refusals.add(record.client, record.deployment, error, requestId);
       fail(exchange, error, requestId, permit);
     } finally {
       exchange.linger();
@@ -213,7 +195,7 @@ export class Gateway {
   #unsent({ response, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
     if (response.isFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
-    this.#errors.add(record.deployment, error, record.requestId);
+    this.errors.add(record.deployment, error, record.requestId);
     return error;
   }
 
@@ -227,7 +209,7 @@ export class Gateway {
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
     this.#metrics.deployment('').operation('').requests('', status, error.code).inc();
-    this.#accessLog.add({ ...UNREADABLE, address: arrival.address, status });
+    this.accessLog.add({ ...UNREADABLE, address: arrival.address, status });
     return error;
   }
 
@@ -311,15 +293,15 @@ export class Gateway {
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, durationMs);
-    if (!this.#options.logRequests && !this.#accessLog.enabled) return;
+    if (!this.#options.logRequests && !this.accessLog.enabled) return;
     const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#log, record, path, end);
-    if (!this.#accessLog.enabled) return;
+    if (!this.accessLog.enabled) return;
     const { address, client, method } = record;
     const { httpVersion, headers } = request;
     const referer = joinedValue(headers, 'referer');
     const userAgent = joinedValue(headers, 'user-agent');
-    this.#accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
+    this.accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
 }
 

@@ -1,14 +1,16 @@
 import type { Socket } from 'node:net';
 import type { JWTPayload } from 'jose';
+import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { ApiKeys } from './api-keys.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
+  ApiKeys,
   type ClientDescription,
   ConnectionIndex,
+  fitsToken,
   type Peer,
   presentsCertificate,
   type Ranked,
@@ -17,8 +19,6 @@ import {
 } from './client-index.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
 import { type Presented, type PresentedKey, presentedIdentity } from './presented.ts';
-import { type Proof, proofOf, unknownClient } from './refusal.ts';
-import { fitsToken } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
 
 /** A request whose fields present no identity. */
@@ -72,21 +72,15 @@ interface Indexes {
   readonly byConnection: ConnectionIndex;
   /** Clients with a token and without an API key. */
   readonly byToken: TokenIndex;
-  /** Clients with an API key, by id. */
-  readonly withKey: Map<string, Ranked>;
-  readonly keys: ApiKeys;
+  /** Clients with an API key. */
+  readonly byKey: ApiKeys;
 }
 
-function fileClient(client: Ranked, { byConnection, byToken, withKey, keys }: Indexes): void {
-  const { id, identify } = client.client;
-  if (identify.apiKeySha256 !== undefined) {
-    withKey.set(id, client);
-    keys.add(id, identify.apiKeySha256);
-  } else if (identify.jwt !== undefined) {
-    byToken.add(client);
-  } else {
-    byConnection.add(client);
-  }
+function fileClient(client: Ranked, { byConnection, byToken, byKey }: Indexes): void {
+  const { apiKeySha256, jwt } = client.client.identify;
+  if (apiKeySha256 !== undefined) byKey.add(client);
+  else if (jwt !== undefined) byToken.add(client);
+  else byConnection.add(client);
 }
 
 /**
@@ -109,8 +103,7 @@ export class Identification {
     const indexes = {
       byConnection: new ConnectionIndex(),
       byToken: new TokenIndex(),
-      withKey: new Map<string, Ranked>(),
-      keys: new ApiKeys(),
+      byKey: new ApiKeys(),
     };
     for (const { identify } of settings.clients) {
       if (identify.apiKeySha256 === undefined) indexes.byToken.expect(identify.jwt);
@@ -195,7 +188,7 @@ export class Identification {
   }
 
   #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
-    const owner = this.#indexes.withKey.get(this.#indexes.keys.ownerOf(key) ?? '');
+    const owner = this.#indexes.byKey.ownerOf(key);
     return owner?.holds(origin) === true ? owner : undefined;
   }
 
@@ -221,4 +214,46 @@ function hasToken({ client: { identify } }: Ranked): boolean {
 function fitting(client: Ranked, payload: JWTPayload): Ranked | undefined {
   const { jwt } = client.client.identify;
   return jwt !== undefined && fitsToken(jwt, payload) ? client : undefined;
+}
+
+/** The data of a request that can identify its sender. */
+interface Evidence extends Peer, Presented {
+  /** The reason why the token is invalid; undefined if it is valid or was not checked. */
+  readonly whyRejected: string | undefined;
+}
+
+/** The kind of proof in a refused request, beside its address. */
+type Proof = 'none' | 'malformed' | 'api-key' | 'token' | 'certificate';
+
+/** Returns the kind of proof that a request contained, for metrics. */
+function proofOf({ key, token, malformed, certificate }: Evidence): Proof {
+  if (malformed !== undefined) return 'malformed';
+  if (key !== undefined) return 'api-key';
+  if (token !== undefined) return 'token';
+  return certificate === undefined ? 'none' : 'certificate';
+}
+
+/**
+ * Creates the error for an unidentified request. It lists the kinds of proof in the request, so that the
+ * sender can see the missing one. It does not reveal which of them was right, or anything about configured
+ * clients.
+ */
+function unknownClient(evidence: Evidence): GatewayError {
+  const shown = [...shownOf(evidence)].join(', ');
+  return new GatewayError(
+    'client-unknown',
+    `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.`,
+  );
+}
+
+function* shownOf({ address, key, token, malformed, whyRejected, certificate }: Evidence): Generator<string> {
+  yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
+  if (malformed !== undefined) yield malformed;
+  else if (key === undefined) yield 'no API key';
+  else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
+  if (token !== undefined) yield `a Bearer token${whyRejected === undefined ? '' : ` that ${whyRejected}`}`;
+  if (certificate === undefined) return;
+  yield 'refused' in certificate
+    ? `a certificate that was not accepted (${certificate.refused})`
+    : 'a certificate';
 }

@@ -1,9 +1,8 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
-import { LONGEST_TIMER_MS } from '../base/timer.ts';
+import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import { SeriesHistogram } from './histogram.ts';
-import type { MergeRule } from './registry-snapshot.ts';
-import { SeriesCounter, SeriesGauge } from './series.ts';
+import type { MergeRule } from './merged-metrics.ts';
+import { SeriesCounter, SeriesGauge, SeriesHistogram } from './series.ts';
 
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';

@@ -1,15 +1,21 @@
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
-import { type Client, forbidden, includes, isRestricted, type Rule, readsQuery, rulesFor } from './client.ts';
+import {
+  type Client,
+  forbidden,
+  includes,
+  isRestricted,
+  type ParameterLimit,
+  type Rule,
+  readsQuery,
+  rulesFor,
+} from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
-import { ruleWithin } from './limit.ts';
-import { checkForm, missing } from './parameter.ts';
-import { isAmbiguous, splitTarget } from './path.ts';
-import { Query } from './query.ts';
-import { withoutPrefix } from './rewrite.ts';
-import type { DeploymentRules } from './rules.ts';
-import { siteOf, withSite } from './site.ts';
+import { checkForm, itemsOf, missing } from './parameter.ts';
+import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
+import { parameterInvalid, Query } from './query.ts';
+import type { DeploymentRules, Sites } from './rules.ts';
 import { hidesQuery } from './spelling.ts';
 
 /** The parts of a request that policy checks. */
@@ -237,4 +243,91 @@ function hiddenQuery(): GatewayError {
     'bad-request',
     'The path has an encoded ?, # or & (%3F, %23 or %26), which some servers decode before they look for the query, and a rule depends on the query. Leave it out of the path.',
   );
+}
+
+/** The parts of a request that limits of a rule apply to. */
+interface Asked {
+  /** Undefined if the deployment has no sites. */
+  readonly site: string | undefined;
+  readonly query: Query;
+}
+
+/**
+ * Returns the first rule that holds for the site and the parameters.
+ * @throws GatewayError `client-forbidden` or `parameter-invalid`, for the first rule of the site
+ */
+function ruleWithin(client: Client, rules: readonly Rule[], { site, query }: Asked): Rule {
+  let failure: GatewayError | undefined;
+  for (const rule of rules) {
+    if (site !== undefined && !includes(rule.sites, site)) continue;
+    try {
+      for (const limit of rule.parameters) checkLimit(client, limit, query);
+      return rule;
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      failure ??= error;
+    }
+  }
+  throw failure ?? forbidden(client, 'may not use this site');
+}
+
+function checkLimit(client: Client, { name, max, values }: ParameterLimit, query: Query): void {
+  const value = values === undefined ? query.decode(name) : query.decodeExactly(name);
+  if (value === undefined) {
+    if (values !== undefined) throw forbidden(client, `may not leave out the parameter ${name}`);
+    return;
+  }
+  if (max !== undefined) {
+    // A value that is no list has no number of items.
+    itemsOf(name, value);
+    // Some servers separate at each comma, also at one between quotes.
+    const items = commasIn(value) + 1;
+    if (items > max) {
+      throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
+    }
+  }
+  if (values === undefined || values.has(value)) return;
+  if (!value.startsWith("'") || !itemsOf(name, value).every((item) => values.has(item))) {
+    throw forbidden(client, `may not send this value of the parameter ${name}`);
+  }
+}
+
+function commasIn(value: string): number {
+  let count = 0;
+  for (let at = value.indexOf(','); at !== -1; at = value.indexOf(',', at + 1)) count += 1;
+  return count;
+}
+
+/** The site of a request. */
+interface Site {
+  readonly name: string;
+  /** True if the request does not contain the site, so that the upstream request must add it. */
+  readonly injected: boolean;
+}
+
+/**
+ * Returns the site that a query names; without one, the only site that the rules allow, if injection is on.
+ * @throws GatewayError `site-required`, `site-unknown`, `parameter-invalid`
+ */
+function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
+  const { parameter, credentials } = sites;
+  const name = query.decodeExactly(parameter);
+  if (name === undefined) return onlySite(sites, rules);
+  if (name === '') throw required(parameter, 'is empty: name a site');
+  if (credentials.has(name)) return { name, injected: false };
+  throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
+}
+
+function onlySite({ parameter, credentials, inject }: Sites, rules: readonly Rule[]): Site {
+  if (!inject) throw required(parameter, 'is missing: name a site');
+  const allowed = new Set(
+    rules.flatMap(({ sites }) => Array.from(sites === '*' ? credentials.keys() : sites)),
+  );
+  const [name] = allowed;
+  if (name !== undefined && allowed.size === 1) return { name, injected: true };
+  throw required(parameter, 'is missing, and more than one site is possible: name one');
+}
+
+function required(parameter: string, reason: string): GatewayError {
+  return new GatewayError('site-required', `The parameter ${parameter} ${reason}.`);
 }

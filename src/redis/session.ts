@@ -1,9 +1,8 @@
-import type { ClientContext, Result } from 'ioredis';
+import type { ClientContext, Redis, Result } from 'ioredis';
 import { messageOf } from '../base/error-code.ts';
 import { isolate } from '../base/report-error.ts';
 import { RedisClient } from './client.ts';
-import { type Commands, connectMessages, type RedisOptions, type Scripts } from './connection.ts';
-import { RedisSubscription } from './subscription.ts';
+import { type Commands, connectMessages, ended, type RedisOptions, type Scripts } from './connection.ts';
 
 /** Interval of the heartbeat, in milliseconds. */
 const BEAT_MS = 1_000;
@@ -164,5 +163,69 @@ export class RedisSession {
     if (!up || !(changed || this.#mayHaveMissed)) return;
     this.#mayHaveMissed = false;
     isolate(onRejoin);
+  }
+}
+
+/** Pause between two attempts to subscribe, in milliseconds. */
+const RETRY_MS = 200;
+
+interface SubscriptionOptions {
+  /** Opens a connection that does not reconnect. */
+  readonly connect: () => Redis;
+  readonly channels: readonly string[];
+  readonly onMessage: (channel: string, message: string) => void;
+  /** Called when messages arrive again; those since the end of the last subscription are lost. */
+  readonly onSubscribed: () => void;
+  readonly onError: (error: Error) => void;
+}
+
+/** A subscription that is renewed on a new connection whenever it ends. */
+class RedisSubscription {
+  readonly #options: SubscriptionOptions;
+  #connection: Redis;
+  #retry: NodeJS.Timeout | undefined;
+  #closed = false;
+  subscribed = false;
+
+  constructor(options: SubscriptionOptions) {
+    this.#options = options;
+    this.#connection = this.#connect();
+  }
+
+  /** Ends a connection on which no message arrives; a new one replaces it. */
+  renew(): void {
+    this.#connection.disconnect();
+  }
+
+  /** Resolves when the connection has ended. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#retry);
+    await ended(this.#connection);
+  }
+
+  #connect(): Redis {
+    const { connect, channels, onMessage, onSubscribed, onError } = this.#options;
+    const connection = connect();
+    connection.on('error', onError);
+    connection.on('message', onMessage);
+    connection.once('ready', async () => {
+      try {
+        await connection.subscribe(...channels);
+        this.subscribed = true;
+        onSubscribed();
+      } catch (error) {
+        onError(error instanceof Error ? error : new Error(String(error)));
+        connection.disconnect();
+      }
+    });
+    connection.once('end', () => {
+      this.subscribed = false;
+      if (this.#closed) return;
+      this.#retry = setTimeout(() => {
+        this.#connection = this.#connect();
+      }, RETRY_MS);
+    });
+    return connection;
   }
 }

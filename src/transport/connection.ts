@@ -1,10 +1,9 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import { closeSocket } from './close-socket.ts';
-import type { Connect } from './connector.ts';
+import { type Connect, closeSocket } from './connector.ts';
+import { connectionEnded } from './errors.ts';
 import type { ExchangeConnection, ExchangeProgress, UpstreamExchange } from './exchange.ts';
-import { connectionEnded } from './network-error.ts';
 import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 

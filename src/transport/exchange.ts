@@ -2,8 +2,8 @@ import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import { isConnectionLost, upstreamError } from './network-error.ts';
 import type { ResponseReceiver } from './response-reader.ts';
 
 /** How far the exchange on a connection is: `responding` from the first byte of the response on. */

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
-import { MAX_PIECES } from '../base/pieces.ts';
 import { FieldNames, fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
+import { MAX_PIECES } from '../http1/body-reader.ts';
 
 /** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
 const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);

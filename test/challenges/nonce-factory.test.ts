@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { NonceCounters, NonceFactory } from '../../src/challenges/nonce-factory.ts';
+import { NonceCounters, NonceFactory } from '../../src/challenges/nonce.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';
 import { aged, parked } from '../support/challenges.ts';
 
