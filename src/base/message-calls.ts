@@ -205,12 +205,17 @@ export class StoreServer<Store extends Closable> {
   serve(port: ProcessPort): void {
     const { service } = this.#options;
     const sessions = new Map<string, Store>();
-    const calls = new CallCount();
+    let running = 0;
     const stop = port.onMessage((raw) => {
       const message = readRequest(service, raw);
       if (message?.kind === 'call') {
-        const run = (): Promise<unknown> => calls.run(() => this.#carryOut(port, sessions, message));
-        void answerCall(port, service, message, run);
+        void answerCall(port, service, message, async () => {
+          if (running >= CALLS_AT_MOST) throw new Error('too many calls');
+          running += 1;
+          return await this.#carryOut(port, sessions, message).finally(() => {
+            running -= 1;
+          });
+        });
       } else if (message !== undefined) {
         this.#end(sessions, message.session);
       }
@@ -247,20 +252,5 @@ export class StoreServer<Store extends Closable> {
     const store = sessions.get(name);
     sessions.delete(name);
     store?.close().catch(reportDefect);
-  }
-}
-
-/** Bounds the calls that are carried out at once. */
-class CallCount {
-  #running = 0;
-
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#running >= CALLS_AT_MOST) throw new Error('too many calls');
-    this.#running += 1;
-    try {
-      return await work();
-    } finally {
-      this.#running -= 1;
-    }
   }
 }

@@ -50,7 +50,7 @@ export class NoncePool {
       else if (!this.#learning.sharesNonces) this.#queue.goOn();
     };
     this.#learning = new Learning({ ...options, onStep, onAdopted });
-    this.#idle = new IdleNonces({ learning: this.#learning, renew: options.renew });
+    this.#idle = new IdleNonces(this.#learning, options.renew);
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
 

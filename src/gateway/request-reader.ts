@@ -7,13 +7,13 @@ import {
   CRLF_LENGTH,
   contentLength,
   fieldLines,
+  hasConnectionField,
+  hasFramingField,
   LF,
   MalformedMessage,
   type MessagePart,
   persists,
   sectionEnd,
-  speaksOfConnection,
-  speaksOfFraming,
 } from '../http1/fields.ts';
 
 /** The methods of HTTP; SOURCE is Icecast's. */
@@ -208,7 +208,7 @@ export class RequestReader implements BodyReceiver {
   /** For the reader of the body. Trailers are not sent on. */
   onEnd(trailers: RawHeaders): void {
     // RFC 9110 §6.5.1 forbids them there; some programs obey them.
-    if (speaksOfFraming(trailers) || speaksOfConnection(trailers)) {
+    if (hasFramingField(trailers) || hasConnectionField(trailers)) {
       throw new GatewayError(
         'bad-request',
         'The trailers of the request hold a field of its framing or connection.',

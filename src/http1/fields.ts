@@ -111,12 +111,12 @@ export function persists(options: string, isHttp11: boolean): boolean {
 }
 
 /** True if these fields, which are trailers, say something about the length of the body. */
-export function speaksOfFraming(trailers: RawHeaders): boolean {
+export function hasFramingField(trailers: RawHeaders): boolean {
   return hasOneOf(trailers, FRAMING_FIELDS);
 }
 
 /** True if these fields, which are trailers, say something about the connection. */
-export function speaksOfConnection(trailers: RawHeaders): boolean {
+export function hasConnectionField(trailers: RawHeaders): boolean {
   return hasOneOf(trailers, CONNECTION_FIELDS);
 }
 

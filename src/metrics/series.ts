@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram, type HistogramConfiguration } from 'prom-client';
+import { type Counter, type Gauge, Histogram, type HistogramConfiguration } from 'prom-client';
 
 type Labels<T extends string> = Readonly<Record<T, string>>;
 
@@ -26,52 +26,29 @@ export class Series {
   }
 }
 
-/** The series of one metric. */
-class SeriesList<T extends string> {
-  readonly #all: [Labels<T>, Series][] = [];
-
-  add(labels: Labels<T>): Series {
-    const series = new Series();
-    this.#all.push([labels, series]);
-    return series;
-  }
-
-  addTo(metric: Counter<T> | Gauge<T>): void {
-    for (const [labels, series] of this.#all) {
-      const sum = series.take();
-      if (sum !== undefined) metric.inc(labels, sum);
-    }
-  }
-}
-
-/** A counter with series for the request path. */
-export class SeriesCounter<T extends string> extends Counter<T> {
-  readonly #series = new SeriesList<T>();
-
+/** A counter or gauge with series for the request path. */
+export type WithSeries<T extends string> = (Counter<T> | Gauge<T>) & {
   /** Creates a series, for the caller to keep. It appears in the metric after its first `inc`. */
-  series(labels: Labels<T>): Series {
-    return this.#series.add(labels);
-  }
+  series(labels: Labels<T>): Series;
+};
 
-  /** prom-client calls it before it reads the metric. */
-  collect(): void {
-    this.#series.addTo(this);
-  }
-}
-
-/** A gauge with series for the request path. */
-export class SeriesGauge<T extends string> extends Gauge<T> {
-  readonly #series = new SeriesList<T>();
-
-  /** Creates a series, for the caller to keep. It appears in the metric after its first `inc`. */
-  series(labels: Labels<T>): Series {
-    return this.#series.add(labels);
-  }
-
-  /** prom-client calls it before it reads the metric. */
-  collect(): void {
-    this.#series.addTo(this);
-  }
+/** Adds the values of series to a counter or gauge whenever it is read. */
+export function withSeries<T extends string>(metric: Counter<T> | Gauge<T>): WithSeries<T> {
+  const all: [Labels<T>, Series][] = [];
+  return Object.assign(metric, {
+    series: (labels: Labels<T>): Series => {
+      const series = new Series();
+      all.push([labels, series]);
+      return series;
+    },
+    // prom-client calls it before it reads the metric.
+    collect: (): void => {
+      for (const [labels, series] of all) {
+        const sum = series.take();
+        if (sum !== undefined) metric.inc(labels, sum);
+      }
+    },
+  });
 }
 
 /** Characters that the labels of an exemplar may have together, names included (OpenMetrics 1.0, Exemplars). */

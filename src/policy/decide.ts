@@ -65,51 +65,22 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const fields = allowed.some((rule) => isGuarded(rules, rule)) ? judgeFields(request, rules) : undefined;
   const fitting = fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, query);
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
-  const [first] = fitting;
-  if (first !== undefined && !isChecked && !fitting.some(readsQuery)) {
-    const headers = headersFor(rules, first, request, fields);
-    return {
-      site: '',
-      credential: rules.credential,
-      operation: operation?.name ?? '',
-      noTotalTimeout: operation?.noTotalTimeout ?? false,
-      target,
-      headers,
-      parameters: NO_PARAMETERS,
-      rule: first,
-    };
+  let [rule] = fitting;
+  let site: Site | undefined;
+  let parameters = NO_PARAMETERS;
+  if (rule === undefined || isChecked || fitting.some(readsQuery)) {
+    const readable = withClearQuery(rules, fitting, { path, query, isChecked });
+    site = rules.sites && siteOf(rules.sites, query, readable);
+    rule = ruleWithin(client, readable, site?.name, query);
+    parameters = parametersOf(operation, query, rules.sites?.parameter, site);
   }
-  const readable = withClearQuery(rules, fitting, { path, query, isChecked });
-  return judgeQuery(rules, client, { target, query, operation, fitting: readable, request, fields });
-}
-
-interface Judged {
-  readonly target: string;
-  readonly query: Query;
-  readonly operation: Operation | undefined;
-  readonly fitting: readonly Rule[];
-  readonly request: Request;
-  readonly fields: JudgedFields | undefined;
-}
-
-function judgeQuery(
-  rules: DeploymentRules,
-  client: Client,
-  { target, query, operation, fitting, request, fields }: Judged,
-): Grant {
-  const { sites, credential } = rules;
-  const site = sites && siteOf(sites, query, fitting);
-  const rule = ruleWithin(client, fitting, { site: site?.name, query });
-  const parameters = new Map<string, string>();
-  if (sites !== undefined && site !== undefined) parameters.set(sites.parameter, site.name);
-  if (operation !== undefined) readParameters(operation, query, parameters);
   return {
     site: site?.name ?? '',
-    credential: site === undefined ? credential : (sites?.credentials.get(site.name) ?? ''),
+    credential: site === undefined ? rules.credential : site.credential,
     operation: operation?.name ?? '',
     noTotalTimeout: operation?.noTotalTimeout ?? false,
-    target: sites !== undefined && site?.injected ? withSite(target, sites.parameter, site.name) : target,
-    headers: headersFor(rules, rule, request, fields),
+    target: site?.added === undefined ? target : withSite(target, site.added, site.name),
+    headers: fields !== undefined && isGuarded(rules, rule) ? fields.kept : request.headers,
     parameters,
     rule,
   };
@@ -118,15 +89,6 @@ function judgeQuery(
 /** True if a request under the rule may not do everything at the upstream. */
 function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule): boolean {
   return unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
-}
-
-function headersFor(
-  rules: DeploymentRules,
-  rule: Rule,
-  { headers }: Request,
-  fields: JudgedFields | undefined,
-): RawHeaders {
-  return fields !== undefined && isGuarded(rules, rule) ? fields.kept : headers;
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
@@ -218,8 +180,16 @@ function withClearQuery(
   throw error;
 }
 
-function readParameters({ parameters }: Operation, query: Query, values: Map<string, string>): void {
-  for (const parameter of parameters) {
+/** Reads and checks the site and the parameters of the operation; decoded values by name. */
+function parametersOf(
+  operation: Operation | undefined,
+  query: Query,
+  siteParameter: string | undefined,
+  site: Site | undefined,
+): ReadonlyMap<string, string> {
+  const values = new Map<string, string>();
+  if (siteParameter !== undefined && site !== undefined) values.set(siteParameter, site.name);
+  for (const parameter of operation?.parameters ?? []) {
     if (values.has(parameter.name)) continue;
     const value = query.decode(parameter.name);
     if (value === undefined) {
@@ -229,6 +199,7 @@ function readParameters({ parameters }: Operation, query: Query, values: Map<str
     checkForm(parameter, value);
     values.set(parameter.name, value);
   }
+  return values;
 }
 
 function ambiguousPath(): GatewayError {
@@ -245,18 +216,11 @@ function hiddenQuery(): GatewayError {
   );
 }
 
-/** The parts of a request that limits of a rule apply to. */
-interface Asked {
-  /** Undefined if the deployment has no sites. */
-  readonly site: string | undefined;
-  readonly query: Query;
-}
-
 /**
- * Returns the first rule that holds for the site and the parameters.
+ * Returns the first rule that holds for the site, if the deployment has sites, and for the parameters.
  * @throws GatewayError `client-forbidden` or `parameter-invalid`, for the first rule of the site
  */
-function ruleWithin(client: Client, rules: readonly Rule[], { site, query }: Asked): Rule {
+function ruleWithin(client: Client, rules: readonly Rule[], site: string | undefined, query: Query): Rule {
   let failure: GatewayError | undefined;
   for (const rule of rules) {
     if (site !== undefined && !includes(rule.sites, site)) continue;
@@ -281,7 +245,7 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     // A value that is no list has no number of items.
     itemsOf(name, value);
     // Some servers separate at each comma, also at one between quotes.
-    const items = commasIn(value) + 1;
+    const items = value.split(',').length;
     if (items > max) {
       throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
     }
@@ -292,17 +256,12 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
   }
 }
 
-function commasIn(value: string): number {
-  let count = 0;
-  for (let at = value.indexOf(','); at !== -1; at = value.indexOf(',', at + 1)) count += 1;
-  return count;
-}
-
 /** The site of a request. */
 interface Site {
   readonly name: string;
-  /** True if the request does not contain the site, so that the upstream request must add it. */
-  readonly injected: boolean;
+  readonly credential: string;
+  /** The parameter that the upstream request must add; undefined: the request contains the site. */
+  readonly added?: string;
 }
 
 /**
@@ -314,7 +273,8 @@ function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
   const name = query.decodeExactly(parameter);
   if (name === undefined) return onlySite(sites, rules);
   if (name === '') throw required(parameter, 'is empty: name a site');
-  if (credentials.has(name)) return { name, injected: false };
+  const credential = credentials.get(name);
+  if (credential !== undefined) return { name, credential };
   throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
 }
 
@@ -324,7 +284,10 @@ function onlySite({ parameter, credentials, inject }: Sites, rules: readonly Rul
     rules.flatMap(({ sites }) => Array.from(sites === '*' ? credentials.keys() : sites)),
   );
   const [name] = allowed;
-  if (name !== undefined && allowed.size === 1) return { name, injected: true };
+  const credential = credentials.get(name ?? '');
+  if (name !== undefined && credential !== undefined && allowed.size === 1) {
+    return { name, credential, added: parameter };
+  }
   throw required(parameter, 'is missing, and more than one site is possible: name one');
 }
 

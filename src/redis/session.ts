@@ -9,6 +9,9 @@ const BEAT_MS = 1_000;
 /** Lifetime of a pulse key in Redis, in milliseconds. */
 const PULSE_MS = 10_000;
 
+/** Pause between two attempts to subscribe, in milliseconds. */
+const RETRY_MS = 200;
+
 /**
  * (pulse key; ms, channel, message) → 1 if the last pulse still exists. Fails unless Redis takes writes and
  * passes on messages.
@@ -54,7 +57,10 @@ export interface SessionOptions {
 export class RedisSession {
   readonly #options: SessionOptions;
   readonly #client: RedisClient;
-  readonly #subscription: RedisSubscription;
+  /** The connection for messages, replaced by a new one whenever it ends. */
+  #messages: Redis;
+  #subscribed = false;
+  #retry: NodeJS.Timeout | undefined;
   readonly #timer: NodeJS.Timeout;
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
@@ -67,7 +73,7 @@ export class RedisSession {
   #closed = false;
 
   constructor(options: SessionOptions) {
-    const { redis, scripts, channel, ownChannel } = options;
+    const { redis, scripts } = options;
     this.#options = options;
     this.#client = new RedisClient(redis, { ...scripts, beatPulse });
     const { commands } = this.#client;
@@ -76,18 +82,7 @@ export class RedisSession {
       this.#look();
     });
     commands.on('ready', () => this.#look()).on('close', () => this.#look());
-    this.#subscription = new RedisSubscription({
-      connect: () => connectMessages(redis, commands),
-      channels: [channel, ownChannel],
-      // Called by the parser of ioredis: an error would leave it between two replies.
-      onMessage: (at, message) =>
-        at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
-      onSubscribed: () => {
-        this.#mayHaveMissed = true;
-        this.#look();
-      },
-      onError: (error) => this.#client.noteError(error),
-    });
+    this.#messages = this.#subscribe();
     this.#timer = setInterval(() => void this.#beat(), BEAT_MS);
   }
 
@@ -111,13 +106,44 @@ export class RedisSession {
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#timer);
+    clearTimeout(this.#retry);
     this.#known.resolve();
-    await Promise.all([this.#subscription.close(), this.#client.close()]);
+    await Promise.all([ended(this.#messages), this.#client.close()]);
+  }
+
+  #subscribe(): Redis {
+    const { redis, channel, ownChannel, onMessage } = this.#options;
+    const connection = connectMessages(redis, this.#client.commands);
+    connection.on('error', (error: Error) => this.#client.noteError(error));
+    // Called by the parser of ioredis: an error would leave it between two replies.
+    connection.on('message', (at: string, message: string) =>
+      at === ownChannel ? this.#echo.resolve() : isolate(() => onMessage(message)),
+    );
+    connection.once('ready', async () => {
+      try {
+        await connection.subscribe(channel, ownChannel);
+        this.#subscribed = true;
+        // Messages since the end of the last subscription are lost.
+        this.#mayHaveMissed = true;
+        this.#look();
+      } catch (error) {
+        this.#client.noteError(error instanceof Error ? error : new Error(String(error)));
+        connection.disconnect();
+      }
+    });
+    connection.once('end', () => {
+      this.#subscribed = false;
+      if (this.#closed) return;
+      this.#retry = setTimeout(() => {
+        this.#messages = this.#subscribe();
+      }, RETRY_MS);
+    });
+    return connection;
   }
 
   /** Called when a connection changes its state. */
   #look(): void {
-    const complete = this.#client.commands.status === 'ready' && this.#subscription.subscribed;
+    const complete = this.#client.commands.status === 'ready' && this.#subscribed;
     if (complete || this.#up === true) void this.#beat();
   }
 
@@ -143,7 +169,7 @@ export class RedisSession {
     await Promise.all(keys.map((key) => this.#beatOn(commands, key)));
     this.#beaten = new Set(keys);
     // A half-open connection would stay subscribed forever without messages.
-    const deaf = setTimeout(() => this.#subscription.renew(), redis.timeoutMs);
+    const deaf = setTimeout(() => this.#messages.disconnect(), redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
   }
 
@@ -163,69 +189,5 @@ export class RedisSession {
     if (!up || !(changed || this.#mayHaveMissed)) return;
     this.#mayHaveMissed = false;
     isolate(onRejoin);
-  }
-}
-
-/** Pause between two attempts to subscribe, in milliseconds. */
-const RETRY_MS = 200;
-
-interface SubscriptionOptions {
-  /** Opens a connection that does not reconnect. */
-  readonly connect: () => Redis;
-  readonly channels: readonly string[];
-  readonly onMessage: (channel: string, message: string) => void;
-  /** Called when messages arrive again; those since the end of the last subscription are lost. */
-  readonly onSubscribed: () => void;
-  readonly onError: (error: Error) => void;
-}
-
-/** A subscription that is renewed on a new connection whenever it ends. */
-class RedisSubscription {
-  readonly #options: SubscriptionOptions;
-  #connection: Redis;
-  #retry: NodeJS.Timeout | undefined;
-  #closed = false;
-  subscribed = false;
-
-  constructor(options: SubscriptionOptions) {
-    this.#options = options;
-    this.#connection = this.#connect();
-  }
-
-  /** Ends a connection on which no message arrives; a new one replaces it. */
-  renew(): void {
-    this.#connection.disconnect();
-  }
-
-  /** Resolves when the connection has ended. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    clearTimeout(this.#retry);
-    await ended(this.#connection);
-  }
-
-  #connect(): Redis {
-    const { connect, channels, onMessage, onSubscribed, onError } = this.#options;
-    const connection = connect();
-    connection.on('error', onError);
-    connection.on('message', onMessage);
-    connection.once('ready', async () => {
-      try {
-        await connection.subscribe(...channels);
-        this.subscribed = true;
-        onSubscribed();
-      } catch (error) {
-        onError(error instanceof Error ? error : new Error(String(error)));
-        connection.disconnect();
-      }
-    });
-    connection.once('end', () => {
-      this.subscribed = false;
-      if (this.#closed) return;
-      this.#retry = setTimeout(() => {
-        this.#connection = this.#connect();
-      }, RETRY_MS);
-    });
-    return connection;
   }
 }

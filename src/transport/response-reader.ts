@@ -6,12 +6,12 @@ import {
   CRLF_LENGTH,
   contentLength,
   fieldLines,
+  hasConnectionField,
+  hasFramingField,
   MalformedMessage,
   type MessagePart,
   persists,
   sectionEnd,
-  speaksOfConnection,
-  speaksOfFraming,
 } from '../http1/fields.ts';
 
 /**
@@ -114,8 +114,8 @@ function isChunked(codings: string): boolean {
  * @throws GatewayError `upstream-protocol` if they say something about the framing
  */
 function checkTrailers(trailers: RawHeaders): boolean {
-  if (speaksOfFraming(trailers)) throw new GatewayError('upstream-protocol', FRAMING_TRAILER);
-  return !speaksOfConnection(trailers);
+  if (hasFramingField(trailers)) throw new GatewayError('upstream-protocol', FRAMING_TRAILER);
+  return !hasConnectionField(trailers);
 }
 
 function ambiguousLength(): GatewayError {
