@@ -26,7 +26,7 @@ export class PendingChallenges {
   /** The handshake that others wait for. */
   #leading: PendingChallenge | undefined;
   /** Makes the handshake that waits for another process go ahead. */
-  #goOn: (() => void) | undefined;
+  #stopWaiting: (() => void) | undefined;
 
   get busy(): boolean {
     return this.#leading !== undefined;
@@ -52,13 +52,13 @@ export class PendingChallenges {
     cancellation: Cancellation,
   ): Promise<Nonce | PendingChallenge> {
     return new Promise((resolve) => {
-      this.#goOn = this.#join(resolve, () => pending, ms, cancellation);
+      this.#stopWaiting = this.#join(resolve, () => pending, ms, cancellation);
     });
   }
 
   /** No other process brings anything that serves here. */
-  goOn(): void {
-    this.#goOn?.();
+  stopWaiting(): void {
+    this.#stopWaiting?.();
   }
 
   /** Returns what makes this one go alone. */

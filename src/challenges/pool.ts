@@ -47,7 +47,7 @@ export class NoncePool {
     };
     const onAdopted = (): void => {
       if (this.policy !== 'shared') this.#stopSharing();
-      else if (!this.#learning.sharesNonces) this.#queue.goOn();
+      else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
     };
     this.#learning = new Learning({ ...options, onStep, onAdopted });
     this.#idle = new IdleNonces(this.#learning, options.renew);
