@@ -75,12 +75,7 @@ export interface GatewayDeps {
 
 /** The data plane: passes a client request to its upstream and the response back. */
 export class Gateway {
-  readonly #audit: Audit;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #metrics: Metrics;
-  readonly #limits: Limits;
-  readonly #tracing: Tracing | undefined;
+  readonly #deps: GatewayDeps;
   readonly accessLog: AccessLog;
   readonly errors: ErrorLog;
   readonly refusals = new ClientRefusals();
@@ -90,14 +85,9 @@ export class Gateway {
   #refusing = false;
 
   constructor(options: GatewayOptions, deps: GatewayDeps) {
-    const { audit, clock, log, metrics, bufferGc, limits, tracing } = deps;
-    this.#audit = audit;
+    const { audit, clock, log, metrics, bufferGc } = deps;
+    this.#deps = deps;
     this.#options = options;
-    this.#clock = clock;
-    this.#log = log;
-    this.#metrics = metrics;
-    this.#limits = limits;
-    this.#tracing = tracing;
     this.accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
     this.accessLog.configure(options.accessLog);
     this.errors = new ErrorLog(log, clock);
@@ -127,8 +117,8 @@ export class Gateway {
     const { method, headers } = request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trace = this.#tracing?.request(headers, { 'digest_gateway.request_id': requestId });
-    const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
+    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
     let permit: Permit | undefined;
     let metrics: DeploymentMetrics | undefined;
     let error: GatewayError | undefined;
@@ -155,8 +145,8 @@ export class Gateway {
       this.#countDropped(fields, grant, found.name, client.id);
       record.site = grant.site;
       record.operation = grant.operation;
-      permit = this.#limits.take(client.id, found.name);
-      metrics = this.#metrics.deployment(found.name);
+      permit = this.#deps.limits.take(client.id, found.name);
+      metrics = this.#deps.metrics.deployment(found.name);
       metrics.requestsInFlight.inc();
       await this.#forward(found, exchange, grant, permit, record);
     } catch (thrown) {
@@ -165,7 +155,7 @@ export class Gateway {
       // meanwhile.
       endIfLast(exchange, failure, this.#ending, record.client !== '');
       error = await this.#recordFailure(failure, record);
-      if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
+      if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
       this.errors.add(record.deployment, error, requestId);
       this.refusals.add(record.client, record.deployment, error, requestId);
       fail(exchange, error, requestId, permit);
@@ -181,7 +171,7 @@ export class Gateway {
         error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
           ? error.kind.status
           : sent;
-      const durationMs = this.#clock.now() - record.begun;
+      const durationMs = this.#deps.clock.now() - record.begun;
       this.#end(record, request, {
         status,
         code: error?.code ?? '',
@@ -204,11 +194,11 @@ export class Gateway {
    * response.
    */
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
-    const record = new RequestRecord(this.#audit, this.#clock, arrival);
-    const failure = this.#audit.refusing ? auditUnavailable() : refusal;
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival);
+    const failure = this.#deps.audit.refusing ? auditUnavailable() : refusal;
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
-    this.#metrics.deployment('').operation('').requests('', status, error.code).inc();
+    this.#deps.metrics.deployment('').operation('').requests('', status, error.code).inc();
     this.accessLog.add({ ...UNREADABLE, address: arrival.address, status });
     return error;
   }
@@ -216,7 +206,7 @@ export class Gateway {
   /** Waits until the error has its audit record; resolves to the error for the response. */
   async #recordFailure(error: GatewayError, record: RequestRecord): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
-      this.#audit.missed();
+      this.#deps.audit.missed();
       return error;
     }
     if (record.isRecorded) return error;
@@ -238,7 +228,7 @@ export class Gateway {
   ): Promise<void> {
     const { cancellation } = exchange;
     const { method } = exchange.request;
-    const metrics = this.#metrics.deployment(name);
+    const metrics = this.#deps.metrics.deployment(name);
     const body = exchange.bodySource((count, framing) => {
       record.bytesIn += count;
       this.#plane.bufferGc.add(count, record.bytesIn);
@@ -273,11 +263,11 @@ export class Gateway {
 
   #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
     const dropped = (fields.length - headers.length) / 2;
-    if (dropped > 0) this.#metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
+    if (dropped > 0) this.#deps.metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
   }
 
   #admit(): void {
-    if (this.#audit.refusing) throw auditUnavailable();
+    if (this.#deps.audit.refusing) throw auditUnavailable();
     if (this.#refusing) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
@@ -286,7 +276,7 @@ export class Gateway {
   /** Counts, records, traces and logs the outcome of a request. */
   #end(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
     const { status, code, durationMs, bytes } = end;
-    const metrics = this.#metrics.deployment(record.deployment);
+    const metrics = this.#deps.metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
@@ -295,7 +285,7 @@ export class Gateway {
     record.ended(status, code, durationMs);
     if (!this.#options.logRequests && !this.accessLog.enabled) return;
     const path = pathOf(request.target);
-    if (this.#options.logRequests) logRequest(this.#log, record, path, end);
+    if (this.#options.logRequests) logRequest(this.#deps.log, record, path, end);
     if (!this.accessLog.enabled) return;
     const { address, client, method } = record;
     const { httpVersion, headers } = request;

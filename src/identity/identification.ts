@@ -66,23 +66,6 @@ interface Origin extends Peer {
   latest: Caller | undefined;
 }
 
-/** Indexes of the clients by their kind of identification. */
-interface Indexes {
-  /** Clients identified by the connection alone. */
-  readonly byConnection: ConnectionIndex;
-  /** Clients with a token and without an API key. */
-  readonly byToken: TokenIndex;
-  /** Clients with an API key. */
-  readonly byKey: ApiKeys;
-}
-
-function fileClient(client: Ranked, { byConnection, byToken, byKey }: Indexes): void {
-  const { apiKeySha256, jwt } = client.client.identify;
-  if (apiKeySha256 !== undefined) byKey.add(client);
-  else if (jwt !== undefined) byToken.add(client);
-  else byConnection.add(client);
-}
-
 /**
  * Identifies the client of a request: the first one that lists exactly what the request presents (API key, token,
  * certificate), and has its address. What is known of a connection is kept with it.
@@ -90,30 +73,37 @@ function fileClient(client: Ranked, { byConnection, byToken, byKey }: Indexes): 
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #deps: IdentificationDeps;
-  readonly #indexes: Indexes;
+  /** Clients identified by the connection alone. */
+  readonly #byConnection = new ConnectionIndex();
+  /** Clients with a token and without an API key. */
+  readonly #byToken = new TokenIndex();
+  /** Clients with an API key. */
+  readonly #byKey = new ApiKeys();
   readonly #connections = new WeakMap<Socket, Connection>();
 
-  private constructor(settings: IdentificationSettings, deps: IdentificationDeps, indexes: Indexes) {
+  private constructor(settings: IdentificationSettings, deps: IdentificationDeps) {
     this.#settings = settings;
     this.#deps = deps;
-    this.#indexes = indexes;
   }
 
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
-    const indexes = {
-      byConnection: new ConnectionIndex(),
-      byToken: new TokenIndex(),
-      byKey: new ApiKeys(),
-    };
+    const built = new Identification(settings, deps);
     for (const { identify } of settings.clients) {
-      if (identify.apiKeySha256 === undefined) indexes.byToken.expect(identify.jwt);
+      if (identify.apiKeySha256 === undefined) built.#byToken.expect(identify.jwt);
       yield;
     }
     for (const [rank, client] of settings.clients.entries()) {
-      fileClient(rankClient(client, rank), indexes);
+      built.#add(rankClient(client, rank));
       yield;
     }
-    return new Identification(settings, deps, indexes);
+    return built;
+  }
+
+  #add(client: Ranked): void {
+    const { apiKeySha256, jwt } = client.client.identify;
+    if (apiKeySha256 !== undefined) this.#byKey.add(client);
+    else if (jwt !== undefined) this.#byToken.add(client);
+    else this.#byConnection.add(client);
   }
 
   /**
@@ -151,7 +141,7 @@ export class Identification {
 
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
-    const client = this.#indexes.byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
+    const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
     const ambient = client && { client, address: address?.toString() ?? '', ambient: true };
     return { ...peer, ambient, latest: undefined };
   }
@@ -182,13 +172,12 @@ export class Identification {
     if ('unavailable' in verdict) throw verdict.unavailable;
     if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
     const { payload } = verdict;
-    const found =
-      owner === undefined ? this.#indexes.byToken.first(payload, origin) : fitting(owner, payload);
+    const found = owner === undefined ? this.#byToken.first(payload, origin) : fitting(owner, payload);
     return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
   }
 
   #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
-    const owner = this.#indexes.byKey.ownerOf(key);
+    const owner = this.#byKey.ownerOf(key);
     return owner?.holds(origin) === true ? owner : undefined;
   }
 
