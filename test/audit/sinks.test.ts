@@ -7,7 +7,7 @@ import { NotRegularError } from '../../src/audit/segments/segment-reader.ts';
 import { RecordSource } from '../../src/audit/sinks/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { freePort } from '../support/server-process.ts';
 import {
@@ -24,7 +24,6 @@ import { receivedIn, type SyslogServer } from '../support/syslog-server.ts';
 import { until } from '../support/until.ts';
 
 const scene = useSinks();
-const closing = useClosing();
 const FIRST = '000000000001.jsonl';
 const SMALL = { segment: { size: 2_000, age: 1e9, keep: 1e9 } };
 /** Closed segments are removed at the next closing. */

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
@@ -38,7 +38,6 @@ const PAUSE_MS = 40;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
 function useLimitedProcesses(): (count: number, limits: object) => Promise<LimitedProcesses> {
-  const closing = useClosing();
   return async (count, limits) => {
     const [redis, simulator] = await Promise.all([
       startRedis(),
@@ -246,8 +245,6 @@ describe('limits.concurrent counts a request no longer', () => {
 });
 
 describe('what was used of a limit', () => {
-  const closing = useClosing();
-
   async function scene(): Promise<{ redis: RedisServer; simulator: RunningScene['simulator'] }> {
     const redis = await startRedis();
     closing.push(() => redis.close());

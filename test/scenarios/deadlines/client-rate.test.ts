@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { type RawClient, valuesOf } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
+import { codeOf, connect } from '../../support/wire.ts';
 
 const IDLE_MS = 800;
 const STEP_MS = IDLE_MS / 40;
@@ -19,9 +19,6 @@ const KEPT = 1024;
 const READ_PER_MS = 10_000;
 const CHALLENGE = 'Digest realm="r", nonce="n", qop="auth"';
 const REQUESTS = 'digest_gateway_requests_total';
-
-const connect = useClients();
-const closing = useClosing();
 
 const post = (length: number): string => `POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
 

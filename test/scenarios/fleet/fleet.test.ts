@@ -16,7 +16,7 @@ import {
   useFolders,
   useFoldersOfAll,
 } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { metricOf } from '../../support/gateway.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
@@ -28,7 +28,6 @@ import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 const folderOfAll = useFoldersOfAll();
 
@@ -177,6 +176,12 @@ async function isWhole(scene: FleetScene): Promise<boolean> {
   return status === 'ready' && (await metric(scene, 'digest_gateway_workers')) === 2;
 }
 
+/** Resolves when another worker serves in the place of the one that is ended. */
+async function untilReplaced(scene: FleetScene, victim: number): Promise<void> {
+  await until(async () => !(await scene.gateway.workers()).includes(victim));
+  await until(() => isWhole(scene));
+}
+
 /** Changes the configuration's file. */
 async function rewrite(
   { gateway }: FleetScene,
@@ -185,6 +190,16 @@ async function rewrite(
   const config = parse(await readFile(gateway.configFile, 'utf8'));
   change(config);
   await writeFile(gateway.configFile, stringify(config));
+}
+
+/** Changes it so that every request gets 401 when it is in force. */
+function allowNobody(scene: FleetScene): Promise<void> {
+  return rewrite(scene, (config) => {
+    config['anonymous'] = false;
+    config['clients'] = [
+      { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
+    ];
+  });
 }
 
 function isThere(pid: number): Promise<boolean> {
@@ -309,25 +324,8 @@ describe('a worker that ends', () => {
     expect(await requests()).toBe(before + 10);
     const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.gateway.workers()).includes(victim));
-    await until(() => isWhole(scene));
+    await untilReplaced(scene, victim);
     expect(await requests()).toBe(before + 10);
-  });
-
-  test('holds only what it has accepted: each connection gets a response or is closed', async () => {
-    const scene = await sharedFleet();
-    for (let round = 0; round < 3; round += 1) {
-      const [victim = 0] = await scene.gateway.workers();
-      process.kill(victim, 'SIGSTOP');
-      const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
-      expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
-      process.kill(victim, 'SIGCONT');
-      const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene.gateway.origin));
-      process.kill(victim, 'SIGKILL');
-      for (const outcome of await Promise.all(outcomes))
-        expect([200, 'broken', 'ECONNRESET']).toContain(outcome);
-      await until(() => isWhole(scene));
-    }
   });
 });
 
@@ -339,73 +337,6 @@ test('workers end with their primary, and leave the port', async () => {
   const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
   expect(next.gateway.origin).toBe(scene.gateway.origin);
   await requestsOnNewConnections(next, 2);
-});
-
-test('a worker that hangs is replaced', async () => {
-  const scene = await sharedFleet();
-  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
-  const before = await hangs();
-  const [victim = 0] = await scene.gateway.workers();
-  process.kill(victim, 'SIGSTOP');
-  await until(() =>
-    scene.gateway.logged.some(
-      ({ msg, worker }) => worker !== undefined && msg === 'a worker does not answer, and is killed',
-    ),
-  );
-  await until(async () => !(await scene.gateway.workers()).includes(victim));
-  await until(() => isWhole(scene));
-  expect(await hangs()).toBe(before + 1);
-  await requestsOnNewConnections(scene, 4);
-});
-
-describe('a reload', () => {
-  test('is active in all workers, or in none, and loses no request', async () => {
-    const scene = await sharedFleet();
-    const { gateway } = scene;
-    const clients = startClients(scene, 4);
-    for (let round = 0; round < 3; round += 1) {
-      await rewrite(scene, (config) => {
-        config['anonymous'] = 'perhaps';
-      });
-      expect(await reload(scene)).toBe(422);
-      expect((await readiness(scene)).status).toBe('degraded');
-      await rewrite(scene, (config) => {
-        config['anonymous'] = true;
-        config['log'] = { level: round % 2 === 0 ? 'debug' : 'info' };
-      });
-      expect(await reload(scene)).toBe(200);
-    }
-    expect(Object.keys(await clients.stop())).toEqual(['200']);
-    await rewrite(scene, (config) => {
-      config['anonymous'] = false;
-      config['clients'] = [
-        { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
-      ];
-    });
-    expect(await reload(scene)).toBe(200);
-    for (let sent = 0; sent < 6; sent += 1) {
-      const response = await fetch(`${gateway.origin}${authors}`, { headers: { connection: 'close' } });
-      expect(response.status).toBe(401);
-      await response.text();
-    }
-  });
-});
-
-test('a reload is in force beside a worker that hangs', async () => {
-  const scene = await sharedFleet();
-  const [victim = 0] = await scene.gateway.workers();
-  process.kill(victim, 'SIGSTOP');
-  // Nobody needs to wait until it is found to hang.
-  closing.push(() => process.kill(victim, 'SIGKILL'));
-  await rewrite(scene, (config) => {
-    config['anonymous'] = false;
-    config['clients'] = [
-      { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
-    ];
-  });
-  process.kill(scene.gateway.pid, 'SIGHUP');
-  await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
-  expect(await scene.gateway.workers()).toContain(victim);
 });
 
 test('a worker that cannot be started is tried again, and the others serve', async () => {
@@ -426,6 +357,26 @@ test('a worker that cannot be started is tried again, and the others serve', asy
   await until(() => isWhole(scene));
 });
 
+test('a worker that hangs holds no reload back, and is replaced', async () => {
+  const scene = await sharedFleet();
+  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
+  const before = await hangs();
+  const [victim = 0] = await scene.gateway.workers();
+  process.kill(victim, 'SIGSTOP');
+  await allowNobody(scene);
+  process.kill(scene.gateway.pid, 'SIGHUP');
+  await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
+  expect(await scene.gateway.workers()).toContain(victim);
+  await until(() =>
+    scene.gateway.logged.some(
+      ({ msg, worker }) => worker !== undefined && msg === 'a worker does not answer, and is killed',
+    ),
+  );
+  await untilReplaced(scene, victim);
+  expect(await hangs()).toBe(before + 1);
+  await requestsOnNewConnections(await sharedFleet(), 4);
+});
+
 test('a port that is taken ends the start with its reason', async () => {
   const scene = await sharedFleet();
   const port = Number(new URL(scene.gateway.origin).port);
@@ -434,6 +385,117 @@ test('a port that is taken ends the start with its reason', async () => {
     { workers: 2, listen: { port } },
   );
   await expect(second).rejects.toThrow('listen.port');
+});
+
+test('a reload is active in all workers, or in none, and loses no request', async () => {
+  const scene = await sharedFleet();
+  const { gateway } = scene;
+  const clients = startClients(scene, 4);
+  for (let round = 0; round < 3; round += 1) {
+    await rewrite(scene, (config) => {
+      config['anonymous'] = 'perhaps';
+    });
+    expect(await reload(scene)).toBe(422);
+    expect((await readiness(scene)).status).toBe('degraded');
+    await rewrite(scene, (config) => {
+      config['anonymous'] = true;
+      config['log'] = { level: round % 2 === 0 ? 'debug' : 'info' };
+    });
+    expect(await reload(scene)).toBe(200);
+  }
+  expect(Object.keys(await clients.stop())).toEqual(['200']);
+  await allowNobody(scene);
+  expect(await reload(scene)).toBe(200);
+  for (let sent = 0; sent < 6; sent += 1) {
+    const response = await fetch(`${gateway.origin}${authors}`, { headers: { connection: 'close' } });
+    expect(response.status).toBe(401);
+    await response.text();
+  }
+});
+
+test('SIGUSR2 replaces the workers, and no client notices', async () => {
+  const scene = await sharedFleet();
+  const old = await scene.gateway.workers();
+  const requests = () => metric(scene, 'digest_gateway_requests_total');
+  const counted = await requests();
+  const clients = startClients(scene, 6);
+  await until(() => (clients.outcomes['200'] ?? 0) > 20);
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  // Another one meanwhile is ignored: four workers in all have written records.
+  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'upgrade: starting new workers'));
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  await until(async () => {
+    const now = await scene.gateway.workers();
+    return now.length === 2 && now.every((pid) => !old.includes(pid));
+  });
+  const before = clients.outcomes['200'] ?? 0;
+  await until(() => (clients.outcomes['200'] ?? 0) > before + 20);
+  const { 200: answered, ...others } = await clients.stop();
+  expect(others).toEqual({});
+  await until(() => isWhole(scene));
+  // The last report of a worker holds what it has counted.
+  await until(async () => (await requests()) === counted + (answered ?? 0));
+  const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
+  expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
+});
+
+test('SIGTERM: clients that leave in time notice nothing', async () => {
+  await using scene = await takeFleet();
+  await rewrite(scene, (config) => {
+    config['drain'] = { delay: '100s', timeout: '20s' };
+  });
+  expect(await reload(scene)).toBe(200);
+  const clients = startClients(scene, 6);
+  await until(() => (clients.outcomes['200'] ?? 0) > 20);
+  const drained = scene.gateway.drain();
+  await until(async () => (await readiness(scene)).status === 'unready');
+  expect((await fetch(`${scene.gateway.control}/livez`)).status).toBe(200);
+  expect(Object.keys(await clients.stop())).toEqual(['200']);
+  // Another signal skips the rest of the delay.
+  await scene.gateway.drain();
+  await drained;
+  expect(await scene.gateway.ended).toBe(0);
+  expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
+});
+
+test('a worker that ends holds only what it has accepted: each connection gets a response or is closed', async () => {
+  const scene = await sharedFleet();
+  for (let round = 0; round < 3; round += 1) {
+    const [victim = 0] = await scene.gateway.workers();
+    process.kill(victim, 'SIGSTOP');
+    const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
+    expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
+    process.kill(victim, 'SIGCONT');
+    const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene.gateway.origin));
+    process.kill(victim, 'SIGKILL');
+    for (const outcome of await Promise.all(outcomes))
+      expect([200, 'broken', 'ECONNRESET']).toContain(outcome);
+    await until(() => isWhole(scene));
+  }
+});
+test('SIGTERM in an upgrade ends old and new workers', async () => {
+  await using scene = await takeFleet();
+  process.kill(scene.gateway.pid, 'SIGUSR2');
+  await until(async () => (await scene.gateway.workers()).length > 2);
+  const all = await scene.gateway.workers();
+  await scene.gateway.drain();
+  expect(await scene.gateway.ended).toBe(0);
+  await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
+  // A line about one worker with a reason says that it was not closed, or ended by itself.
+  const complaints = scene.gateway.logged.filter(
+    ({ worker, reason }) => worker !== undefined && reason !== undefined,
+  );
+  expect(complaints).toEqual([]);
+});
+
+test('replicas with workers share nonces through Redis', async () => {
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  const top = { redis: { url: redis.url } };
+  await using scene = await openScene({ workers: 2, behaviour: { qop: 'none' }, top });
+  await until(async () => (await metric(scene, 'digest_gateway_store_up')) === 1);
+  await requestsOnNewConnections(scene, 12);
+  expect(scene.simulator.counts('submissions').challenges).toBe(1);
 });
 
 test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
@@ -471,7 +533,7 @@ test('a worker that starts after a reload serves as the others do what only a re
   const replaceWorkers = async (): Promise<void> => {
     for (const victim of await scene.gateway.workers()) {
       process.kill(victim, 'SIGKILL');
-      await until(async () => !(await scene.gateway.workers()).includes(victim) && (await isWhole(scene)));
+      await untilReplaced(scene, victim);
     }
   };
   await rewrite(scene, (config) => {
@@ -488,70 +550,4 @@ test('a worker that starts after a reload serves as the others do what only a re
   await until(() => reloads() === 2);
   await replaceWorkers();
   for (let opened = 0; opened < 8; opened += 1) expect(await isTls()).toBe(true);
-});
-
-test('SIGUSR2 replaces the workers, and no client notices', async () => {
-  await using scene = await takeFleet();
-  const old = await scene.gateway.workers();
-  const requests = () => metric(scene, 'digest_gateway_requests_total');
-  const counted = await requests();
-  const clients = startClients(scene, 6);
-  await until(() => (clients.outcomes['200'] ?? 0) > 20);
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  // Another one meanwhile is ignored: four workers in all have written records.
-  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'upgrade: starting new workers'));
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => {
-    const now = await scene.gateway.workers();
-    return now.length === 2 && now.every((pid) => !old.includes(pid));
-  });
-  const before = clients.outcomes['200'] ?? 0;
-  await until(() => (clients.outcomes['200'] ?? 0) > before + 20);
-  const { 200: answered, ...others } = await clients.stop();
-  expect(others).toEqual({});
-  await until(() => isWhole(scene));
-  // The last report of a worker holds what it has counted.
-  await until(async () => (await requests()) === counted + (answered ?? 0));
-  const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
-  expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
-  await scene.gateway.drain();
-  expect(await scene.gateway.ended).toBe(0);
-});
-
-test('SIGTERM: clients that leave in time notice nothing', async () => {
-  await using scene = await openScene({ workers: 2, top: { drain: { delay: '3s', timeout: '20s' } } });
-  const clients = startClients(scene, 6);
-  await until(() => (clients.outcomes['200'] ?? 0) > 20);
-  const drained = scene.gateway.drain();
-  await until(async () => (await readiness(scene)).status === 'unready');
-  expect((await fetch(`${scene.gateway.control}/livez`)).status).toBe(200);
-  expect(Object.keys(await clients.stop())).toEqual(['200']);
-  await drained;
-  expect(await scene.gateway.ended).toBe(0);
-  expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
-});
-
-test('SIGTERM in an upgrade ends old and new workers', async () => {
-  await using scene = await takeFleet();
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => (await scene.gateway.workers()).length > 2);
-  const all = await scene.gateway.workers();
-  await scene.gateway.drain();
-  expect(await scene.gateway.ended).toBe(0);
-  await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
-  // A line about one worker with a reason says that it was not closed, or ended by itself.
-  const complaints = scene.gateway.logged.filter(
-    ({ worker, reason }) => worker !== undefined && reason !== undefined,
-  );
-  expect(complaints).toEqual([]);
-});
-
-test('replicas with workers share nonces through Redis', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
-  const top = { redis: { url: redis.url } };
-  await using scene = await openScene({ workers: 2, behaviour: { qop: 'none' }, top });
-  await until(async () => (await metric(scene, 'digest_gateway_store_up')) === 1);
-  await requestsOnNewConnections(scene, 12);
-  expect(scene.simulator.counts('submissions').challenges).toBe(1);
 });
