@@ -9,6 +9,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { listenOnLoopback } from '../support/loopback-server.ts';
 import { freePort } from '../support/server-process.ts';
 import {
   linesOf,
@@ -142,9 +143,8 @@ describe('a syslog sink', () => {
   test('is not trusted when it closes without reading', async () => {
     const { open, follow } = await scene();
     const server = createServer((socket) => socket.on('error', () => undefined).end());
-    const port = await freePort();
-    server.listen(port, '127.0.0.1');
-    closing.push(() => server.close());
+    const { port, close } = await listenOnLoopback(server);
+    closing.push(close);
     const audit = await open();
     await recordMany(audit, 10);
     const followed = follow(syslogTo(port));

@@ -29,6 +29,7 @@ function tap(): { through: (port: number) => Promise<number>; sent: Promise<Buff
     const pieces: Buffer[] = [];
     client.on('data', (piece: Buffer) => pieces.push(piece));
     client.on('close', () => resolve(Buffer.concat(pieces)));
+    closing.push(() => upstream.destroy());
     for (const socket of [client, upstream]) socket.on('error', () => socket.destroy());
     client.pipe(upstream).pipe(client);
   };
