@@ -10,8 +10,6 @@ import { authors, problemOf, type RunningScene, startScene } from '../support/sc
 import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
-const start = useLimitedProcesses();
-
 interface Asked {
   readonly status: number;
   /** How long the response took, in milliseconds. */
@@ -37,48 +35,46 @@ const CALL_MS = 500;
 const PAUSE_MS = 40;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
-function useLimitedProcesses(): (count: number, limits: object) => Promise<LimitedProcesses> {
-  return async (count, limits) => {
-    const [redis, simulator] = await Promise.all([
-      startRedis(),
-      startSimulator({
-        deployments: { upstream: { kind: 'submissions', family: 'manuscripts', testPaths: true } },
-      }),
-    ]);
-    closing.push(
-      () => redis.close(),
-      () => simulator.close(),
+async function start(count: number, limits: object): Promise<LimitedProcesses> {
+  const [redis, simulator] = await Promise.all([
+    startRedis(),
+    startSimulator({
+      deployments: { upstream: { kind: 'submissions', family: 'manuscripts', testPaths: true } },
+    }),
+  ]);
+  closing.push(
+    () => redis.close(),
+    () => simulator.close(),
+  );
+  const startOne = async (): Promise<LimitedProcess> => {
+    const gateway = await startGatewayProcess(
+      {
+        upstream: {
+          origin: simulator.deployments.upstream.origin,
+          ca: simulator.ca,
+          settings: { limits },
+        },
+      },
+      { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
     );
-    const start = async (): Promise<LimitedProcess> => {
-      const gateway = await startGatewayProcess(
-        {
-          upstream: {
-            origin: simulator.deployments.upstream.origin,
-            ca: simulator.ca,
-            settings: { limits },
-          },
-        },
-        { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
-      );
-      const client = new Pool(gateway.origin);
-      closing.push(
-        () => gateway.close(),
-        () => client.close(),
-      );
-      return {
-        ...gateway,
-        ask: async () => {
-          const begun = performance.now();
-          const answer = await client.request({ path: '/status/204', method: 'GET' });
-          await answer.body.dump();
-          const [, left] = /;r=(\d+)/.exec(String(answer.headers['ratelimit'])) ?? [];
-          return { status: answer.statusCode, ms: performance.now() - begun, left: Number(left) };
-        },
-      };
+    const client = new Pool(gateway.origin);
+    closing.push(
+      () => gateway.close(),
+      () => client.close(),
+    );
+    return {
+      ...gateway,
+      ask: async () => {
+        const begun = performance.now();
+        const answer = await client.request({ path: '/status/204', method: 'GET' });
+        await answer.body.dump();
+        const [, left] = /;r=(\d+)/.exec(String(answer.headers['ratelimit'])) ?? [];
+        return { status: answer.statusCode, ms: performance.now() - begun, left: Number(left) };
+      },
     };
-    const processes = await Promise.all(Array.from({ length: count }, start));
-    return { redis, processes };
   };
+  const processes = await Promise.all(Array.from({ length: count }, startOne));
+  return { redis, processes };
 }
 
 interface Load {
