@@ -55,13 +55,14 @@ export class SingleFlight {
       const follower = (landing: Landing | 'late'): void => {
         clearTimeout(timer);
         followers.delete(follower);
-        cancellation.onCancel(undefined);
+        cancellation.remove(wait);
         resolve(landing);
       };
       const ms = Math.min(this.#patienceMs, patienceMs);
       const timer = Number.isFinite(ms) ? setTimeout(() => follower('late'), ms) : undefined;
+      const wait = { cancel: (): void => follower('check') };
       followers.add(follower);
-      cancellation.onCancel(() => follower('check'));
+      cancellation.add(wait);
     });
   }
 }

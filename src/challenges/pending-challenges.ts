@@ -66,13 +66,14 @@ export class PendingChallenges {
     const waiter: Waiter = (entry) => {
       if (!this.#waiters.delete(waiter)) return;
       clearTimeout(timer);
-      cancellation.onCancel(undefined);
+      cancellation.remove(wait);
       resolve(entry);
     };
     const goAlone = (): void => waiter(alone());
     const timer = setTimeout(goAlone, ms);
+    const wait = { cancel: goAlone };
     this.#waiters.add(waiter);
-    cancellation.onCancel(goAlone);
+    cancellation.add(wait);
     return goAlone;
   }
 

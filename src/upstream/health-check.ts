@@ -125,9 +125,8 @@ export class HealthCheck {
 
   /** Sends a GET without authentication, and reads no body but that of a 401. */
   async #request(target: string): Promise<UpstreamResponse> {
-    const cancellation = new Cancellation();
-    this.#cancellation.onCancel((reason) => cancellation.cancel(reason));
     const message = { method: 'GET', target, headers: [], body: null };
+    const cancellation = this.#cancellation;
     const response = await this.#connections.check({ ...message, client: '', cancellation });
     if (response.kind === 'lost') throw response.error;
     if (response.status === 401) await response.discard();
