@@ -1,6 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { InFlight } from '../base/in-flight.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
-import { UseCount } from '../base/use-count.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
@@ -102,7 +102,7 @@ export class Upstream {
   readonly #admission: Admission;
   readonly #metrics: DeploymentMetrics;
   readonly #retries: RetryBudget;
-  readonly #requests = new UseCount();
+  readonly #inFlight = new InFlight();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
 
@@ -223,7 +223,7 @@ export class Upstream {
   /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
   begin(request: ClientRequest): ActiveRequest {
     const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
-    this.#requests.enter();
+    this.#inFlight.enter();
     return {
       client,
       method,
@@ -283,7 +283,7 @@ export class Upstream {
       this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
     if (deadline !== undefined) this.#deadlines.end(deadline);
     if (body.kind !== 'none') body.memory?.release();
-    this.#requests.leave();
+    this.#inFlight.leave();
   }
 
   /**
@@ -340,7 +340,7 @@ export class Upstream {
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
     for (const address of this.addresses) address.endChecks();
-    await this.#requests.unused();
+    await this.#inFlight.idle();
     await Promise.all(this.addresses.map((address) => address.close()));
   }
 
