@@ -54,8 +54,12 @@ type AddressEvent =
 /** All transitions. Other events change nothing, such as a late response to a request from before the circuit opened. */
 const TRANSITIONS: Readonly<Record<AddressPhase, Partial<Record<AddressEvent, AddressPhase>>>> = {
   unknown: {
-    ...{ response: 'healthy', listed: 'healthy', check: 'healthy' },
-    ...{ failure: 'failing', 'check-failed': 'failing', rate: 'open' },
+    response: 'healthy',
+    listed: 'healthy',
+    check: 'healthy',
+    failure: 'failing',
+    'check-failed': 'failing',
+    rate: 'open',
   },
   healthy: { 'in-a-row': 'failing', rate: 'open' },
   failing: { response: 'healthy', listed: 'healthy', check: 'healthy', rate: 'open' },
