@@ -49,17 +49,17 @@ export class UpstreamEvents {
     audit.admin('credential-rotation', { ...rotation });
   };
 
-  /** Called when the phase of an address changes. */
-  readonly onAddress = ({ from, to, reason, ...which }: AddressChange): void => {
+  /** Called when the status of an address changes. */
+  readonly onAddress = ({ before, after, reason, ...which }: AddressChange): void => {
     const { log } = this.#sinks;
-    if (to === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
-    else if (to === 'open')
+    if (after.circuit === 'open')
       log.warn({ ...which, reason }, 'circuit opened: most exchanges with the upstream fail');
-    else if (to === 'half-open')
-      log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
-    else if (from === 'open' || from === 'half-open')
+    else if (after.circuit === 'closed' && before.circuit !== 'closed')
       log.info(which, 'circuit closed: the upstream responds again');
-    else log[from === 'unknown' ? 'debug' : 'info'](which, 'upstream address healthy');
+    else if (after.health === before.health)
+      log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
+    else if (after.health === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
+    else log[before.health === 'unknown' ? 'debug' : 'info'](which, 'upstream address healthy');
   };
 
   /** Called when the upstream refuses a credential version, or accepts it again. */

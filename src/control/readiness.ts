@@ -135,7 +135,7 @@ function upstreamErrors({ egressPresent, addresses, pauses }: UpstreamCheck): st
   return [...pauses.map(pauseText), ...ofAddresses];
 }
 
-/** An address whose circuit is not closed is failing. */
+/** One that is healthy while its circuit is half-open waits for a request. */
 function isWell({ health }: AddressCheck): boolean {
   return health !== 'failing';
 }

@@ -27,14 +27,31 @@ export interface HealthOptions {
   readonly failback: number;
 }
 
-/**
- * `unknown`: there was no result yet. `failing`: requests prefer other addresses. `open`: it gets no request for a while,
- * since most exchanges failed. `half-open`: it gets one request at a time, the trial, until one shows whether it is back.
- */
-export type AddressPhase = 'unknown' | 'healthy' | 'failing' | 'open' | 'half-open';
-
 export type HealthState = 'unknown' | 'healthy' | 'failing';
 export type CircuitState = 'closed' | 'open' | 'half-open';
+
+/** What users see of an address. */
+export interface AddressStatus {
+  readonly health: HealthState;
+  readonly circuit: CircuitState;
+}
+
+/**
+ * `failing`: requests prefer other addresses. `open`: it gets no request for a while, since most exchanges failed.
+ * `half-open`: it gets one request at a time, the trial, until one gets a response. `recovering`: the same, but a check
+ * has succeeded since. A check closes no circuit: what it asks can work while requests time out, and they would all come
+ * back at once.
+ */
+type Phase = 'unknown' | 'healthy' | 'failing' | 'open' | 'half-open' | 'recovering';
+
+const STATUS: Readonly<Record<Phase, AddressStatus>> = {
+  unknown: { health: 'unknown', circuit: 'closed' },
+  healthy: { health: 'healthy', circuit: 'closed' },
+  failing: { health: 'failing', circuit: 'closed' },
+  open: { health: 'failing', circuit: 'open' },
+  'half-open': { health: 'failing', circuit: 'half-open' },
+  recovering: { health: 'healthy', circuit: 'half-open' },
+};
 
 /**
  * `response`, `failure`: of an exchange of a client request. `listed`: a response whose status counts as a failure.
@@ -52,7 +69,7 @@ type AddressEvent =
   | 'trial';
 
 /** All transitions. Other events change nothing, such as a late response to a request from before the circuit opened. */
-const TRANSITIONS: Readonly<Record<AddressPhase, Partial<Record<AddressEvent, AddressPhase>>>> = {
+const TRANSITIONS: Readonly<Record<Phase, Partial<Record<AddressEvent, Phase>>>> = {
   unknown: {
     response: 'healthy',
     listed: 'healthy',
@@ -63,29 +80,18 @@ const TRANSITIONS: Readonly<Record<AddressPhase, Partial<Record<AddressEvent, Ad
   },
   healthy: { 'in-a-row': 'failing', rate: 'open' },
   failing: { response: 'healthy', listed: 'healthy', check: 'healthy', rate: 'open' },
-  open: { trial: 'half-open', check: 'healthy' },
-  'half-open': { response: 'healthy', check: 'healthy', failure: 'open', listed: 'open' },
-};
-
-/** What users see of a phase. */
-const SHOWN: Readonly<
-  Record<AddressPhase, { readonly health: HealthState; readonly circuit: CircuitState }>
-> = {
-  unknown: { health: 'unknown', circuit: 'closed' },
-  healthy: { health: 'healthy', circuit: 'closed' },
-  failing: { health: 'failing', circuit: 'closed' },
-  open: { health: 'failing', circuit: 'open' },
-  'half-open': { health: 'failing', circuit: 'half-open' },
+  open: { trial: 'half-open', check: 'recovering' },
+  'half-open': { response: 'healthy', check: 'recovering', failure: 'open', listed: 'open' },
+  recovering: { response: 'healthy', failure: 'open', listed: 'open', 'in-a-row': 'half-open' },
 };
 
 /** `request`: the address answered one, or failed to; `connection`: one was made, or could not be. */
 export type Evidence = 'request' | 'connection';
 
-/** The phase of an address changed. */
-export interface PhaseChange {
-  readonly from: AddressPhase;
-  readonly to: AddressPhase;
-  /** The last failure; empty if the address is healthy. */
+export interface StatusChange {
+  readonly before: AddressStatus;
+  readonly after: AddressStatus;
+  /** The last failure; empty unless the address is failing. */
   readonly reason: string;
 }
 
@@ -101,7 +107,7 @@ export class AddressState {
   readonly #clock: Clock;
   readonly #responses: RollingCount;
   readonly #failures: RollingCount;
-  #phase: AddressPhase = 'unknown';
+  #phase: Phase = 'unknown';
   /** When the health that users see changed last. */
   #since: number;
   #wasFailing = false;
@@ -126,11 +132,11 @@ export class AddressState {
   }
 
   get health(): HealthState {
-    return SHOWN[this.#phase].health;
+    return STATUS[this.#phase].health;
   }
 
   get circuit(): CircuitState {
-    return SHOWN[this.#phase].circuit;
+    return STATUS[this.#phase].circuit;
   }
 
   /** The last failure, for operators; empty unless the address is failing. */
@@ -150,7 +156,7 @@ export class AddressState {
   get isSettled(): boolean {
     const { interval, failback } = this.#health;
     if (!this.#wasFailing) return true;
-    if (this.#phase === 'healthy') return this.age >= failback;
+    if (this.health === 'healthy') return this.age >= failback;
     return interval === undefined && this.#msSinceFailure >= failback;
   }
 
@@ -180,7 +186,7 @@ export class AddressState {
    * Admits a request, as the trial if the circuit is not closed. The caller calls `leave` when it is over.
    * @throws GatewayError `upstream-circuit-open`
    */
-  admit(request: object): PhaseChange | undefined {
+  admit(request: object): StatusChange | undefined {
     if (this.circuit === 'closed') return undefined;
     if (!this.isAdmitting) throw circuitOpen(this.retryAfterMs);
     this.#trial = request;
@@ -193,7 +199,7 @@ export class AddressState {
   }
 
   /** An exchange of a client request got a response. */
-  responded(status: number): PhaseChange | undefined {
+  responded(status: number): StatusChange | undefined {
     this.#hasTraffic = true;
     const isListed = this.#statuses.has(status);
     if (isListed) this.#note('request', `The upstream responded with ${status} (circuit.statuses).`);
@@ -203,14 +209,14 @@ export class AddressState {
   }
 
   /** An exchange of a client request failed: no connection, a broken one, or a timeout. `reason`: for operators. */
-  failed(evidence: Evidence, reason: string): PhaseChange | undefined {
+  failed(evidence: Evidence, reason: string): StatusChange | undefined {
     this.#hasTraffic = true;
     this.#note(evidence, reason);
     return this.#count(this.#failures) ?? this.#after('failure') ?? this.#afterRow();
   }
 
-  /** A check succeeded. An open circuit stays so for its time, and while a request is the trial. */
-  checked(evidence: Evidence): PhaseChange | undefined {
+  /** A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the trial. */
+  checked(evidence: Evidence): StatusChange | undefined {
     // A connection shows little while requests get no response over it.
     const isWeak = evidence === 'connection' && this.#failedBy === 'request';
     const isTooSoon = isWeak && this.#msSinceFailure < this.#health.failback;
@@ -220,7 +226,7 @@ export class AddressState {
   }
 
   /** A check failed. It opens no circuit: a wrong `health.path` must not keep requests away. */
-  checkFailed(evidence: Evidence, reason: string): PhaseChange | undefined {
+  checkFailed(evidence: Evidence, reason: string): StatusChange | undefined {
     this.#note(evidence, reason);
     return this.#after('check-failed') ?? this.#afterRow();
   }
@@ -237,7 +243,7 @@ export class AddressState {
   }
 
   /** Counts the result of an exchange while the circuit is closed. */
-  #count(results: RollingCount): PhaseChange | undefined {
+  #count(results: RollingCount): StatusChange | undefined {
     if (this.circuit !== 'closed') return undefined;
     const now = this.#clock.now();
     results.add(now);
@@ -248,26 +254,26 @@ export class AddressState {
     return all >= minimum && failed >= all * failures ? this.#after('rate') : undefined;
   }
 
-  #afterRow(): PhaseChange | undefined {
+  #afterRow(): StatusChange | undefined {
     return this.#failuresInARow >= FAILURES_IN_A_ROW ? this.#after('in-a-row') : undefined;
   }
 
-  #after(event: AddressEvent): PhaseChange | undefined {
+  #after(event: AddressEvent): StatusChange | undefined {
     const from = this.#phase;
     const to = TRANSITIONS[from][event];
     if (to === undefined) return undefined;
-    const before = SHOWN[from];
-    const after = SHOWN[to];
+    const before = STATUS[from];
+    const after = STATUS[to];
     const now = this.#clock.now();
     this.#phase = to;
     if (after.health !== before.health) this.#since = now;
     this.#wasFailing ||= after.health === 'failing';
     if (to === 'open') this.#openUntil = now + this.#circuit.open;
-    if (to !== 'half-open') this.#trial = undefined;
+    if (after.circuit !== 'half-open') this.#trial = undefined;
     if (before.circuit !== 'closed' && after.circuit === 'closed') {
       this.#responses.clear();
       this.#failures.clear();
     }
-    return { from, to, reason: this.reason };
+    return { before, after, reason: this.reason };
   }
 }

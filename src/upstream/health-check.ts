@@ -5,7 +5,7 @@ import { fieldValues } from '../base/raw-headers.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Connections } from '../transport/connections.ts';
-import type { AddressState, Evidence, PhaseChange } from './address-state.ts';
+import type { AddressState, Evidence, StatusChange } from './address-state.ts';
 
 /** The least time between two checks of this process, in milliseconds, so that thousands of addresses take no core. */
 const SPACING_MS = 50;
@@ -49,7 +49,7 @@ export async function* checkAddress(
   connections: CheckedConnections,
   pace: CheckPace,
   ended: Cancellation,
-): AsyncGenerator<PhaseChange> {
+): AsyncGenerator<StatusChange> {
   const evidence: Evidence = path === undefined ? 'connection' : 'request';
   await pause(Math.random() * Math.min(interval, SOON_MS), ended);
   while (ended.reason === undefined) {

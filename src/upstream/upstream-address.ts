@@ -9,7 +9,7 @@ import type { Call } from '../handshake/send-authenticated.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
-import { AddressState, type CircuitOptions, type HealthOptions, type PhaseChange } from './address-state.ts';
+import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
 import type { VersionState, VersionTest } from './credential-selector.ts';
 import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
 import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
@@ -24,8 +24,8 @@ export interface AddressOptions extends ConnectionOptions, VersionOptions {
   readonly health: HealthOptions;
 }
 
-/** The phase of one address changed. */
-export interface AddressChange extends PhaseChange {
+/** The status of one address changed. */
+export interface AddressChange extends StatusChange {
   readonly deployment: string;
   /** Host and port. */
   readonly address: string;
@@ -221,11 +221,11 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  #changed(change: PhaseChange | undefined): void {
+  #changed(change: StatusChange | undefined): void {
     if (change === undefined) return;
     this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
     // Otherwise each waiting request would time out in its turn.
-    if (change.to === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
+    if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }
 
   get #inUse(): CredentialVersion[] {

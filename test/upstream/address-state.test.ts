@@ -1,18 +1,25 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
-import { AddressState, type PhaseChange } from '../../src/upstream/address-state.ts';
+import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 
 const CIRCUIT = { failures: 0.5, minimum: 4, window: 10_000, open: 5_000, statuses: [503] };
 /** With this one, no circuit opens. */
 const NEVER = { ...CIRCUIT, minimum: 1_000_000 };
 const FAILBACK = 30_000;
 
+const UNKNOWN = { health: 'unknown', circuit: 'closed' };
+const HEALTHY = { health: 'healthy', circuit: 'closed' };
+const FAILING = { health: 'failing', circuit: 'closed' };
+const OPEN = { health: 'failing', circuit: 'open' };
+const HALF_OPEN = { health: 'failing', circuit: 'half-open' };
+const RECOVERING = { health: 'healthy', circuit: 'half-open' };
+
 function scene({ circuit = CIRCUIT, isChecked = true } = {}) {
   const clock = { time: 0, now: () => clock.time };
   const health = { interval: isChecked ? 10_000 : undefined, failback: FAILBACK };
   const state = new AddressState(circuit, health, clock);
-  const fail = (times: number): PhaseChange[] =>
+  const fail = (times: number): StatusChange[] =>
     Array.from({ length: times }, () => state.failed('connection', 'refused') ?? []).flat();
   const respond = (times: number): void => {
     for (let count = 0; count < times; count += 1) state.responded(200);
@@ -40,9 +47,9 @@ describe('the health of an address', () => {
     const failing = scene().state;
     expect([failing.health, failing.isSettled]).toEqual(['unknown', true]);
     const failed = failing.checkFailed('connection', 'refused');
-    expect(failed).toEqual({ from: 'unknown', to: 'failing', reason: 'refused' });
+    expect(failed).toEqual({ before: UNKNOWN, after: FAILING, reason: 'refused' });
     const healthy = scene().state;
-    expect(healthy.responded(200)).toEqual({ from: 'unknown', to: 'healthy', reason: '' });
+    expect(healthy.responded(200)).toEqual({ before: UNKNOWN, after: HEALTHY, reason: '' });
   });
 
   test('is failing after three failures in a row, of requests and checks together', () => {
@@ -130,7 +137,7 @@ describe('a closed circuit', () => {
     const { state, fail, respond } = scene();
     respond(2);
     expect([...fail(1), state.circuit]).toEqual(['closed']);
-    expect(fail(1)).toEqual([{ from: 'healthy', to: 'open', reason: 'refused' }]);
+    expect(fail(1)).toEqual([{ before: HEALTHY, after: OPEN, reason: 'refused' }]);
     expect([state.circuit, state.health]).toEqual(['open', 'failing']);
   });
 
@@ -187,9 +194,9 @@ describe('an open circuit', () => {
   test('admits one trial; its response closes the circuit, with all failures forgotten', () => {
     const { state, openForItsTime, fail, admits } = scene();
     openForItsTime();
-    expect(state.admit({})).toEqual({ from: 'open', to: 'half-open', reason: 'refused' });
+    expect(state.admit({})).toEqual({ before: OPEN, after: HALF_OPEN, reason: 'refused' });
     expect([admits(), state.isAdmitting]).toEqual([false, false]);
-    expect(state.responded(401)).toEqual({ from: 'half-open', to: 'healthy', reason: '' });
+    expect(state.responded(401)).toEqual({ before: HALF_OPEN, after: HEALTHY, reason: '' });
     expect([admits(), admits()]).toEqual([true, true]);
     fail(3);
     expect(state.circuit).toBe('closed');
@@ -218,7 +225,7 @@ describe('an open circuit', () => {
     expect(admits()).toBe(false);
   });
 
-  test('closes with a check, if its time has passed and no request is the trial', () => {
+  test('is half-open after a check, of a healthy address, if its time has passed and no request is the trial', () => {
     const { state, clock, fail, admits } = scene();
     fail(4);
     clock.time = 4_999;
@@ -228,8 +235,33 @@ describe('an open circuit', () => {
     admits(trial);
     expect([state.checked('connection'), state.circuit]).toEqual([undefined, 'half-open']);
     state.leave(trial);
-    state.checked('connection');
-    expect([state.circuit, state.health]).toEqual(['closed', 'healthy']);
+    expect(state.checked('connection')).toEqual({ before: HALF_OPEN, after: RECOVERING, reason: '' });
+  });
+
+  test('gets one request at a time after a check, which may find more than requests do', () => {
+    const { state, clock, openForItsTime, fail, admits } = scene();
+    openForItsTime();
+    expect(state.checked('request')).toEqual({ before: OPEN, after: RECOVERING, reason: '' });
+    clock.time += FAILBACK;
+    expect([state.isSettled, state.isAdmitting]).toEqual([true, true]);
+    expect([admits(), admits()]).toEqual([true, false]);
+    expect(fail(1)).toEqual([{ before: RECOVERING, after: OPEN, reason: 'refused' }]);
+    expect([state.isSettled, state.retryAfterMs]).toEqual([false, CIRCUIT.open]);
+    clock.time += CIRCUIT.open;
+    state.checked('request');
+    admits();
+    expect(state.responded(200)).toEqual({ before: RECOVERING, after: HEALTHY, reason: '' });
+  });
+
+  test('is of a failing address again when checks fail after one has succeeded', () => {
+    const { state, openForItsTime } = scene();
+    openForItsTime();
+    state.checked('request');
+    expect([state.checkFailed('request', 'a'), state.checkFailed('request', 'b')]).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(state.checkFailed('request', 'c')).toEqual({ before: RECOVERING, after: HALF_OPEN, reason: 'c' });
   });
 
   test('is not kept open by checks that fail', () => {
@@ -239,7 +271,7 @@ describe('an open circuit', () => {
     expect(admits()).toBe(true);
     state.checkFailed('request', 'no such path');
     clock.time += 1;
-    expect(state.responded(200)?.to).toBe('healthy');
+    expect(state.responded(200)?.after).toEqual(HEALTHY);
   });
 
   test('stays open after a mere connection while requests get no response, but for failback', () => {
@@ -248,12 +280,12 @@ describe('an open circuit', () => {
     clock.time = FAILBACK - 1;
     expect(state.checked('connection')).toBeUndefined();
     clock.time = FAILBACK;
-    expect(state.checked('connection')?.to).toBe('healthy');
+    expect(state.checked('connection')?.after).toEqual(RECOVERING);
   });
 });
 
 /** An event, by what it does to a state; `running` are the requests that were admitted. */
-type Event = (state: AddressState, running: object[]) => PhaseChange | undefined;
+type Event = (state: AddressState, running: object[]) => StatusChange | undefined;
 
 const EVENTS: readonly Event[] = [
   (state) => state.checked('request'),
@@ -280,22 +312,23 @@ const EVENTS: readonly Event[] = [
   },
 ];
 
-test('whatever happens, changes follow each other, and an address whose circuit is not closed is failing', () => {
+test('whatever happens, changes follow each other, and an address whose circuit is open is failing for its time', () => {
   const step = fc.record({ event: fc.constantFrom(...EVENTS), seconds: fc.constantFrom(0, 0, 1, 5, 30) });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
       const { state, clock } = scene();
       const running: object[] = [];
-      let last: PhaseChange['to'] = 'unknown';
+      let last: StatusChange['after'] = { health: 'unknown', circuit: 'closed' };
       for (const { event, seconds } of steps) {
         clock.time += seconds * 1_000;
         const { retryAfterMs } = state;
         const change = event(state, running);
-        expect(change?.from ?? last).toBe(last);
-        last = change?.to ?? last;
+        expect(change?.before ?? last).toEqual(last);
+        last = change?.after ?? last;
+        expect([state.health, state.circuit]).toEqual([last.health, last.circuit]);
         // Whatever comes before its time, it stays open.
         expect(retryAfterMs > 0 && state.circuit !== 'open').toBe(false);
-        expect(state.circuit === 'closed' || state.health === 'failing').toBe(true);
+        expect(state.circuit !== 'open' || state.health === 'failing').toBe(true);
         expect(state.reason !== '').toBe(state.health === 'failing');
       }
     }),

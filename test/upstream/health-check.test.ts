@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { AddressState, type PhaseChange } from '../../src/upstream/address-state.ts';
+import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
 
 const INTERVAL = 10_000;
@@ -33,7 +33,7 @@ function scene({ addresses = 1, works = (): boolean => true } = {}) {
       throw new Error('no request was to be sent');
     },
   };
-  const changes: PhaseChange[] = [];
+  const changes: StatusChange[] = [];
   const check = async (state: AddressState): Promise<void> => {
     for await (const change of checkAddress(state, HEALTH, connections, pace, checks)) changes.push(change);
   };
@@ -73,7 +73,7 @@ describe('an address is checked', () => {
     // 9 to 11 s to the first failure, then about 1 s each to the others.
     await pass(11_000 + 2 * 1_200);
     expect(states[0]?.health).toBe('failing');
-    expect(changes.map(({ to }) => to)).toEqual(['healthy', 'failing']);
+    expect(changes.map(({ after }) => after.health)).toEqual(['healthy', 'failing']);
     const [first = 0, second = 0, third = 0] = times.slice(1);
     expect(Math.max(second - first, third - second)).toBeLessThan(1_200);
     await pass(4_000);
