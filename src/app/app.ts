@@ -9,10 +9,9 @@ import { parseAddress } from '../base/network.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
-import { conditionWith } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
+import type { GatewayState } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
@@ -22,7 +21,6 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
 import { consoleSource } from './console.ts';
-import { sinkChecks, withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
 import { MetricsExport } from './metrics-export.ts';
 import { queriesOf } from './queries.ts';
@@ -190,11 +188,11 @@ export class App {
     };
   }
 
-  async #report(): Promise<PlaneReport> {
-    const report = await this.#deps.serving.report();
-    const sinks = sinkChecks(this.#deps.auditSinks?.states ?? []);
-    const readiness = [this.#reloads.check, ...sinks].reduce(withCheck, report.readiness);
-    return { ...report, readiness, condition: conditionWith(readiness, report.condition.deployments) };
+  async #state(): Promise<GatewayState> {
+    const { serving, auditSinks } = this.#deps;
+    const sinks = (auditSinks?.states ?? []).map(({ name, failing = null }) => ({ name, failing }));
+    const state = await serving.state();
+    return { ...state, workers: serving.workersState, configuration: this.#reloads.state, sinks };
   }
 
   #createActions(): Actions {
@@ -204,7 +202,7 @@ export class App {
       audit,
       log,
       setup: () => this.#active,
-      report: () => this.#report(),
+      state: () => this.#state(),
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
@@ -232,7 +230,6 @@ export class App {
         return merged.text(format);
       },
       live: () => serving.live,
-      readiness: async () => (await this.#report()).readiness,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       promote: (promotion, address) => actions.promoteEverywhere(promotion, address),
       console: consoleSource({
@@ -244,7 +241,7 @@ export class App {
         build,
         setup,
         configuredAt: () => this.#since,
-        report: () => this.#report(),
+        state: () => this.#state(),
       }),
       audit: {
         log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),

@@ -10,9 +10,8 @@ import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
-import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { keepInUse } from '../credentials/versions.ts';
 import type { CountedRefusal } from '../gateway/client-refusals.ts';
@@ -29,9 +28,8 @@ import type { VersionTest } from '../upstream/credential-selector.ts';
 import { CredentialSelectors } from '../upstream/credential-selectors.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
+import { auditLines } from './audit-lines.ts';
 import { changesOf } from './changes.ts';
-import { deploymentFacts, errorView } from './console.ts';
-import { auditLines, auditView } from './console-audit.ts';
 import {
   buildDeployments,
   closeAll,
@@ -44,14 +42,17 @@ import {
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
-import { observeCounts, observeGauges, readiness } from './health.ts';
+import { setAuditCounts, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
 import type { Activation, DeploymentVersion, Serving } from './serving.ts';
 import { openStore, type SharedStores } from './store.ts';
 import { UpstreamEvents } from './upstream-events.ts';
+import { workerState } from './worker-state.ts';
 
 export interface DataPlaneDeps {
+  /** Number of the worker; left out: this process serves itself. */
+  readonly worker?: number | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -275,38 +276,32 @@ export class DataPlane implements Serving {
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    const { deployments } = this.#active;
-    observeCounts(this.#metrics, deployments, this.#audit);
-    if (names === undefined) await observeGauges(this.#metrics, deployments);
+    setAuditCounts(this.#metrics, this.#audit);
+    for (const { name: deployment, upstream } of this.#active.deployments) {
+      // Prometheus sees no increase in a counter that first appears with 1.
+      for (const name of upstream.outcomes?.names ?? []) {
+        this.#metrics.deployment(deployment).outcome(name).inc(0);
+      }
+    }
+    if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
     return auditLines(this.#audit, position);
   }
 
-  async report(): Promise<PlaneReport> {
+  state(): Promise<WorkerState> {
     const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
-    const { setup, deployments } = this.#active;
-    const audit = this.#audit;
-    const parts = {
+    return workerState({
+      ...this.#active,
+      ...this.#deps,
       stage,
       storeUp: this.#storeUp,
-      audit,
-      deployments,
-      wanted: setup.config.readiness,
-    } as const;
-    const state = await readiness(parts);
-    return {
-      readiness: state,
-      condition: conditionWith(
-        state,
-        deployments.map((each) => deploymentFacts(each, setup)),
-      ),
-      errors: this.#gateway.recentErrors.map((error) => errorView(error, this.#deps.clock)),
-      audit: audit.enabled ? auditView(audit) : null,
-      storeUp: setup.redis === undefined ? null : this.#storeUp,
-    };
+      errors: this.#gateway.recentErrors,
+    });
   }
+
+  readonly workersState = null;
 
   /**
    * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no

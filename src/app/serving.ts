@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import type { WorkerState, WorkersState } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
@@ -40,7 +40,10 @@ export interface Serving {
    * undefined: all.
    */
   observe(names?: readonly string[]): Promise<void>;
-  report(): Promise<PlaneReport>;
+  /** Returns the state of all workers, merged. */
+  state(): Promise<WorkerState>;
+  /** What the primary knows beside its workers; null: there is none. */
+  readonly workersState: WorkersState | null;
   /** Tests a version at its upstream: `CredentialSelector.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /**

@@ -22,6 +22,8 @@ import { packageVersion } from './version.ts';
 
 /** Parts of every process of the gateway. */
 export interface ProcessParts {
+  /** Number of the worker; undefined: it is no worker. */
+  readonly worker: number | undefined;
   readonly log: Log;
   readonly build: BuildInfo;
   readonly audit: Audit;
@@ -49,7 +51,7 @@ export async function processParts(io: Io, setup: AppSetup, worker?: number): Pr
   // steps; an exit would abort every other request.
   process.on('uncaughtException', uncaught);
   process.on('unhandledRejection', uncaught);
-  return { log, build, audit, metrics, tracing, uncaught, stopTracing };
+  return { worker, log, build, audit, metrics, tracing, uncaught, stopTracing };
 }
 
 /** Logs warnings of Node.js, which it would print to stderr in a format of its own. */
@@ -60,8 +62,8 @@ function logWarnings(log: Log): void {
 
 /** Creates the data plane of this process. `stores`: those that it shares with others. */
 export function dataPlane(setup: AppSetup, parts: ProcessParts, stores?: SharedStores): DataPlane {
-  const { log, audit, metrics, tracing, uncaught } = parts;
-  const deps = { clock: monotonicClock, log, audit, metrics, tracing, uncaught };
+  const { worker, log, audit, metrics, tracing, uncaught } = parts;
+  const deps = { worker, clock: monotonicClock, log, audit, metrics, tracing, uncaught };
   return new DataPlane(setup, { ...deps, bufferGc: bufferGc(), stores });
 }
 

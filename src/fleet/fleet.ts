@@ -2,6 +2,7 @@ import type { Worker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
+import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -10,8 +11,8 @@ import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import { mergeStates, type WorkerState, type WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
@@ -135,12 +136,16 @@ export class Fleet implements Serving {
     return this.#update(names ?? 'all', false);
   }
 
-  async report(): Promise<PlaneReport> {
+  async state(): Promise<WorkerState> {
     await this.#update([], true);
     // After an upgrade, others serve in the place of those that drain.
     const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
-    const wanted = this.#closing === undefined ? this.#deps.workers : 0;
-    return this.#reports.merge(told, this.#of('serving').length, wanted);
+    return mergeStates(told.flatMap(({ state }) => state ?? []));
+  }
+
+  get workersState(): WorkersState {
+    const configured = this.#closing === undefined ? this.#deps.workers : 0;
+    return { serving: this.#of('serving').length, configured, audit: auditState(this.#deps.audit) };
   }
 
   testVersion(choice: DeploymentVersion): Promise<VersionTest> {

@@ -3,7 +3,7 @@ import type { DeploymentVersion } from '../app/serving.ts';
 import type { Head } from '../audit/seal.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
 import type { CountedRefusal } from '../gateway/client-refusals.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
@@ -12,7 +12,7 @@ import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
-export const PROTOCOL = 5;
+export const PROTOCOL = 6;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -87,7 +87,7 @@ export interface DrainOptions extends ReportOptions {
 
 export interface WorkerReport {
   /** Undefined: it was not asked for. */
-  readonly state: PlaneReport | undefined;
+  readonly state: WorkerState | undefined;
   readonly metrics: RegistrySnapshot;
   readonly lines: readonly AuditLine[];
   /** Refusals of clients, in the last report of a worker: the primary goes on with them. */

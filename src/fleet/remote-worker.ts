@@ -9,7 +9,7 @@ import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { isolate, reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
@@ -74,7 +74,7 @@ export class RemoteWorker {
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
   #auditHead: Head | undefined;
-  #state: PlaneReport | undefined;
+  #state: WorkerState | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
   #isGone = false;
@@ -132,7 +132,7 @@ export class RemoteWorker {
   }
 
   /** The latest state; undefined: none was reported. */
-  get state(): PlaneReport | undefined {
+  get state(): WorkerState | undefined {
     return this.#state;
   }
 

@@ -1,10 +1,9 @@
-import { auditLines, auditView } from '../app/console-audit.ts';
-import { observeAudit, withCheck } from '../app/health.ts';
+import { auditLines } from '../app/audit-lines.ts';
+import { setAuditCounts } from '../app/gauges.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import { mergeClientUse } from '../control/client-use.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import { mergeAudit, mergeClientUse, mergeReports, type PlaneReport } from '../control/merge.ts';
-import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { AuditLine } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/client-refusals.ts';
@@ -61,7 +60,7 @@ export class Reports {
   ): Promise<void> {
     const { metrics, audit, clock } = this.#deps;
     metrics.workers.set(serving);
-    observeAudit(metrics, audit);
+    setAuditCounts(metrics, audit);
     const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
     if (withLines) {
       const { lines, position } = auditLines(audit, this.#ownLinesFrom);
@@ -80,19 +79,6 @@ export class Reports {
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
     return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
   }
-
-  /** Merges the latest states of these workers. `serving`: so many serve; `wanted`: and so many should. */
-  merge(workers: readonly RemoteWorker[], serving: number, wanted: number): PlaneReport {
-    const reports = workers.flatMap(({ number, state }) =>
-      state === undefined ? [] : [{ worker: number, ...state }],
-    );
-    const merged = mergeReports(reports);
-    const { audit } = this.#deps;
-    const readiness = withCheck(merged.readiness, workersCheck(serving, wanted, audit));
-    const condition = conditionWith(readiness, merged.condition.deployments);
-    const views = [merged.audit, audit.enabled ? auditView(audit) : null].flatMap((view) => view ?? []);
-    return { ...merged, readiness, condition, audit: mergeAudit(views) };
-  }
 }
 
 /** The latest audit lines of several processes, in the order of their arrival. */
@@ -110,17 +96,4 @@ export class RecentLines {
     const missing = Math.max(0, this.#count - position);
     return { lines: missing === 0 ? [] : this.#lines.slice(-missing), position: this.#count };
   }
-}
-
-/** Returns the check of the workers, and of the primary's own audit log, in the readiness. */
-function workersCheck(serving: number, wanted: number, { failing, retentionHeld, sink }: Audit): Check {
-  const missing = `${serving} of ${wanted} workers serve; the others are being started`;
-  const check = simpleCheck('workers', serving < wanted ? missing : undefined);
-  const errors = [
-    ...check.errors,
-    ...(failing === undefined ? [] : [`the primary's audit log cannot be written: ${failing}`]),
-    ...(retentionHeld === undefined ? [] : [`the primary: ${retentionHeld}`]),
-    ...(sink?.failing === undefined ? [] : [`the primary cannot reach the audit stream: ${sink.failing}`]),
-  ];
-  return { ...check, ok: errors.length === 0, errors };
 }

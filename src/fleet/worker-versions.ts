@@ -1,6 +1,5 @@
 import type { DeploymentVersion } from '../app/serving.ts';
 import { messageOf } from '../base/error-code.ts';
-import type { CredentialView } from '../control/view.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
@@ -41,9 +40,9 @@ export class WorkerVersions {
     await Promise.all(workers.map((worker) => worker.update(STATE_ONLY)));
     const versions = new Map<string, Set<string>>();
     for (const { state } of workers) {
-      for (const { credentials } of state?.condition.deployments ?? []) {
-        for (const { name, version } of credentials.filter(isInUse)) {
-          versions.set(name, (versions.get(name) ?? new Set()).add(version));
+      for (const { credentials } of state?.deployments ?? []) {
+        for (const { credential, version } of credentials.filter(({ inUse }) => inUse)) {
+          versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
         }
       }
     }
@@ -62,10 +61,6 @@ export class WorkerVersions {
       // A promotion meanwhile may have been undone in this worker by an older report.
     } while (seen !== this.#promotions);
   }
-}
-
-function isInUse({ state, refused }: CredentialView): boolean {
-  return state === 'in use' || refused;
 }
 
 async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
@@ -89,9 +84,11 @@ async function failuresOf<W extends Member>(
 async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
   // The latest report may be from before a promotion.
   await other?.update(STATE_ONLY);
-  const deployments = other?.state?.condition.deployments ?? [];
+  const deployments = other?.state?.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
-    credentials.filter(isInUse).map(({ name: credential, version }) => ({ deployment, credential, version })),
+    credentials
+      .filter(({ inUse }) => inUse)
+      .map(({ credential, version }) => ({ deployment, credential, version })),
   );
   // A version that the new configuration does not have is refused, and stays out of use.
   await Promise.allSettled(choices.map((choice) => worker.promote([choice])));

@@ -128,7 +128,7 @@ export class Worker {
     const { lines, position } =
       auditFrom === undefined ? { lines: [], position: undefined } : plane.auditLines(auditFrom);
     return {
-      state: withState ? await plane.report() : undefined,
+      state: withState ? await plane.state() : undefined,
       metrics: await takeSnapshot(registry, names),
       lines,
       refusals: [],

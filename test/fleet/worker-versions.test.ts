@@ -36,9 +36,9 @@ const workerOf = (number: number, { plane }: RunningGateway, afterCheck = async 
 });
 
 async function inUse({ plane }: RunningGateway): Promise<string[]> {
-  const { condition } = await plane.report();
-  return condition.deployments.flatMap(({ name, credentials }) =>
-    credentials.flatMap(({ state, version }) => (state === 'in use' ? [`${name} ${version}`] : [])),
+  const { deployments } = await plane.state();
+  return deployments.flatMap(({ name, credentials }) =>
+    credentials.flatMap(({ state, version }) => (state === 'in-use' ? [`${name} ${version}`] : [])),
   );
 }
 

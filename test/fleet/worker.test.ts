@@ -74,9 +74,9 @@ test('a report has what was asked for, and nothing that takes longer', async () 
 
   const state = await ask([], true);
   expect(state.metrics).toEqual([]);
-  expect(state.state?.condition.deployments).toMatchObject([{ name: 'a' }]);
+  expect(state.state?.deployments).toMatchObject([{ name: 'a' }]);
 
-  expect((await end()).state?.readiness.status).toBe('unready');
+  expect((await end()).state?.serves).toBe(false);
   await worker.run();
 });
 
