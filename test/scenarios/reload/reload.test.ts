@@ -33,13 +33,20 @@ describe('a reload', () => {
   });
 
   test('keeps connections and nonces of unchanged deployments, and nonces of changed ones', async () => {
-    const { simulator, gateway, get } = await startScene({ behaviour: { qop: 'auth', nc: 'window' } });
+    // A health check connects, too.
+    const health = { interval: 'off' };
+    const { simulator, gateway, get } = await startScene({
+      behaviour: { qop: 'auth', nc: 'window' },
+      settings: { health },
+    });
     const { origin } = simulator.deployments.submissions;
     expect((await get(authors)).status).toBe(200);
-    const reloadWith = (settings: Record<string, unknown>) =>
-      gateway.app.reload(async () =>
+    const reloadWith = (changed: Record<string, unknown>) => {
+      const settings = { health, ...changed };
+      return gateway.app.reload(async () =>
         setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions),
       );
+    };
     const opened = simulator.counts('submissions').connections;
     const grown: number[] = [];
     for (const settings of [{}, { match: { pathPrefix: '/api/' } }, { connections: 7 }]) {
