@@ -357,16 +357,14 @@ const audit = fc.option(
     failing: sentences,
     retentionHeld: sentences,
     streamFailing: fc.option(sentences),
-    integrityErrors: fc
-      .uniqueArray(time, { maxLength: 3 })
-      .map((lines) =>
-        lines.map((line) => ({
-          ...finding('batch-altered', { from: 7, to: 7 }),
-          replica: 'a',
-          segment: 's',
-          line,
-        })),
-      ),
+    integrityErrors: fc.uniqueArray(time, { maxLength: 3 }).map((lines) =>
+      lines.map((line) => ({
+        ...finding('batch-altered', { from: 7, to: 7 }),
+        replica: 'a',
+        segment: 's',
+        line,
+      })),
+    ),
   }),
 );
 const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
