@@ -22,7 +22,7 @@ import type { Finding } from '../doctor/finding.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import { doctorInput } from './doctor-input.ts';
-import type { DeploymentVersion, Serving } from './serving.ts';
+import type { DeploymentVersion, Serving } from './worker.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;

@@ -26,7 +26,7 @@ import { MetricsExport } from './metrics-export.ts';
 import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
 import type { ServiceManager } from './service-manager.ts';
-import type { Activation, Serving } from './serving.ts';
+import type { Activation, Serving } from './worker.ts';
 
 export interface AppDeps {
   readonly serving: Serving;

@@ -6,7 +6,7 @@ import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { Serving } from './serving.ts';
+import type { Serving } from './worker.ts';
 
 export interface ConsoleParts {
   readonly values: ReadMetrics;

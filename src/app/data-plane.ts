@@ -7,7 +7,6 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
-import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -21,12 +20,11 @@ import { Listener } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { countNames, takeSnapshot } from '../metrics/registry-snapshot.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
-import { CredentialSelectors } from '../upstream/credential-selectors.ts';
-import { CheckPace } from '../upstream/health-check.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { auditLines } from './audit-lines.ts';
 import { changesOf } from './changes.ts';
@@ -42,12 +40,19 @@ import {
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
-import { setAuditCounts, setGauges } from './gauges.ts';
+import { setCounts, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
-import type { Activation, DeploymentVersion, Serving } from './serving.ts';
 import { openStore, type SharedStores } from './store.ts';
-import { UpstreamEvents } from './upstream-events.ts';
+import { openUpstreamDeps } from './upstream-events.ts';
+import type {
+  Activation,
+  DeploymentVersion,
+  ReportOptions,
+  Serving,
+  Worker,
+  WorkerReport,
+} from './worker.ts';
 import { workerState } from './worker-state.ts';
 
 export interface DataPlaneDeps {
@@ -83,7 +88,7 @@ export interface Prepared extends Generation {
 }
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
-export class DataPlane implements Serving {
+export class DataPlane implements Serving, Worker {
   readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
@@ -116,7 +121,8 @@ export class DataPlane implements Serving {
       this.#storeUp = up;
     };
     this.#store = openStore(setup.redis, { stores, metrics, log, onUp: onStore });
-    this.#upstreamDeps = this.#openUpstreamDeps();
+    const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+    this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
     const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
     this.#active = { setup, deployments, identification };
@@ -195,7 +201,7 @@ export class DataPlane implements Serving {
     this.#active = { setup, deployments, identification };
     this.#gateway.configure(gateway);
     applyLimits();
-    this.renewTls(setup.listenTls);
+    this.#renewTls(setup.listenTls);
     this.#audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
@@ -243,13 +249,17 @@ export class DataPlane implements Serving {
   }
 
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
-    const missing = this.missing(choices);
+    const missing = this.#missing(choices);
     if (missing !== undefined) throw new Error(missing);
     for (const { deployment, ...choice } of choices) this.#upstreamOf(deployment)?.promote(choice);
   }
 
-  /** Says which of these versions is not there; undefined: all are. */
-  missing(choices: readonly DeploymentVersion[]): string | undefined {
+  async missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
+    return this.#missing(choices);
+  }
+
+  /** Synchronous, so that nothing changes between the check and the promotion. */
+  #missing(choices: readonly DeploymentVersion[]): string | undefined {
     const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
     return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
@@ -263,31 +273,50 @@ export class DataPlane implements Serving {
     return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusalsOf(client) };
   }
 
-  /** Uses another certificate for new connections. */
-  renewTls(tls: ListenTls | undefined): void {
+  readonly workers: readonly Worker[] = [this];
+
+  formerRefusals(): [] {
+    return [];
+  }
+
+  async renewTls(tls: ListenTls): Promise<void> {
+    this.#renewTls(tls);
+  }
+
+  #renewTls(tls: ListenTls | undefined): void {
     if (tls === undefined) return;
     this.#listener.renewTls(tls);
     this.#metrics.listenCertificateExpiry.set(tls.expires);
   }
 
-  reopenAccessLog(): void {
+  async reopenAccessLog(): Promise<void> {
     this.#gateway.reopenAccessLog();
   }
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    setAuditCounts(this.#metrics, this.#audit);
-    for (const { name: deployment, upstream } of this.#active.deployments) {
-      // Prometheus sees no increase in a counter that first appears with 1.
-      for (const name of upstream.outcomes?.names ?? []) {
-        this.#metrics.deployment(deployment).outcome(name).inc(0);
-      }
-    }
+    setCounts(this.#metrics, this.#active.deployments, this.#audit);
     if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
     return auditLines(this.#audit, position);
+  }
+
+  async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
+    const { registry } = this.#metrics;
+    const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
+    await this.observe(names);
+    const { lines, position } =
+      auditFrom === undefined ? { lines: [], position: undefined } : this.auditLines(auditFrom);
+    return {
+      state: withState ? await this.state() : undefined,
+      metrics: await takeSnapshot(registry, names),
+      lines,
+      refusals: [],
+      auditPosition: position,
+      auditHead: this.#audit.head,
+    };
   }
 
   state(): Promise<WorkerState> {
@@ -314,7 +343,7 @@ export class DataPlane implements Serving {
   }
 
   /** Ends the delay of `drain`, now or when it begins, and connections without a request. */
-  hurry(): void {
+  async hurry(): Promise<void> {
     this.#hurry.abort();
   }
 
@@ -357,19 +386,5 @@ export class DataPlane implements Serving {
 
   get #identityDeps() {
     return { log: this.#deps.log, metrics: this.#metrics };
-  }
-
-  #openUpstreamDeps(): UpstreamDeps {
-    const { clock, log, tracing } = this.#deps;
-    const metrics = this.#metrics;
-    const pools = new NoncePools(this.#store);
-    const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
-    const { onPolicyStep, onBound, onRotation, onHealth } = events;
-    const { onCircuit, onAddressHealth, onPause } = events;
-    const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
-    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
-    const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
-    const checkPace = new CheckPace(clock);
-    return { selectors, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
   }
 }

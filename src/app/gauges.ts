@@ -1,6 +1,7 @@
 import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { AddressState, CredentialVersionState, DeploymentState } from '../control/state.ts';
+import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Values of the label `state` of `credential_state`. */
@@ -32,6 +33,15 @@ export function setGauges(metrics: Metrics, deployments: readonly DeploymentStat
     const { name: deployment, outcomes, pauses, egressPresent } = state;
     if (outcomes.length > 0) metrics.paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
     if (egressPresent !== null) metrics.egressAddressPresent.set({ deployment }, egressPresent ? 1 : 0);
+  }
+}
+
+/** Sets the counters that requests do not change themselves. */
+export function setCounts(metrics: Metrics, deployments: readonly Deployment[], audit: Audit): void {
+  setAuditCounts(metrics, audit);
+  for (const { name: deployment, upstream } of deployments) {
+    // Prometheus sees no increase in a counter that first appears with 1.
+    for (const name of upstream.outcomes?.names ?? []) metrics.deployment(deployment).outcome(name).inc(0);
   }
 }
 

@@ -13,7 +13,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { type Pinned, pin } from './pin.ts';
 import type { ServiceManager } from './service-manager.ts';
-import type { Activation } from './serving.ts';
+import type { Activation } from './worker.ts';
 
 /** The cause of a reload. `credentials`: their sources have changed. */
 export interface ReloadCause {

@@ -270,8 +270,8 @@ function mergeCredentials(
   };
 }
 
-/** Adds up errors of one deployment and code. */
-function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
+/** Adds up errors of one deployment and code; the newest first, and no more than are kept. */
+export function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
   const merged = mergeBy(
     errors,
     ({ deployment, code }) => `${deployment} ${code}`,

@@ -1,7 +1,7 @@
-import type { Worker } from 'node:cluster';
+import type { Worker as ClusterWorker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
+import type { Activation, DeploymentVersion, Serving, WantedMetrics, Worker } from '../app/worker.ts';
 import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -10,9 +10,9 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
-import type { ClientUse } from '../control/client-view.ts';
+import type { RefusalView } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import { mergeStates, type WorkerState, type WorkersState } from '../control/state.ts';
+import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
@@ -22,7 +22,6 @@ import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
-import type { WantedMetrics } from './protocol.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { Reports } from './reports.ts';
 import { WorkerHeads } from './worker-heads.ts';
@@ -47,7 +46,7 @@ export interface FleetDeps {
   /** Number of workers. */
   readonly workers: number;
   /** Starts the process of a worker. */
-  readonly fork: () => Worker;
+  readonly fork: () => ClusterWorker;
   /** Serves what workers without Redis share. */
   readonly share: (port: ProcessPort) => void;
   readonly idleLogs: IdleLogs;
@@ -125,11 +124,11 @@ export class Fleet implements Serving {
 
   renewTls(tls: ListenTls): void {
     this.#setup = { ...this.#setup, listenTls: tls };
-    for (const worker of this.#workers.keys()) worker.renewTls(tls);
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(tls));
   }
 
   reopenAccessLog(): void {
-    for (const worker of this.#workers.keys()) worker.reopenAccessLog();
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.reopenAccessLog());
   }
 
   observe(names?: readonly string[]): Promise<void> {
@@ -138,9 +137,9 @@ export class Fleet implements Serving {
 
   async state(): Promise<WorkerState> {
     await this.#update([], true);
+    if (this.#closing !== undefined) return this.#reports.state([...this.#workers.keys()], []);
     // After an upgrade, others serve in the place of those that drain.
-    const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
-    return mergeStates(told.flatMap(({ state }) => state ?? []));
+    return this.#reports.state(this.#of('serving'), this.#of('draining'));
   }
 
   get workersState(): WorkersState {
@@ -156,8 +155,12 @@ export class Fleet implements Serving {
     return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
   }
 
-  clientUse(client: string): Promise<ClientUse> {
-    return this.#reports.clientUse([...this.#of('serving'), ...this.#of('draining')], client);
+  get workers(): Worker[] {
+    return [...this.#of('serving'), ...this.#of('draining')].map(({ plane }) => plane);
+  }
+
+  formerRefusals(client: string): readonly RefusalView[] {
+    return this.#reports.formerRefusals(client);
   }
 
   /**
@@ -177,13 +180,9 @@ export class Fleet implements Serving {
     this.#isRenewing = false;
     const failed = started.find((each) => each.status === 'rejected');
     const renewed = startedOf(started).map(({ worker }) => worker);
-    if (failed === undefined) {
-      audit.admin('upgrade', { result: 'success' });
-      log.info('upgrade: the new workers serve; the old ones drain');
-    } else {
-      audit.admin('upgrade', { result: 'failure' });
-      log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
-    }
+    audit.admin('upgrade', { result: failed === undefined ? 'success' : 'failure' });
+    if (failed === undefined) log.info('upgrade: the new workers serve; the old ones drain');
+    else log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
     const old = this.#of('serving').filter((worker) => !renewed.includes(worker));
     const leaving = failed === undefined ? old : renewed;
     const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));
@@ -200,7 +199,7 @@ export class Fleet implements Serving {
   }
 
   hurry(): void {
-    for (const worker of this.#workers.keys()) worker.hurry();
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.hurry());
   }
 
   /** Asks all workers for a report. */
@@ -263,11 +262,11 @@ export class Fleet implements Serving {
   }
 
   #onEnd(worker: RemoteWorker, how: string, begun: number): void {
-    const { log, audit, metrics, merged, clock } = this.#deps;
+    const { log, audit, metrics, clock } = this.#deps;
     const { number, pid } = worker;
     const stage = this.#workers.get(worker);
     this.#workers.delete(worker);
-    merged.ended(number);
+    this.#reports.ended(worker);
     this.#heads.recordEnd(worker);
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
@@ -356,10 +355,9 @@ export class Fleet implements Serving {
     }
     this.#setStage(worker, 'draining');
     const { delay: delayMs, timeout } = this.#setup.config.drain;
-    const problem = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
-    if (problem === undefined) return;
-    const { number } = worker;
-    this.#deps.log.warn({ worker: number, reason: problem }, 'a worker was not closed as it should be');
+    const reason = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+    if (reason === undefined) return;
+    this.#deps.log.warn({ worker: worker.number, reason }, 'a worker was not closed as it should be');
   }
 
   /** A worker that has ended is no longer there. */

@@ -1,15 +1,14 @@
 import { auditLines } from '../app/audit-lines.ts';
 import { setAuditCounts } from '../app/gauges.ts';
+import type { WantedMetrics, WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import { mergeClientUse } from '../control/client-use.ts';
-import type { ClientUse } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import { type ErrorState, mergeErrors, mergeStates, type WorkerState } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
-import { ClientRefusals } from '../gateway/client-refusals.ts';
+import { type ClientRefusal, ClientRefusals } from '../gateway/client-refusals.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { WantedMetrics, WorkerReport } from './protocol.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 /** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
@@ -31,6 +30,8 @@ export class Reports {
   readonly #lines = new RecentLines();
   /** Of workers that have drained. */
   readonly #refusals = new ClientRefusals();
+  /** Of workers that have ended. */
+  #errors: readonly ErrorState[] = [];
   #linesWantedAt = Number.NEGATIVE_INFINITY;
   #ownLinesFrom = 0;
 
@@ -70,14 +71,21 @@ export class Reports {
     await Promise.all(workers.map((worker) => worker.update({ metrics: names, withState, withLines })));
   }
 
-  /**
-   * Merges the limits and refusals of a client from these workers, and the refusals of those that have drained; omits a
-   * worker that does not respond in time.
-   */
-  async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
-    const asked = await Promise.allSettled(workers.map((worker) => worker.clientUse(client)));
-    const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
+  /** Keeps the counts and errors of a worker that has ended. */
+  ended({ number, state }: RemoteWorker): void {
+    this.#deps.merged.ended(number);
+    this.#errors = mergeErrors([...this.#errors, ...(state?.errors ?? [])]);
+  }
+
+  /** Merges the latest states of these workers. Of the others, and of those that have ended, errors are all that counts. */
+  state(workers: readonly RemoteWorker[], others: readonly RemoteWorker[]): WorkerState {
+    const merged = mergeStates(workers.flatMap(({ state }) => state ?? []));
+    const errors = others.flatMap(({ state }) => state?.errors ?? []);
+    return { ...merged, errors: mergeErrors([...merged.errors, ...errors, ...this.#errors]) };
+  }
+
+  formerRefusals(client: string): ClientRefusal[] {
+    return this.#refusals.of(client);
   }
 }
 

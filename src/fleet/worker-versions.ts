@@ -1,11 +1,13 @@
-import type { DeploymentVersion } from '../app/serving.ts';
+import type { DeploymentVersion, Worker } from '../app/worker.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { VersionTest } from '../upstream/credential-selector.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;
 
-type Member = Pick<RemoteWorker, 'number' | 'isGone' | 'missing' | 'promote'>;
+interface Member extends Pick<RemoteWorker, 'number' | 'isGone'> {
+  readonly plane: Pick<Worker, 'missing' | 'promote'>;
+}
 
 /** Keeps the versions of credentials that workers use the same. */
 export class WorkerVersions {
@@ -16,7 +18,7 @@ export class WorkerVersions {
   async test(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<VersionTest> {
     // A worker that was started later does not have a version that has left its sources.
     if ((await failuresOf(workers, (worker) => requireAll(worker, [choice]))).length > 0) return 'unknown';
-    return (await workers[0]?.testVersion(choice)) ?? 'unclear';
+    return (await workers[0]?.plane.testVersion(choice)) ?? 'unclear';
   }
 
   /**
@@ -27,7 +29,7 @@ export class WorkerVersions {
     const [lacking] = await failuresOf(workers, (worker) => requireAll(worker, choices));
     if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
     this.#promotions += 1;
-    const failed = await failuresOf(workers, (worker) => worker.promote(choices));
+    const failed = await failuresOf(workers, ({ plane }) => plane.promote(choices));
     if (failed.length === 0) return;
     const used = workers.filter((worker) => !worker.isGone && !failed.some((each) => each.worker === worker));
     const inUse =
@@ -64,7 +66,7 @@ export class WorkerVersions {
 }
 
 async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
-  const missing = await worker.missing(choices);
+  const missing = await worker.plane.missing(choices);
   if (missing !== undefined) throw new Error(missing);
 }
 
@@ -91,5 +93,5 @@ async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefin
       .map(({ credential, version }) => ({ deployment, credential, version })),
   );
   // A version that the new configuration does not have is refused, and stays out of use.
-  await Promise.allSettled(choices.map((choice) => worker.promote([choice])));
+  await Promise.allSettled(choices.map((choice) => worker.plane.promote([choice])));
 }
