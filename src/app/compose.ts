@@ -3,7 +3,6 @@ import { isNativeError } from 'node:util/types';
 import { type Audit, type AuditOptions, type AuditSink, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
 import { auditKeys } from '../audit/keys.ts';
-import { AuditSinks } from '../audit/sinks/audit-sinks.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
 import { StreamSink } from '../audit/stream/stream-sink.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
@@ -14,11 +13,9 @@ import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { App, type AppDeps } from './app.ts';
 import { DataPlane } from './data-plane.ts';
 import type { SharedStores } from './store.ts';
 import { uncaughtErrors } from './uncaught.ts';
-import type { Serving } from './worker.ts';
 
 /** What the process itself gives. */
 export interface ProcessOptions {
@@ -32,7 +29,7 @@ export interface ProcessOptions {
   readonly bufferGc: BufferGc;
 }
 
-/** Parts of every process of the gateway. */
+/** Parts of every process of the gateway. A worker makes a data plane of them, a process that listens for control an `App`. */
 export interface ProcessParts extends ProcessOptions {
   readonly audit: Audit;
   readonly metrics: Metrics;
@@ -63,16 +60,6 @@ export async function openParts(setup: AppSetup, options: ProcessOptions): Promi
 /** Creates the data plane of this process. `stores`: those that it shares with others. */
 export function openDataPlane(setup: AppSetup, parts: ProcessParts, stores?: SharedStores): DataPlane {
   return new DataPlane(setup, { ...parts, stores });
-}
-
-/** Creates the gateway around what serves: control plane, reloads, and what is sent to receivers. */
-export function openApp(
-  setup: AppSetup,
-  parts: ProcessParts,
-  serving: Serving,
-  deps: Pick<AppDeps, 'uid' | 'consoleFolder' | 'consolePace' | 'source' | 'watchFile' | 'serviceManager'>,
-): App {
-  return new App(setup, { ...parts, ...deps, serving, auditSinks: openSinks(setup, parts.log) });
 }
 
 /**
@@ -106,11 +93,4 @@ function openStream(
   const keys = auditKeys(key);
   const stream = new RedisStream(redis, [keys]);
   return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
-}
-
-/** Starts sending the logs of this replica and its workers; undefined: there is nowhere to send them. */
-function openSinks({ audit, auditSinks: sinks }: AppSetup, log: Log): AuditSinks | undefined {
-  if (audit === undefined || sinks.length === 0) return undefined;
-  const { directory, replica, key } = audit;
-  return new AuditSinks({ directory, replica, key, sinks }, log);
 }

@@ -275,9 +275,7 @@ export class DataPlane implements Serving, Worker {
 
   readonly workers: readonly Worker[] = [this];
 
-  formerRefusals(): [] {
-    return [];
-  }
+  readonly former = { errors: [], refusals: () => [] };
 
   async renewTls(tls: ListenTls): Promise<void> {
     this.#renewTls(tls);
@@ -328,6 +326,10 @@ export class DataPlane implements Serving, Worker {
       storeUp: this.#storeUp,
       errors: this.#gateway.recentErrors,
     });
+  }
+
+  async states(): Promise<WorkerState[]> {
+    return [await this.state()];
   }
 
   readonly workersState = null;

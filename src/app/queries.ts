@@ -20,7 +20,7 @@ import type { Serving } from './worker.ts';
 const VALUES = 20;
 
 export interface QueriesDeps {
-  readonly serving: Pick<Serving, 'workers' | 'formerRefusals'>;
+  readonly serving: Pick<Serving, 'workers' | 'former'>;
   /** Returns the active setup. */
   readonly setup: () => AppSetup;
 }
@@ -42,7 +42,7 @@ export function queriesOf({ serving, setup }: QueriesDeps): Queries {
 async function clientUse(serving: QueriesDeps['serving'], client: string): Promise<ClientUse> {
   const asked = await Promise.allSettled(serving.workers.map((worker) => worker.clientUse(client)));
   const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  return mergeClientUse([...uses, { limits: null, refusals: serving.formerRefusals(client) }]);
+  return mergeClientUse([...uses, { limits: null, refusals: serving.former.refusals(client) }]);
 }
 
 /** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */

@@ -2,7 +2,7 @@ import type { AddressInfo } from 'node:net';
 import type { Head } from '../audit/seal.ts';
 import type { ClientUse, RefusalView } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { WorkerState, WorkersState } from '../control/state.ts';
+import type { ErrorState, WorkerState, WorkersState } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
 import type { CountedRefusal } from '../gateway/client-refusals.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
@@ -88,6 +88,12 @@ export const WORKER_METHODS = {
   hurry: Number.POSITIVE_INFINITY,
 } as const satisfies Record<keyof Worker, number>;
 
+/** What workers knew that serve no more. */
+export interface FormerWorkers {
+  readonly errors: readonly ErrorState[];
+  refusals(client: string): readonly RefusalView[];
+}
+
 /** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
 export interface Serving {
   /** True from the opening of the port to the end of the drain. */
@@ -108,8 +114,8 @@ export interface Serving {
    * undefined: all.
    */
   observe(names?: readonly string[]): Promise<void>;
-  /** Returns the state of all workers, merged. */
-  state(): Promise<WorkerState>;
+  /** Returns the state of each worker that counts now. */
+  states(): Promise<readonly WorkerState[]>;
   /** What the primary knows beside its workers; null: there is none. */
   readonly workersState: WorkersState | null;
   /** Tests a version at its upstream: `CredentialSelector.test`. */
@@ -121,8 +127,7 @@ export interface Serving {
   promote(choices: readonly DeploymentVersion[]): Promise<void>;
   /** Those that answer questions: this data plane, or a proxy of each worker's. */
   readonly workers: readonly Worker[];
-  /** Refusals of a client in workers that have drained. */
-  formerRefusals(client: string): readonly RefusalView[];
+  readonly former: FormerWorkers;
   /** Opens the file of the access log again, which may have been renamed. */
   reopenAccessLog(): void;
   /** Drains as `DataPlane.drain`. */

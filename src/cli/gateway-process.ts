@@ -1,8 +1,8 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import type { App, AppDeps } from '../app/app.ts';
-import { openApp, openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.ts';
+import { App, type AppDeps } from '../app/app.ts';
+import { openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import type { Log } from '../base/log.ts';
@@ -39,8 +39,8 @@ export async function gatewayProcess(
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const { uid } = processContext(io);
   const serviceManager = systemdOf(io.env, log);
-  const deps = { uid, consoleFolder, serviceManager, ...reloading };
-  const app = openApp(setup, parts, fleet ?? openDataPlane(setup, parts), deps);
+  const serving = fleet ?? openDataPlane(setup, parts);
+  const app = new App(setup, { ...parts, serving, uid, consoleFolder, serviceManager, ...reloading });
   return { app, log, upgrade: fleet && (() => fleet.upgrade()), stopTracing };
 }
 

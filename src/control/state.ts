@@ -138,8 +138,14 @@ export function statusOf({ state, rejected }: CredentialState): CredentialState[
   return rejected ? 'rejected' : state;
 }
 
-/** Merges the states of workers, whose order does not matter. Of one, it is that one. */
-export function mergeStates(states: readonly WorkerState[]): WorkerState {
+/**
+ * Merges the states of workers, whose order does not matter. Of one, it is that one. `formerErrors`: of workers that
+ * serve no more.
+ */
+export function mergeStates(
+  states: readonly WorkerState[],
+  formerErrors: readonly ErrorState[] = [],
+): WorkerState {
   const inOrder = states.toSorted((a, b) => a.worker - b.worker);
   const deployments = inOrder.flatMap((state) => state.deployments);
   const audits = inOrder.flatMap(({ audit }) => audit ?? []);
@@ -156,7 +162,7 @@ export function mergeStates(states: readonly WorkerState[]): WorkerState {
     storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
     audit: audits.length === 0 ? null : mergeAudits(audits),
     deployments: mergeBy(deployments, ({ name }) => name, mergeDeployments),
-    errors: mergeErrors(inOrder.flatMap(({ errors }) => errors)),
+    errors: mergeErrors([...inOrder.flatMap(({ errors }) => errors), ...formerErrors]),
   };
 }
 

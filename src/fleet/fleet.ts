@@ -1,7 +1,14 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Activation, DeploymentVersion, Serving, WantedMetrics, Worker } from '../app/worker.ts';
+import type {
+  Activation,
+  DeploymentVersion,
+  FormerWorkers,
+  Serving,
+  WantedMetrics,
+  Worker,
+} from '../app/worker.ts';
 import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -10,7 +17,6 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
-import type { RefusalView } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/versions.ts';
@@ -108,12 +114,12 @@ export class Fleet implements Serving {
       }
       throw failed.reason;
     }
-    const [first] = startedOf(started);
-    if (first === undefined) throw new TypeError('a fleet has at least one worker');
+    const address = startedOf(started)[0]?.address;
+    if (address === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     this.#keepLogs();
     void this.#keepCounts();
-    return first.address;
+    return address;
   }
 
   activate(setup: AppSetup): Promise<Activation> {
@@ -135,11 +141,11 @@ export class Fleet implements Serving {
     return this.#update(names ?? 'all', false);
   }
 
-  async state(): Promise<WorkerState> {
+  async states(): Promise<WorkerState[]> {
     await this.#update([], true);
-    if (this.#closing !== undefined) return this.#reports.state([...this.#workers.keys()], []);
     // After an upgrade, others serve in the place of those that drain.
-    return this.#reports.state(this.#of('serving'), this.#of('draining'));
+    const counting = this.#closing === undefined ? this.#of('serving') : this.#workers.keys();
+    return [...counting].flatMap(({ state }) => state ?? []);
   }
 
   get workersState(): WorkersState {
@@ -159,8 +165,8 @@ export class Fleet implements Serving {
     return [...this.#of('serving'), ...this.#of('draining')].map(({ plane }) => plane);
   }
 
-  formerRefusals(client: string): readonly RefusalView[] {
-    return this.#reports.formerRefusals(client);
+  get former(): FormerWorkers {
+    return this.#reports.former(this.#closing === undefined ? this.#of('draining') : []);
   }
 
   /**
@@ -272,10 +278,8 @@ export class Fleet implements Serving {
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });
     audit.admin('worker-end', { worker: number, how });
-    log.error(
-      { worker: number, pid, how },
-      'a worker has ended; its open exchanges are lost, another one is started',
-    );
+    const msg = 'a worker has ended; its open exchanges are lost, another one is started';
+    log.error({ worker: number, pid, how }, msg);
     this.#fill();
   }
 
@@ -300,10 +304,7 @@ export class Fleet implements Serving {
       // An upgrade may have started enough of them.
       if (this.#isRenewing || this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
-      if (this.#missing < -1) {
-        await this.#drainWorker(worker, false);
-        return;
-      }
+      if (this.#missing < -1) return await this.#drainWorker(worker, false);
       log.info('another worker serves in the place of one that has ended');
       this.#keepLogs();
     } catch (error) {

@@ -1,12 +1,12 @@
 import { auditLines } from '../app/audit-lines.ts';
 import { setAuditCounts } from '../app/gauges.ts';
-import type { WantedMetrics, WorkerReport } from '../app/worker.ts';
+import type { FormerWorkers, WantedMetrics, WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import { type ErrorState, mergeErrors, mergeStates, type WorkerState } from '../control/state.ts';
+import { type ErrorState, mergeErrors } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
-import { type ClientRefusal, ClientRefusals } from '../gateway/client-refusals.ts';
+import { ClientRefusals } from '../gateway/client-refusals.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RemoteWorker } from './remote-worker.ts';
@@ -77,15 +77,12 @@ export class Reports {
     this.#errors = mergeErrors([...this.#errors, ...(state?.errors ?? [])]);
   }
 
-  /** Merges the latest states of these workers. Of the others, and of those that have ended, errors are all that counts. */
-  state(workers: readonly RemoteWorker[], others: readonly RemoteWorker[]): WorkerState {
-    const merged = mergeStates(workers.flatMap(({ state }) => state ?? []));
-    const errors = others.flatMap(({ state }) => state?.errors ?? []);
-    return { ...merged, errors: mergeErrors([...merged.errors, ...errors, ...this.#errors]) };
-  }
-
-  formerRefusals(client: string): ClientRefusal[] {
-    return this.#refusals.of(client);
+  /** What workers knew that have ended, or are about to. */
+  former(leaving: readonly RemoteWorker[]): FormerWorkers {
+    return {
+      errors: [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])],
+      refusals: (client) => this.#refusals.of(client),
+    };
   }
 }
 

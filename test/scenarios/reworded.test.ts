@@ -7,13 +7,16 @@ import { WORDS } from '../../src/control/words.ts';
 import { SetupSource } from '../../src/setup/setup-source.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
+import { builtConsole } from '../support/browser.ts';
 import { useClosing } from '../support/closing.ts';
 import { startGateway, writeConfig } from '../support/gateway.ts';
-import { act, OF_PROGRAM, post, TOKEN_HASHES } from '../support/operator.ts';
+import { act, OF_PROGRAM, post, signIn, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
+import { LOOKS, usePages } from '../support/pages.ts';
 import { startSimulator } from '../support/simulator.ts';
 
 const closing = useClosing();
 const folderOf = useFolders();
+const openPage = usePages();
 const NAME = 'submissions';
 const VERSION = { deployment: NAME, credential: NAME };
 const OTHER = 'other words';
@@ -60,7 +63,15 @@ test('every action works whatever the words of the views', async () => {
   const source = new SetupSource(file, { environment: {} });
   const setup = await source.readAtStart();
   const { audit } = setup;
-  await using gateway = await startGateway({}, {}, { read: { source, setup }, ...(audit && { audit }) });
+  await using gateway = await startGateway(
+    {},
+    {},
+    {
+      read: { source, setup },
+      consoleFolder: await builtConsole(),
+      ...(audit && { audit }),
+    },
+  );
   const { control, app } = gateway;
   const get = async (path: string) => (await fetch(`${control}${path}`, { headers: OF_PROGRAM })).json();
   const statuses = async (): Promise<string[]> => {
@@ -75,6 +86,12 @@ test('every action works whatever the words of the views', async () => {
   const promoted = await post(`${control}/api/credentials/${NAME}/promote`, {}, OF_PROGRAM);
   expect(promoted).toMatchObject({ status: 200, json: { version: '2' } });
   expect(await statuses()).toEqual(['2 in-use', '1 fallback']);
+  const { page } = await openPage(LOOKS[0]);
+  const [name = '', value = ''] = (await signIn(control, TOKEN)).split('=');
+  await page.context().addCookies([{ name, value, url: control }]);
+  await page.goto(`${control}/#/deployments/${NAME}`);
+  await page.getByRole('button', { name: `Roll back to version 1 of ${NAME}` }).waitFor();
+  expect(await page.getByRole('button', { name: /^Promote/ }).count()).toBe(0);
   expect(await act(control, { action: 'promote', ...VERSION, version: '2' })).toMatchObject({
     status: 409,
     json: { code: 'version-in-use' },

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
-import type { App } from '../../src/app/app.ts';
-import { openApp, openDataPlane, openParts } from '../../src/app/compose.ts';
+import { App } from '../../src/app/app.ts';
+import { openDataPlane, openParts } from '../../src/app/compose.ts';
 import type { DataPlane } from '../../src/app/data-plane.ts';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
@@ -83,7 +83,9 @@ export async function startGateway(
   const bufferGc = new BufferGc(() => {});
   const parts = await openParts(setup, { log, build, clock, tracing, bufferGc });
   const plane = openDataPlane(setup, parts);
-  const app = openApp(setup, parts, plane, {
+  const app = new App(setup, {
+    ...parts,
+    serving: plane,
     uid: process.geteuid?.(),
     consoleFolder,
     ...(read && { source: read.source }),
