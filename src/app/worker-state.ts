@@ -62,12 +62,12 @@ export function auditState(audit: Audit): AuditState | null {
 async function deploymentState({ name, upstream }: Deployment, setup: AppSetup): Promise<DeploymentState> {
   const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, outcomes, tlsSeen } = upstream;
   const egressPresent = await upstream.hasEgressAddress();
-  const addresses = upstream.addresses.map(({ address, health, circuit }) => ({
+  const addresses = upstream.addresses.map(({ address, state: { health, age, circuit, reason } }) => ({
     address,
-    health: health.state,
-    age: health.age / 1000,
-    circuit: circuit.state,
-    reason: health.reason,
+    health,
+    age: age / 1000,
+    circuit,
+    reason,
   }));
   return {
     name,

@@ -147,7 +147,7 @@ function upstreamErrors({ egressPresent, addresses, pauses }: DeploymentState): 
   return [...paused, ...addresses.flatMap(addressErrors)];
 }
 
+/** One that is healthy while its circuit is half-open waits for a request. */
 function addressErrors({ address, health, age, circuit, reason }: AddressState): string[] {
-  if (health === 'failing') return [words.addressFailing(address, age, reason)];
-  return circuit === 'closed' ? [] : [words.circuitNotClosed(address, circuit)];
+  return health === 'failing' ? [words.addressFailing(address, age, circuit, reason)] : [];
 }

@@ -32,10 +32,10 @@ export const WORDS = {
     credentialRejected: (credential: string) =>
       `the upstream refuses the new version of the credential ${credential}, and the old one stays: check it`,
     egressMissing: 'the address of egress.localAddress is not on this host: add it to an interface',
-    addressFailing: (address: string, age: number, reason: string) =>
-      `${address} has been failing for ${span(age)}: ${reason}`,
-    circuitNotClosed: (address: string, circuit: string) =>
-      `${address} gets few requests, since most of the last ones failed (circuit ${circuit})`,
+    addressFailing: (address: string, age: number, circuit: string, reason: string) => {
+      const state = circuit === 'closed' ? '' : ` (circuit ${circuit})`;
+      return `${address} has been failing for ${span(age)}${state}: ${reason}`;
+    },
     paused: (credential: string, outcome: string, until: number) => {
       const which = credential === '' ? '' : `requests with the credential ${credential} are `;
       return `${which}paused until ${new Date(until).toISOString()}, by outcome ${outcome}`;

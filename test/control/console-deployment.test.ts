@@ -1,8 +1,9 @@
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { SERIES } from '../../src/control/view.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import { builtConsole } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
 import { checkLooks, LOOKS, setLook, usePages } from '../support/pages.ts';
 import { until } from '../support/until.ts';
 import {
@@ -10,21 +11,15 @@ import {
   countedMetrics,
   failingDeployment,
   healthyDeployment,
-  type RunningControl,
   startControl,
 } from './console-source.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
-const controls: RunningControl[] = [];
 
 beforeAll(async () => {
   consoleFolder = await builtConsole();
-});
-
-afterEach(async () => {
-  await Promise.all(controls.splice(0).map((control) => control.close()));
 });
 
 /** A control plane with these deployments, whose charts get many points in a short time. */
@@ -37,7 +32,7 @@ async function start(names: readonly string[], change: ControlChange = {}) {
     ...change,
     console: { values, state, ...change.console },
   });
-  controls.push(control);
+  closing.push(() => control.close());
   return { origin: control.origin, metrics };
 }
 

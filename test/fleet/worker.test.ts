@@ -8,11 +8,10 @@ import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
 import { WorkerProcess } from '../../src/fleet/worker.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { portPair } from '../support/process-ports.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 
 test('a report has what was asked for, and nothing that takes longer', async () => {

@@ -8,13 +8,12 @@ import { SetupSource } from '../../src/setup/setup-source.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startGateway, writeConfig } from '../support/gateway.ts';
 import { act, OF_PROGRAM, post, signIn, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
 import { LOOKS, usePages } from '../support/pages.ts';
 import { startSimulator } from '../support/simulator.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 const openPage = usePages();
 const NAME = 'submissions';

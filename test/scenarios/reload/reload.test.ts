@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, problemOf, type RunningScene, type SceneOptions, startScene } from '../../support/scene.ts';
@@ -263,8 +263,6 @@ describe('a failure', () => {
 
 describe('overlapping:', () => {
   const execute = promisify(execFile);
-
-  const closing = useClosing();
 
   const lines = ({ logged }: GatewayProcess, msg: string): Record<string, unknown>[] =>
     logged.filter((line) => line['msg'] === msg);
