@@ -20,9 +20,11 @@ const NAME = 'submissions';
 const VERSION = { deployment: NAME, credential: NAME };
 const OTHER = 'other words';
 
-/** Replaces every sentence of the views by the same words. */
+/** Replaces every sentence of the views by the same words, until the end of the test: others share the module. */
 function reword(words: Record<string, unknown>): void {
-  for (const [key, word] of Object.entries(words)) {
+  const before = { ...words };
+  closing.push(async () => void Object.assign(words, before));
+  for (const [key, word] of Object.entries(before)) {
     if (typeof word === 'object') reword(word as Record<string, unknown>);
     else words[key] = typeof word === 'function' ? () => OTHER : OTHER;
   }
