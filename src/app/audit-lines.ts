@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
-import { findingText } from '../audit/findings.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { AuditLine, AuditView } from '../control/view.ts';
+import type { AuditLine } from '../control/view.ts';
 
 const text = z.string().default('');
 
@@ -25,22 +24,6 @@ const shown = z.object({
 export function auditLines(audit: Audit, from: number): AuditLines {
   const { records, position } = audit.recent.since(from);
   return { lines: records.map(lineOf), position };
-}
-
-/** Returns the state of the audit log for the console. */
-export function auditView({ counts, failing, integrityError }: Audit): AuditView {
-  return {
-    ...counts,
-    ...(failing !== undefined && { failing }),
-    chain:
-      integrityError === undefined
-        ? {
-            state: 'intact',
-            detail:
-              'the newest segment was verified at the start; run digest-gateway audit verify to check the whole log.',
-          }
-        : { state: 'altered', detail: `${findingText(integrityError)}; run digest-gateway audit verify.` },
-  };
 }
 
 function lineOf({ seq, at, record }: RecentRecord): AuditLine {
