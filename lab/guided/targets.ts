@@ -100,8 +100,8 @@ export const targets: readonly GuidedTarget[] = [
         name: 'content-unchecked',
         breaks: 'a seal counts only for the lines that it was made for',
         file: 'src/audit/segments/chain-walk.ts',
-        find: 'if (seal.sha256 !== digest) {',
-        replace: 'if (seal.sha256.length !== digest.length) {',
+        find: '    if (!fits) {',
+        replace: '    if (!fits && seal.sha256.length === 0) {',
       },
       {
         name: 'heads-unchecked',

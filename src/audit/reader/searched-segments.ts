@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
 import { type Finding, finding, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
+import { readSealed, type SealedBlock } from '../segments/sealed-blocks.ts';
 import type { Segment } from '../segments/segment.ts';
 import type { TimeRange } from '../segments/time-index.ts';
 import type { Query } from './query.ts';
-import { readSealed, type SealedBlock } from './sealed-blocks.ts';
 
 export interface ReadOptions {
   readonly directory: string;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
-import { type SealedHeaders, sealedHeaders } from './sealed-headers.ts';
+import { type SealedHeaders, sealedHeaders } from './chain-walk.ts';
 import { MOST_SEQ, segmentsIn } from './segment.ts';
 import { readSmall, writeSmall } from './sink-position.ts';
 

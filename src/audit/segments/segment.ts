@@ -21,7 +21,7 @@ const header = z.object({
   key: z.string().regex(/^[0-9a-f]{16}$/),
   /** When the segment was begun, RFC 3339. */
   opened: z.iso.datetime(),
-  /** The last record that retention had removed; absent: none, or the segment is of an earlier version. */
+  /** The last record that retention had removed; absent: none. */
   retired: z.object({ last: seq, hmac }).optional(),
 });
 
@@ -40,8 +40,6 @@ const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';
 const SET_ASIDE = '.unsealed';
-/** The suffix in earlier versions. */
-const SET_ASIDE_BEFORE = '.torn';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
 /** Returns the file name of a segment by the number of its first record. */
@@ -114,7 +112,7 @@ export async function segmentSizes(directory: string, selected?: string): Promis
 
 /** True for a file with lines that a start set aside. */
 export function isSetAside(name: string): boolean {
-  return name.endsWith(SET_ASIDE) || name.endsWith(SET_ASIDE_BEFORE);
+  return name.endsWith(SET_ASIDE);
 }
 
 /** True for a name that looks like a segment's and is not spelled as the gateway spells it. */

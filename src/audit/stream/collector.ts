@@ -3,7 +3,7 @@ import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { isAuthentic, isSealOf, parseSeal, type Seal } from '../seal.ts';
+import { checkSeal, parseSeal, type Seal } from '../seal.ts';
 import type { RedisStream, StreamEntry, StreamRead } from './redis-stream.ts';
 
 /** Pause after a failure of Redis, in milliseconds. */
@@ -154,11 +154,9 @@ export class CollectionProgress {
     const reject = (reason: string): undefined => void this.#options.onRejected(id, reason);
     if (tooLarge) return reject('it is larger than a batch can be');
     if (seal === undefined) return reject('it has no seal');
-    if (!isSealOf(seal, lines)) return reject('its lines are not those of its seal');
-    const chain = { replica, previous };
-    return this.#options.keys.some((keys) => isAuthentic(keys, chain, seal))
-      ? seal
-      : reject('no key that is known made its seal');
+    const { fits, authentic } = checkSeal(this.#options.keys, { replica, previous }, seal, lines);
+    if (!fits) return reject('its lines are not those of its seal');
+    return authentic ? seal : reject('no key that is known made its seal');
   }
 }
 

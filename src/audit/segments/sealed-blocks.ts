@@ -1,13 +1,8 @@
 import type { AuditKeys } from '../keys.ts';
 import { NEWLINE } from '../line.ts';
-import { LineBuffer } from '../line-buffer.ts';
-import { isAuthentic, isSealOf, LARGEST_BATCH, parseSeal, SEAL_START } from '../seal.ts';
-import { parseHeader } from '../segments/segment.ts';
-import { readBlocks } from '../segments/segment-reader.ts';
-
-const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
-/** Bytes after the last seal that are kept at most: a batch, and the last block that was read. */
-const MOST_HELD = LARGEST_BATCH + 2 * 1024 * 1024;
+import { checkSeal, parseSeal } from '../seal.ts';
+import { parseHeader } from './segment.ts';
+import { lastSeal, nextSeal, SegmentReader } from './segment-reader.ts';
 
 export interface BlocksOptions {
   readonly file: string;
@@ -37,31 +32,15 @@ export interface SealedBlock {
  */
 export async function* readSealed(options: BlocksOptions): AsyncGenerator<SealedBlock, void> {
   const check = new SealCheck(options);
-  const held = new LineBuffer();
-  let read = 0;
-  for await (const { bytes, whole, stored } of readBlocks(options.file)) {
-    read += stored;
-    if (!whole || held.size + bytes.length > MOST_HELD) {
-      options.onUnsealed(held.size + bytes.length);
-      return;
+  const reader = await SegmentReader.open(options.file, { until: 'seal' });
+  try {
+    for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
+      yield { ...check.next(bytes), stored: reader.stored() };
     }
-    const seal = lastSeal(bytes, bytes.length);
-    const end = seal === -1 ? 0 : held.size + bytes.indexOf(NEWLINE, seal) + 1;
-    held.copy(bytes);
-    if (end === 0) continue;
-    yield { ...check.next(held.bytes.subarray(0, end)), stored: read };
-    read = 0;
-    held.drop(end);
+    if (reader.rest.length > 0) options.onUnsealed(reader.rest.length);
+  } finally {
+    await reader.close();
   }
-  if (held.size > 0) options.onUnsealed(held.size);
-}
-
-/** The index of the last seal before `end`; -1: there is none. */
-function lastSeal(lines: Buffer, end: number): number {
-  // A negative offset would count from the end.
-  const before = end === 0 ? -1 : lines.lastIndexOf(SEAL_LINE, end - 1);
-  if (before !== -1) return before + 1;
-  return end > 0 && lines.toString('latin1', 0, SEAL_START.length) === SEAL_START ? 0 : -1;
 }
 
 /** Checks single batches of one segment, whose blocks it gets in order. */
@@ -103,18 +82,15 @@ class SealCheck {
   #checkAt(bytes: Buffer, at: number, beforeBlock: string): [from: number, to: number, good: boolean] {
     const before = lastSeal(bytes, at);
     const from = before === -1 ? 0 : bytes.indexOf(NEWLINE, before) + 1;
-    const start = bytes.indexOf(SEAL_LINE, at) + 1;
+    const start = nextSeal(bytes, at);
     const end = bytes.indexOf(NEWLINE, start);
     if (this.#key === 'unknown') return [from, end, true];
     const seal = parseSeal(bytes.toString('latin1', start, end));
     const previous =
       before === -1 ? beforeBlock : parseSeal(bytes.toString('latin1', before, from - 1))?.hmac;
     if (seal === undefined || previous === undefined || this.#key === undefined) return [from, end, false];
-    const asSealed = isSealOf(seal, bytes.subarray(from, start));
-    return [
-      from,
-      end,
-      asSealed && isAuthentic(this.#key, { replica: this.#options.replica, previous }, seal),
-    ];
+    const chain = { replica: this.#options.replica, previous };
+    const { fits, authentic } = checkSeal([this.#key], chain, seal, bytes.subarray(from, start));
+    return [from, end, fits && authentic];
   }
 }
