@@ -301,7 +301,8 @@ function sealedParts(lines: Buffer): Buffer[] {
 
 function walkedIn(blocks: readonly Buffer[], rest: Buffer, first: number, before: ChainState | undefined) {
   const walk = new ChainWalk({ keys: [KEYS], replica: REPLICA, first, before });
-  const batches = [...blocks.flatMap((block) => walk.walk(block)), walk.end(rest)];
+  const batches = [...blocks.flatMap((block) => (walk.isOver ? [] : walk.walk(block)))];
+  if (!walk.isOver) batches.push(walk.end(rest));
   const errors = batches.flatMap((batch) => batch.errors);
   const seals = batches.flatMap(({ trust, seal }) => (trust === 'sealed' && seal ? [seal.last] : []));
   const { records, seals: sealed, unsealed, stopped, state } = walk;

@@ -126,7 +126,7 @@ export const targets: readonly GuidedTarget[] = [
       'src/challenges/cookies.ts',
       'src/credentials/sealed-form.ts',
       'src/limits/store.ts',
-      'src/audit/stream/',
+      'src/audit/shipping/',
       'src/digest/',
     ],
     longest: 2048,

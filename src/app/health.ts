@@ -1,5 +1,5 @@
 import type { Audit } from '../audit/audit.ts';
-import type { SinkState } from '../audit/sinks/audit-sinks.ts';
+import type { SinkState } from '../audit/shipping/audit-sinks.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
 import {

@@ -4,9 +4,9 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/instant.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
-import { CollectedFile } from '../audit/stream/collected-file.ts';
-import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
-import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { CollectedFile } from '../audit/shipping/collected-file.ts';
+import { CollectionProgress, collect, type Reached } from '../audit/shipping/collector.ts';
+import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { argument } from './argument.ts';
 import {

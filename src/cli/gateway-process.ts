@@ -5,7 +5,7 @@ import { App, type AppDeps } from '../app/app.ts';
 import type { Serving } from '../app/serving.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
-import { AuditSinks } from '../audit/sinks/audit-sinks.ts';
+import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { primaryChallenges } from '../challenges/store/primary.ts';

@@ -4,9 +4,9 @@ import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
-import { CollectedFile } from '../../src/audit/stream/collected-file.ts';
-import { CollectionProgress } from '../../src/audit/stream/collector.ts';
-import type { StreamEntry } from '../../src/audit/stream/redis-stream.ts';
+import { CollectedFile } from '../../src/audit/shipping/collected-file.ts';
+import { CollectionProgress } from '../../src/audit/shipping/collector.ts';
+import type { StreamEntry } from '../../src/audit/shipping/redis-stream.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 

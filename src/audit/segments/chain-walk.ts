@@ -182,6 +182,7 @@ export class ChainWalk {
 
   #unsealedBatch(lines: Buffer): WalkedBatch {
     const [previous, errors = NO_ERRORS] = [this.#previous, this.#batchErrors];
+    this.#batchErrors = undefined;
     return { seal: undefined, previous, lines, trust: 'refused', admin: NO_ADMIN, errors };
   }
 

@@ -14,8 +14,6 @@ const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants;
 
 const hmac = z.string().regex(/^[\w-]{43}$/);
 const stored = z.strictObject({
-  segment: z.int().min(1).max(MOST_SEQ),
-  previous: z.union([hmac, z.literal('')]),
   seq: z.int().min(0).max(MOST_SEQ),
   hmac: z.union([hmac, z.literal('')]),
   key: z.string().regex(/^[0-9a-f]{16}$/),
@@ -24,9 +22,6 @@ const stored = z.strictObject({
 
 /** How far a sink has got with the log of one process: everything up to a seal was delivered. */
 export interface SinkPosition {
-  /** Number of the first record of the seal's segment, and `previous` of its header, which tells it from another log's. */
-  readonly segment: number;
-  readonly previous: string;
   /** Number of the last record. */
   readonly seq: number;
   /** `hmac` of the seal. */
@@ -82,8 +77,8 @@ export class PositionFile {
     await rm(this.#path, { force: true });
   }
 
-  #mac({ segment, previous, seq, hmac: seal }: SinkPosition, key: string): string {
-    const text = [this.#sink, this.#replica, segment, previous, seq, seal, key].join('\n');
+  #mac({ seq, hmac: seal }: SinkPosition, key: string): string {
+    const text = [this.#sink, this.#replica, seq, seal, key].join('\n');
     return createHmac('sha256', this.#keys.sinkPosition).update(text).digest('base64url');
   }
 }

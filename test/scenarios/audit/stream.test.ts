@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import type { Verified } from '../../../src/audit/reader/verify.ts';
-import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
-import { StreamSink } from '../../../src/audit/stream/stream-sink.ts';
+import type { RedisStream } from '../../../src/audit/shipping/redis-stream.ts';
+import { StreamSink } from '../../../src/audit/shipping/stream-sink.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import {
   AUDIT_KEY,

@@ -11,6 +11,8 @@ const STORE_EVERY_MS = 1_000;
 /** Pause after the first failure, and the longest one, in milliseconds. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 30_000;
+/** How long records are gathered after the writer has told of some, in milliseconds. */
+const GATHER_MS = 20;
 /** The longest pause that a receiver can ask for, in milliseconds. */
 const LONGEST_ASKED_MS = 300_000;
 
@@ -34,6 +36,11 @@ export interface Source<T> {
   next(): Promise<Unit<T> | undefined>;
   /** Records after this position that could be sent. */
   behind(position: SinkPosition | undefined): Promise<number>;
+  /**
+   * Called after a unit was not confirmed, if the receiver keeps the position itself: the next unit begins where that is
+   * by then. Otherwise the same unit is delivered again.
+   */
+  returnToPosition?(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -51,6 +58,13 @@ export interface Delivery<T> {
 /** Where the state of sinks is told. */
 export type SinkLog = Readonly<Record<'info' | 'warn' | 'error', (fields: object, msg: string) => void>>;
 
+/** Options of every kind of sink. */
+export interface CommonOptions {
+  readonly name: string;
+  /** How long one delivery may take, in milliseconds. */
+  readonly timeout: number;
+}
+
 export interface FollowerOptions {
   readonly sink: string;
   /** The process whose log is followed. */
@@ -62,9 +76,10 @@ export interface FollowerOptions {
 export interface FollowerDeps<T> {
   readonly source: Source<T>;
   readonly delivery: Delivery<T>;
-  readonly file: PositionFile;
+  /** Undefined: the receiver keeps the position. */
+  readonly file?: PositionFile;
   /** Where the source begins. */
-  readonly position: SinkPosition | undefined;
+  readonly position?: SinkPosition | undefined;
   readonly log: SinkLog;
   readonly random?: () => number;
 }
@@ -79,6 +94,8 @@ export class Follower<T> {
   readonly #ended = new AbortController();
   /** Ends the pause between two readings. */
   #wake = new AbortController();
+  #isIdle = false;
+  #hasNews = false;
   #finishing = false;
   #position: SinkPosition | undefined;
   #stored: SinkPosition | undefined;
@@ -109,6 +126,12 @@ export class Follower<T> {
     return this.#deps.source.behind(this.#position);
   }
 
+  /** Reads the log again soon: there are new records. */
+  wake(): void {
+    this.#hasNews = true;
+    if (this.#isIdle) this.#wake.abort();
+  }
+
   /** Delivers what is there, until the signal is aborted, and closes. */
   async finish(signal: AbortSignal): Promise<void> {
     this.#finishing = true;
@@ -132,7 +155,7 @@ export class Follower<T> {
           await this.#store();
           this.#recover();
           if (this.#finishing) break;
-          await this.#pause(POLL_MS);
+          await this.#idle();
           continue;
         }
         await this.#deliver(unit);
@@ -142,6 +165,10 @@ export class Follower<T> {
       } catch (error) {
         if (signal.aborted) break;
         this.#fail(error);
+        if (source.returnToPosition !== undefined) {
+          unit = undefined;
+          await source.returnToPosition().catch(reportDefect);
+        }
         await this.#pause(this.#pauseAfter(error));
       }
     }
@@ -175,7 +202,7 @@ export class Follower<T> {
   async #store(): Promise<void> {
     if (this.#position === undefined || this.#position === this.#stored) return;
     const position = this.#position;
-    await this.#deps.file.write(position);
+    await this.#deps.file?.write(position);
     this.#stored = position;
     this.#storedAt = performance.now();
   }
@@ -205,6 +232,16 @@ export class Follower<T> {
     if (error instanceof RetryLater) return Math.min(error.after, LONGEST_ASKED_MS);
     const longest = Math.min(FIRST_PAUSE_MS * 2 ** (this.#failuresInRow - 1), LONGEST_PAUSE_MS);
     return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
+  }
+
+  /** Waits for new records, and then for those that come with them. */
+  async #idle(): Promise<void> {
+    this.#isIdle = true;
+    if (!this.#hasNews) await this.#pause(POLL_MS);
+    this.#isIdle = false;
+    if (!this.#hasNews) return;
+    this.#hasNews = false;
+    await this.#pause(GATHER_MS);
   }
 
   async #pause(milliseconds: number): Promise<void> {
