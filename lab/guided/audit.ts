@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { headOf, linesOf } from '../../src/audit/line.ts';
-import { cursorOf, parseCursor } from '../../src/audit/reader/position.ts';
+import { cursorOf, parseCursor } from '../../src/audit/reader/newest-first.ts';
 import { SealedBatches } from '../../src/audit/reader/sealed-batches.ts';
+import { readSealed } from '../../src/audit/reader/sealed-blocks.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import {
   formatHead,
@@ -16,7 +17,6 @@ import {
   sealLine,
 } from '../../src/audit/seal.ts';
 import { type ChainState, ChainWalk } from '../../src/audit/segments/chain-walk.ts';
-import { readSealed } from '../../src/audit/segments/sealed-blocks.ts';
 import { compressedName, headerLine, parseHeader, segmentName } from '../../src/audit/segments/segment.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { Secret } from '../../src/base/secret.ts';

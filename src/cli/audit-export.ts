@@ -2,7 +2,7 @@ import { open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
-import { instantAfter, instantAt } from '../audit/reader/instant.ts';
+import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';

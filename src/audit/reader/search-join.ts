@@ -1,6 +1,5 @@
 import { finding, type PlacedFinding } from '../findings.ts';
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
-import type { SealedBlock } from '../segments/sealed-blocks.ts';
 import {
   type AccessLine,
   asksEvents,
@@ -16,6 +15,7 @@ import {
   patternsOf,
   type Query,
 } from './query.ts';
+import type { SealedBlock } from './sealed-blocks.ts';
 
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;

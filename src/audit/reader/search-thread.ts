@@ -2,8 +2,7 @@ import { on } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { AuditKeys } from '../keys.ts';
-import type { Page } from './newest-first.ts';
-import type { Position } from './position.ts';
+import type { Page, Position } from './newest-first.ts';
 import type { Query } from './query.ts';
 
 /** The worker has the extension of this file: .ts in a checkout, .js in the package. */

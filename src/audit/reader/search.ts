@@ -1,18 +1,18 @@
 import { join } from 'node:path';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { headOf, linesOf } from '../line.ts';
-import type { SealedBlock } from '../segments/sealed-blocks.ts';
 import { foldersIn, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import { type Found, isWithin, type Query, timeOf } from './query.ts';
-import { SearchJoin } from './search-join.ts';
+import type { SealedBlock } from './sealed-blocks.ts';
 import {
   overlaps,
   type ReadOptions,
   reportUnsealed,
   type SearchedSegment,
   sealedBlocks,
-} from './searched-segments.ts';
+} from './sealed-blocks.ts';
+import { SearchJoin } from './search-join.ts';
 
 export interface SearchOptions extends ReadOptions {
   readonly query: Query;

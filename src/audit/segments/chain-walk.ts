@@ -192,9 +192,8 @@ export class ChainWalk {
     const type = lineType(block, start, end);
     if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
     else if (type === 'record') this.#readRecord(block, start, end);
-    else if (type === 'seal') return true;
-    else this.#report(finding('line-invalid'));
-    return false;
+    else if (type === undefined) this.#report(finding('line-invalid'));
+    return type === 'seal';
   }
 
   #report(found: Finding, line = this.#line): void {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
-import { RetryLater } from '../../receivers/http.ts';
+import { RetryLater } from '../../receivers/connections.ts';
 import type { PositionFile, SinkPosition } from '../segments/sink-position.ts';
 
 /** Interval at which a log that has nothing new is read again, in milliseconds. */
@@ -151,25 +151,15 @@ export class Follower<T> {
       try {
         unit ??= await source.next();
         this.#since = unit?.since;
-        if (unit === undefined) {
-          await this.#store();
-          this.#recover();
-          if (this.#finishing) break;
-          await this.#idle();
-          continue;
-        }
-        await this.#deliver(unit);
+        if (unit === undefined && (await this.#isOver())) break;
+        if (unit !== undefined) await this.#deliver(unit);
         unit = undefined;
         if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
         this.#recover();
       } catch (error) {
         if (signal.aborted) break;
-        this.#fail(error);
-        if (source.returnToPosition !== undefined) {
-          unit = undefined;
-          await source.returnToPosition().catch(reportDefect);
-        }
-        await this.#pause(this.#pauseAfter(error));
+        if (source.returnToPosition !== undefined) unit = undefined;
+        await this.#waitAfter(error);
       }
     }
     await this.#store().catch(reportDefect);
@@ -179,12 +169,22 @@ export class Follower<T> {
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
     const refused = records > 0 ? await this.#confirmed(content) : 0;
     this.counts.delivered += records - refused;
-    this.#position = position;
-    if (refused === 0) return;
     this.counts.refused += refused;
-    const { sink, replica } = this.#options;
-    const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
-    this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
+    this.#position = position;
+    if (refused > 0) {
+      const { sink, replica } = this.#options;
+      const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
+      this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
+    }
+  }
+
+  /** Everything that is there was delivered: true at the end; false when there may be more. */
+  async #isOver(): Promise<boolean> {
+    await this.#store();
+    this.#recover();
+    if (this.#finishing) return true;
+    await this.#idle();
+    return false;
   }
 
   async #confirmed(content: T): Promise<number> {
@@ -205,6 +205,13 @@ export class Follower<T> {
     await this.#deps.file?.write(position);
     this.#stored = position;
     this.#storedAt = performance.now();
+  }
+
+  /** Waits until the next attempt after a failure. */
+  async #waitAfter(error: unknown): Promise<void> {
+    this.#fail(error);
+    await this.#deps.source.returnToPosition?.().catch(reportDefect);
+    await this.#pause(this.#pauseAfter(error));
   }
 
   #fail(error: unknown): void {

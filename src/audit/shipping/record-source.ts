@@ -74,23 +74,21 @@ export class RecordSource implements Source<Shipment> {
   }
 
   async next(): Promise<Unit<Shipment> | undefined> {
-    const { most, replica, confirmed } = this.#options;
-    const isSought = this.#seeking !== undefined;
-    if (!isSought && confirmed !== undefined && confirmed() <= (this.#after ?? 0)) return undefined;
+    const { records: mostRecords, characters: mostCharacters } = this.#options.most;
+    if (!this.#hasNews()) return undefined;
     const batches: SealedBatch[] = [];
     const records: PlacedRecord[] = [];
     let position: SinkPosition | undefined;
-    for (let characters = 0; records.length < most.records && characters < most.characters; ) {
+    for (let characters = 0; records.length < mostRecords && characters < mostCharacters; ) {
       const batch = await this.#nextOrResume(position !== undefined);
       if (batch === undefined) break;
-      const { seal, header, lines } = batch;
-      const after = this.#after ?? header.first - 1;
+      const { seal, lines } = batch;
+      const after = this.#after ?? batch.header.first - 1;
       // A batch that the writer took back comes again, in another segment. An opening seal may be taken back, too.
       if (seal.last < after || batch.records.length === 0) continue;
-      const fresh = batch.records.filter(({ seq }) => seq > after);
       this.#tellSkipped(after, seal.first);
-      const place = { replica, segment: segmentName(header.first) };
-      for (const record of fresh) records.push({ ...record, ...place });
+      const fresh = this.#placed(batch, after);
+      records.push(...fresh);
       if (fresh.length > 0) batches.push(batch);
       characters += lines.length;
       this.#after = seal.last;
@@ -98,8 +96,20 @@ export class RecordSource implements Source<Shipment> {
       this.#last = position;
     }
     if (position === undefined) return undefined;
-    const since = Date.parse(records[0]?.time ?? '');
-    return { content: { batches, records }, records: records.length, since: since || Date.now(), position };
+    const since = Date.parse(records[0]?.time ?? '') || Date.now();
+    return { content: { batches, records }, records: records.length, since, position };
+  }
+
+  /** False if the writer has confirmed nothing that was not read. */
+  #hasNews(): boolean {
+    const { confirmed } = this.#options;
+    return confirmed === undefined || this.#seeking !== undefined || confirmed() > (this.#after ?? 0);
+  }
+
+  /** The records of a batch after that one. */
+  #placed({ records, header }: SealedBatch, after: number): PlacedRecord[] {
+    const place = { replica: this.#options.replica, segment: segmentName(header.first) };
+    return records.flatMap((record) => (record.seq > after ? [{ ...record, ...place }] : []));
   }
 
   /** Reads no more than the end of the newest segment. */

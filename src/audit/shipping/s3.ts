@@ -5,8 +5,8 @@ import { AwsV4Signer } from 'aws4fetch';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
-import { agentFor, askedWait, loadUndici, RetryLater } from '../../receivers/http.ts';
-import type { ReceiverTls } from '../../receivers/tls.ts';
+import type { ReceiverTls } from '../../receivers/connections.ts';
+import { agentFor, askedWait, loadUndici, RetryLater } from '../../receivers/connections.ts';
 import { NEWLINE } from '../line.ts';
 import {
   compressedName,

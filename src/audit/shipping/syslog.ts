@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import { type ReceiverTls, secureOptions } from '../../receivers/tls.ts';
+import { type ReceiverTls, secureOptions } from '../../receivers/connections.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
 
