@@ -97,6 +97,8 @@ export class Follower<T> {
   #isIdle = false;
   #hasNews = false;
   #finishing = false;
+  /** The unit that is being delivered. */
+  #unit: Unit<T> | undefined;
   #position: SinkPosition | undefined;
   #stored: SinkPosition | undefined;
   #storedAt = Number.NEGATIVE_INFINITY;
@@ -144,26 +146,35 @@ export class Follower<T> {
   }
 
   async #run(): Promise<void> {
-    const { source } = this.#deps;
     const { signal } = this.#ended;
-    let unit: Unit<T> | undefined;
     while (!signal.aborted) {
       try {
-        unit ??= await source.next();
-        this.#since = unit?.since;
-        if (unit === undefined && (await this.#isOver())) break;
-        if (unit !== undefined) await this.#deliver(unit);
-        unit = undefined;
-        if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
-        this.#recover();
+        if (await this.#step()) break;
       } catch (error) {
         if (signal.aborted) break;
-        if (source.returnToPosition !== undefined) unit = undefined;
         await this.#waitAfter(error);
       }
     }
     await this.#store().catch(reportDefect);
-    await source.close();
+    await this.#deps.source.close();
+  }
+
+  /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
+  async #step(): Promise<boolean> {
+    this.#unit ??= await this.#deps.source.next();
+    this.#since = this.#unit?.since;
+    if (this.#unit === undefined) {
+      await this.#store();
+      this.#recover();
+      if (this.#finishing) return true;
+      await this.#idle();
+      return false;
+    }
+    await this.#deliver(this.#unit);
+    this.#unit = undefined;
+    if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
+    this.#recover();
+    return false;
   }
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
@@ -171,20 +182,10 @@ export class Follower<T> {
     this.counts.delivered += records - refused;
     this.counts.refused += refused;
     this.#position = position;
-    if (refused > 0) {
-      const { sink, replica } = this.#options;
-      const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
-      this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
-    }
-  }
-
-  /** Everything that is there was delivered: true at the end; false when there may be more. */
-  async #isOver(): Promise<boolean> {
-    await this.#store();
-    this.#recover();
-    if (this.#finishing) return true;
-    await this.#idle();
-    return false;
+    if (refused === 0) return;
+    const { sink, replica } = this.#options;
+    const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
+    this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
   }
 
   async #confirmed(content: T): Promise<number> {
@@ -209,8 +210,12 @@ export class Follower<T> {
 
   /** Waits until the next attempt after a failure. */
   async #waitAfter(error: unknown): Promise<void> {
+    const { source } = this.#deps;
     this.#fail(error);
-    await this.#deps.source.returnToPosition?.().catch(reportDefect);
+    if (source.returnToPosition !== undefined) {
+      this.#unit = undefined;
+      await source.returnToPosition().catch(reportDefect);
+    }
     await this.#pause(this.#pauseAfter(error));
   }
 
