@@ -129,12 +129,20 @@ export async function observeGauges(metrics: Metrics, deployments: readonly Depl
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function observeAudit({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
+export function observeAudit(metrics: Metrics, { counts, sink }: Audit): void {
+  const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
-  if (sink !== undefined) auditFailures.inc({ sink: 'redis' }, sink.failures);
+  if (sink === undefined) return;
+  const { since, records } = sink.lag;
+  auditFailures.inc({ sink: 'redis' }, sink.failures);
+  auditSinkLagSeconds.set(
+    { sink: 'redis' },
+    since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000,
+  );
+  auditSinkLagRecords.set({ sink: 'redis' }, records);
 }
 
 /** Resets all gauges, so that removed deployments, versions and states disappear. */

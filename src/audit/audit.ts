@@ -45,7 +45,7 @@ export interface Audit {
   /** Why old segments are not removed; undefined: they are. */
   readonly retentionHeld: string | undefined;
   /** The copy of the log elsewhere; undefined: there is none. */
-  readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
+  readonly sink: Pick<AuditSink, 'failing' | 'failures' | 'lag'> | undefined;
   /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
   readonly refusing: boolean;
   /** Records since the start; and failures: records not written in time or at all, and outages. */
@@ -96,12 +96,20 @@ export interface RecentRecords {
   since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number };
 }
 
+/** What a copy of the log lacks. */
+export interface SinkLag {
+  /** Since when the oldest record waits, in Unix milliseconds; undefined: none does. */
+  readonly since: number | undefined;
+  readonly records: number;
+}
+
 /** A copy of the log elsewhere. */
 export interface AuditSink {
   /** Why nothing arrives there; undefined: it does. */
   readonly failing: string | undefined;
   /** Attempts that failed. */
   readonly failures: number;
+  readonly lag: SinkLag;
   /** Called once, before `sealed`. */
   open(log: LossRecorder): void;
   /** Called when a batch is in the file. */

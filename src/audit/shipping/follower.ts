@@ -118,7 +118,7 @@ export class Follower<T> {
     this.#running = this.#run();
   }
 
-  /** Since when the oldest unit waits, in Unix milliseconds; undefined: none is known to wait. */
+  /** Since when the oldest unit waits, or nothing can be read, in Unix milliseconds; undefined: neither is known. */
   get since(): number | undefined {
     return this.#since;
   }
@@ -162,14 +162,15 @@ export class Follower<T> {
   /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
   async #step(): Promise<boolean> {
     this.#unit ??= await this.#deps.source.next();
-    this.#since = this.#unit?.since;
     if (this.#unit === undefined) {
+      this.#since = undefined;
       await this.#store();
       this.#recover();
       if (this.#finishing) return true;
       await this.#idle();
       return false;
     }
+    this.#since = this.#unit.since;
     await this.#deliver(this.#unit);
     this.#unit = undefined;
     if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
@@ -223,6 +224,7 @@ export class Follower<T> {
     const { sink, replica } = this.#options;
     this.counts.failures += 1;
     this.#failuresInRow += 1;
+    this.#since ??= Date.now();
     const reason = messageOf(error);
     if (this.failing === undefined) {
       const msg = 'audit sink gets nothing; records are sent when it is back';

@@ -1,5 +1,5 @@
 import type { Log } from '../../base/log.ts';
-import type { AuditSink, LossRecorder } from '../audit.ts';
+import type { AuditSink, LossRecorder, SinkLag } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';
 import type { Head } from '../seal.ts';
 import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
@@ -52,6 +52,10 @@ export class StreamSink implements AuditSink {
     return this.#follower.counts.failures;
   }
 
+  get lag(): SinkLag {
+    return { since: this.#follower.since, records: this.#log.waiting };
+  }
+
   open(recorder: LossRecorder): void {
     this.#log.recorder = recorder;
   }
@@ -79,7 +83,7 @@ class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   head: Head | undefined;
   recorder: LossRecorder | undefined;
   #source: RecordSource | undefined;
-  /** The position in Redis as a text, and the last one that this process has set. */
+  /** The position in Redis as a text, and the last one that this process has set or found. */
   #position = '';
   #sent: SinkPosition | undefined;
   /** True if the log has a record of what it lost before this process. */
@@ -98,8 +102,13 @@ class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     return this.#source.next();
   }
 
-  async behind(): Promise<number> {
-    return Math.max(0, (this.head?.seq ?? 0) - (this.#sent?.seq ?? 0));
+  behind(): Promise<number> {
+    return Promise.resolve(this.waiting);
+  }
+
+  /** Records that the writer has confirmed and the stream lacks, as far as this process knows. */
+  get waiting(): number {
+    return this.head === undefined ? 0 : Math.max(0, this.head.seq - (this.#sent?.seq ?? 0));
   }
 
   /** A call that timed out may still take effect. */
@@ -134,6 +143,7 @@ class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   async #find(): Promise<SinkPosition | undefined> {
     const { text, position } = await this.#deps.stream.position(this.#options.replica);
     this.#position = text;
+    if (position !== undefined) this.#sent = position;
     if (text === '' || position !== undefined) return position;
     this.#tell('position of this replica in Redis has no valid signature; ignored', {});
     // This process knows what it sent.
