@@ -23,7 +23,7 @@ import {
 } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
-import { PositionFile } from './sink-position.ts';
+import { PositionFile } from './signed-file.ts';
 import { indexClosed } from './time-index.ts';
 
 /** Interval at which segments are checked for their age, in milliseconds. */

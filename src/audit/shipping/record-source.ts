@@ -6,7 +6,7 @@ import { type NumberedLine, type SealedBatch, SealedBatches } from '../reader/se
 import { parseSeal } from '../seal.ts';
 import { segmentName, segmentsIn } from '../segments/segment.ts';
 import { lastSeal, openRegular } from '../segments/segment-reader.ts';
-import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { Source, Unit } from './follower.ts';
 
 /** Bytes at the end of a segment in which its last seal is looked for. */

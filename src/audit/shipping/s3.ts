@@ -18,7 +18,7 @@ import {
   segmentsIn,
 } from '../segments/segment.ts';
 import { openRegular, readBlocks } from '../segments/segment-reader.ts';
-import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, Source, Unit } from './follower.ts';
 import type { SourceEvents } from './record-source.ts';
 

@@ -4,7 +4,7 @@ import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/sink-position.ts';
+import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
 import {
   type Delivery,
   Follower,

@@ -2,7 +2,7 @@ import type { Log } from '../../base/log.ts';
 import type { AuditSink, LossRecorder, SinkLag } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';
 import type { Head } from '../seal.ts';
-import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import { type Delivery, Follower, type Source, type Unit } from './follower.ts';
 import { RecordSource, type Shipment } from './record-source.ts';
 import type { RedisStream } from './redis-stream.ts';
